@@ -1,0 +1,170 @@
+"""A plan: the question, the answer, and why."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import Slo, SloResult
+
+Limit = Literal[
+    "prefill_compute",
+    "decode_bandwidth",
+    "kv_memory",
+    "sequence_slots",
+    "communication",
+    "overhead",
+    "single_request",
+]
+"""What stops a replica from taking more load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a candidate, or every candidate, is out."""
+
+    kind: Literal[
+        "memory",
+        "ttft_floor",
+        "itl_floor",
+        "e2e_floor",
+        "context",
+        "capacity",
+        "unsupported",
+        "price_missing",
+    ]
+    text: str
+    """For a person, with numbers and units."""
+    relax: str = ""
+    """The smallest change that helps, when one is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitUse:
+    """One resource at the peak: used against available, and the load at which it would run out."""
+
+    limit: Limit
+    used_fraction: float
+    rate_at_limit_per_s: float
+    """Requests per second of the fleet at which this limit would bind, replicas as planned minus the spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A candidate that cannot serve at any count, and why."""
+
+    gpu: str
+    precision: str
+    tensor_parallel: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A candidate with the replica count at which replay keeps the promise."""
+
+    replica: ReplicaPhysics
+    carrying_count: int
+    """Replicas that keep the promise alone, the spare ones gone."""
+    spare_count: int
+    price: GpuPrice
+    price_low_usd_per_gpu_hour: float
+    price_high_usd_per_gpu_hour: float
+    slo: tuple[SloResult, ...]
+    """With the spare gone; every entry kept."""
+
+    @property
+    def replica_count(self) -> int:
+        """Carrying and spare replicas together."""
+        return self.carrying_count + self.spare_count
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the whole group."""
+        return self.replica_count * self.replica.deployment.layout.gpu_count
+
+    @property
+    def price_usd_per_hour(self) -> float:
+        """What the group costs for one hour."""
+        return self.gpu_count * self.price.price_usd_per_gpu_hour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """One hour of the fleet at the replayed load, split so that the lines add up to ``total_usd_per_hour``."""
+
+    total_usd_per_hour: float
+    input_usd_per_hour: float
+    cached_usd_per_hour: float
+    output_usd_per_hour: float
+    idle_usd_per_hour: float
+    """Carrying replicas that wait."""
+    spare_usd_per_hour: float
+    """Replicas kept for the day one fails."""
+    usd_per_million_input_tokens: float | None
+    usd_per_million_cached_tokens: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_output_tokens_loaded: float | None
+    """The whole bill over output tokens alone: the figure to compare with another fleet, not a price."""
+    usd_per_request: float | None
+    """The whole bill over requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """The chosen fleet at one load."""
+
+    load_fraction: float
+    """Load as a multiple of the planned peak."""
+    rate_per_s: float
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    itl_p50_s: float | None
+    itl_p99_s: float | None
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuestion:
+    """What a plan must answer, resolved: no names left to look up."""
+
+    name: str
+    model: ModelArchitecture
+    slo: Slo
+    candidates: tuple[ReplicaPhysics, ...]
+    rejected: tuple[Rejected, ...]
+    """Out before any replay (memory, unsupported precision), so that the answer can say why."""
+    prices: tuple[GpuPrice, ...]
+    spare_replica_count: int
+    router: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer. ``chosen`` is ``None`` when no fleet keeps the promise; then ``reasons`` say why."""
+
+    question: PlanQuestion
+    chosen: Sized | None
+    runners_up: tuple[Sized, ...]
+    """Every other candidate that keeps the promise, cheapest first."""
+    rejected: tuple[Rejected, ...]
+    reasons: tuple[Reason, ...]
+    fleet: Fleet | None
+    record: RunRecord | None
+    """Replay of the whole fleet."""
+    degraded: RunRecord | None
+    """Replay with the spare replicas gone; equals ``record`` when none are spare."""
+    slo_whole: tuple[SloResult, ...]
+    slo_degraded: tuple[SloResult, ...]
+    limits: tuple[LimitUse, ...]
+    """Tightest first: the first binds, the second binds next."""
+    curve: tuple[CurvePoint, ...]
+    bill: Bill | None
+    peak_start_s: float
+    peak_end_s: float
+    replayed_count: int
+    assumptions: tuple[str, ...]

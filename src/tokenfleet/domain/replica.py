@@ -1,0 +1,147 @@
+"""What one replica is: layout, precision, engine settings; and what physics says of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Precision = Literal["bf16", "fp8", "int8", "fp4", "int4", "mxfp4", "checkpoint"]
+"""Precision of the weights. ``checkpoint``: as the published checkpoint stores them."""
+KvPrecision = Literal["bf16", "fp8"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How one replica spreads over gpus."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel_attention: int = 1
+    """Ranks that each hold whole attention layers and their own KV pool; experts are shared."""
+    expert_parallel: int = 1
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel_attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """A rule set of a serving engine, by version, with the settings that shape memory and batching."""
+
+    name: str
+    """Engine and version: ``vllm-0.32``."""
+    max_batched_tokens: int
+    max_sequence_count: int
+    block_tokens: int
+    memory_utilization_fraction: float
+    prefix_caching: bool
+    chunked_prefill: bool
+    full_prompt_gate: bool
+    """A prompt is admitted only when the whole of it fits into free KV blocks."""
+    async_scheduling: bool
+    watermark_fraction: float = 0.0
+    context_limit_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One replica, by name: everything a person would type to start it."""
+
+    model: str
+    gpu: str
+    layout: Layout
+    precision: Precision
+    kv_precision: KvPrecision
+    engine: EngineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget:
+    """Where the memory of the fullest gpu (rank) of a replica goes. Bytes are per gpu, tokens per replica."""
+
+    fits: bool
+    terms_bytes: Mapping[str, int]
+    """Named terms in the order a person reads them; ``kv_cache`` is what is left for KV, and all add up to
+    ``total_bytes`` when the replica fits."""
+    total_bytes: int
+    weights_bytes: int
+    kv_bytes_per_token: int
+    """Growth per token of context on one gpu, in layers whose cache grows."""
+    kv_fixed_bytes_per_sequence: int
+    """Windows and recurrent state of one sequence on one gpu, once its context is past every window."""
+    kv_capacity_bytes: int
+    kv_capacity_tokens: int
+    """Tokens of context the whole replica holds if sequences cost growth only (the engine's own figure)."""
+    too_close_to_call: bool
+    """The verdict hangs on less than the uncertainty of the runtime terms."""
+    reasons: tuple[str, ...]
+    """Why it does not fit, or what to watch if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeModel:
+    """Duration of one engine step, in integer picoseconds, so that jumping over steps equals stepping.
+
+    A step computes ``token_count`` tokens: one for each decoding sequence and ``q`` for each prefill chunk. With
+    ``sequence_count`` decoding sequences whose contexts add up to ``context_tokens`` (``window_context_tokens``
+    after cutting each at ``window_tokens``), and ``pair_count`` query-key pairs of prefill
+    (``q * start + q * (q + 1) / 2`` summed over chunks)::
+
+        base = token_ps[token_count] + sequence_ps * sequence_count + context_ps * context_tokens
+             + window_ps * window_context_tokens + pair_ps * pair_count
+        step = base                                         without prefill (replayed graph)
+        step = (base**4 + eager_ps**4) ** (1/4), rounded    with prefill (launches bound a short step from below)
+
+    The smooth maximum is computed in float64 with square roots only, which IEEE 754 rounds exactly, so
+    compiled and plain code agree bit for bit.
+    """
+
+    token_ps: npt.NDArray[np.int64] = field(repr=False)
+    """Index 0 .. max_batched_tokens (at least max_sequence_count): matrices, experts, collectives, launches."""
+    sequence_ps: int
+    context_ps: int
+    window_ps: int
+    window_tokens: int
+    """Size of the attention window in tokens; 0 when no layer has one."""
+    pair_ps: int
+    eager_ps: int
+    request_ps: int
+    """Front end work before a request's first token, beside the gpu: tokenizing, HTTP, detokenizing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepShares:
+    """What one step's time is made of; the four add up to ``step_s``."""
+
+    step_s: float
+    compute_s: float
+    bandwidth_s: float
+    communication_s: float
+    overhead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBand:
+    """How wrong a predicted time may be: multiply and divide by the factor for the 90 % interval."""
+
+    step_time_factor: float
+    evidence: str
+    """Where the factor comes from, for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPhysics:
+    """All that the simulator needs to know of one replica."""
+
+    deployment: Deployment
+    memory: MemoryBudget
+    step_time: StepTimeModel
+    band: ErrorBand
+    kv_block_count: int
+    kv_block_tokens: int
+    kv_fixed_block_count: int
+    """Blocks each running sequence holds besides those that grow: windows and recurrent state."""

@@ -1,0 +1,96 @@
+"""The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.trace import Floats, Ints
+
+GAP_BINS_PER_OCTAVE = 32
+"""Bins of the token gap histogram: 2.2 % wide."""
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    FINISHED = 0
+    REJECTED_TOO_LONG = 1
+    """Prompt plus output exceed the context limit or the whole KV pool; refused on arrival."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapHistogram:
+    """Counts of token gaps (ITL: time between two tokens of one request).
+
+    Bin ``i`` covers ``lower_s[i] <= gap < lower_s[i + 1]``; ``lower_s`` has one entry more than ``count``.
+    """
+
+    lower_s: Floats
+    count: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Gauges sampled at equal times; arrays have shape (sample, replica)."""
+
+    time_s: Floats
+    running: Ints
+    waiting: Ints
+    kv_used_fraction: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyTime:
+    """What the replicas of a run spent their time on, in replica-seconds; shared steps are split additively.
+
+    A step with prefill and decode is split by the mean of both orders: what a phase costs alone, and what it
+    adds to the other. ``prefill_s`` includes ``cached_prefix_s``, the attention of new tokens to cached ones.
+    """
+
+    prefill_s: float
+    decode_s: float
+    cached_prefix_s: float
+    step_count: int
+    mixed_step_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run. Columns have one entry per request, in the order of the trace; NaN where a thing never happened."""
+
+    arrival_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    input_tokens: Ints
+    output_tokens: Ints
+    cached_tokens: Ints
+    """Prompt tokens served from the prefix cache when the request was first admitted."""
+    preemption_count: Ints
+    replica: Ints
+    status: npt.NDArray[np.int8]
+    gaps: GapHistogram
+    """Gaps of the whole run."""
+    peak_gaps: GapHistogram | None
+    """Gaps of steps that end inside the peak window, when one was given."""
+    busy: BusyTime
+    replica_count: int
+    end_s: float
+    telemetry: Telemetry | None
+
+    @property
+    def ttft_s(self) -> Floats:
+        """Time to first token of each request."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Time to last token of each request."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """Mean time per output token after the first; NaN for fewer than two tokens."""
+        later = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
+        return (self.finish_s - self.first_token_s) / later

@@ -1,0 +1,117 @@
+"""Requests as columns: what arrived, when, how long."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixTree:
+    """Token sequences that requests share, as a tree of runs.
+
+    Node ``i`` stands for ``token_count[i]`` tokens that follow the path of ``parent[i]`` (-1 at a root; a parent
+    comes before its children). A request names the deepest node on its own sequence of prompt *and* output
+    tokens: what lies beyond that path is its own alone.
+    """
+
+    parent: Ints
+    token_count: Ints
+
+    @property
+    def depth_tokens(self) -> npt.NDArray[np.int64]:
+        """Tokens on the path from the root to each node, the node included."""
+        depth = np.zeros(len(self.parent), dtype=np.int64)
+        for node, above in enumerate(self.parent):
+            depth[node] = self.token_count[node] + (depth[above] if above >= 0 else 0)
+        return depth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Requests in order of arrival. All columns have one entry per request; every length is known and positive."""
+
+    arrival_s: Floats
+    """Seconds since the start of the trace, not falling."""
+    input_tokens: Ints
+    """Prompt tokens, those a cache may serve included."""
+    output_tokens: Ints
+    """Generated tokens, reasoning included; 0 for prefill-only requests (embedding, rerank)."""
+    prefix_node: Ints | None = None
+    """Deepest shared node of each request in ``prefixes``, -1 for none."""
+    prefixes: PrefixTree | None = None
+    session: Ints | None = None
+    """Conversation or agent run a request belongs to, -1 for none."""
+    tenant: Ints | None = None
+    """Index into ``tenants``, -1 for unknown."""
+    tenants: tuple[str, ...] = ()
+    start_utc: str | None = None
+    """ISO 8601 time of second 0, when the source knows it."""
+
+    @property
+    def request_count(self) -> int:
+        """Number of requests."""
+        return len(self.arrival_s)
+
+    @property
+    def duration_s(self) -> float:
+        """From second 0 to the last arrival."""
+        return float(self.arrival_s[-1]) if len(self.arrival_s) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """What reading did to the rows: ``rows_read`` = ``rows_kept`` + all of ``rows_dropped``."""
+
+    rows_read: int
+    rows_kept: int
+    rows_dropped: dict[str, int]
+    detected: dict[str, str]
+    """format, time unit, zone, whether cached tokens are inside input..."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSummary:
+    """Quantiles of a length in tokens."""
+
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A profile: what a trace looks like, enough to describe it and to draw one like it."""
+
+    request_count: int
+    duration_s: float
+    mean_rate_per_s: float
+    peak_minute_rate_per_s: float
+    peak_minute_start_s: float
+    """Start of the minute with the most input plus output tokens."""
+    peak_to_mean_minute_requests: float
+    peak_to_mean_minute_tokens: float
+    interarrival_cv: float
+    input_tokens: LengthSummary
+    output_tokens: LengthSummary
+    joint_counts: npt.NDArray[np.int64]
+    """Requests by (input, output) length; rows follow ``input_edges``, columns ``output_edges``."""
+    input_edges: Floats
+    output_edges: Floats
+    minute_requests: npt.NDArray[np.int64]
+    minute_input_tokens: npt.NDArray[np.int64]
+    minute_output_tokens: npt.NDArray[np.int64]
+    shareable_input_fraction: float | None
+    """Share of input tokens that an endless prefix cache would serve; ``None`` when the source has no prefixes."""
+    session_count: int | None
+    tenant_request_counts: dict[str, int]
+    quality: Quality
+    extra: dict[str, Any]

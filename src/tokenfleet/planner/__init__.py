@@ -1,0 +1,5 @@
+"""Floor 4: the search for the cheapest fleet that keeps the promise, with a replica gone.
+
+Promises: replay decides, formulas only rank; infeasible is an answer with typed reasons. Must not read files or
+talk to people.
+"""
