@@ -1,5 +1,5 @@
 """Floor 2: the brain without hands: which replica gets a request.
 
-Owns pure functions of what a controller can know, written so that numba compiles them as they are. Must not
+Owns routing. Promises: pure functions of what a controller can know, which numba compiles as they are. Must not
 know the future (the output length of a request), time sources or I/O.
 """

@@ -18,14 +18,14 @@ class Layout:
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    data_parallel_attention: int = 1
+    attention_data_parallel: int = 1
     """Ranks that each hold whole attention layers and their own KV pool; experts are shared."""
     expert_parallel: int = 1
 
     @property
     def gpu_count(self) -> int:
         """GPUs of one replica."""
-        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel_attention
+        return self.tensor_parallel * self.pipeline_parallel * self.attention_data_parallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
