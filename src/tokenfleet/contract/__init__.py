@@ -3,3 +3,7 @@
 Promises: a clause is judged by the same code whether the run was simulated or measured. Must not choose a fleet
 or run anything.
 """
+
+from tokenfleet.contract.judge import judge
+
+__all__ = ["judge"]

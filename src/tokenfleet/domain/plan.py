@@ -1,5 +1,6 @@
 """A plan: the question, the answer, and why."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +36,9 @@ class Reason:
         "capacity",
         "unsupported",
         "price_missing",
+        "no_samples",
     ]
+    """``no_samples``: the promise is about something that no request of the trace does."""
     text: str
     """For a person, with numbers and units."""
     relax: str = ""
@@ -48,8 +51,12 @@ class LimitUse:
 
     limit: Limit
     used_fraction: float
+    """Share of the resource in use during the peak window, replicas as planned minus the spare."""
     rate_at_limit_per_s: float
-    """Requests per second of the fleet at which this limit would bind, replicas as planned minus the spare."""
+    """Requests per second of the fleet at which this limit would bind, replicas as planned minus the spare,
+    once every limit listed before it is lifted."""
+    at_least: bool = False
+    """The true rate lies at or above ``rate_at_limit_per_s``: the search stopped there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,35 @@ class Sized:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outpriced:
+    """A candidate whose exact count was not sought: any count that could serve costs more than the chosen fleet."""
+
+    replica: ReplicaPhysics
+    failed_count: int
+    """The largest count cheaper than the best fleet known then; replay broke the promise with it. 0 when even one
+    replica and the spare cost more than that fleet."""
+    broken: tuple[str, ...]
+    """Names of the promises broken at ``failed_count``."""
+    price: GpuPrice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """One fleet in the plane of price against latency, judged in the peak window with the spare gone."""
+
+    gpu: str
+    precision: str
+    tensor_parallel: int
+    replica_count: int
+    """Carrying and spare."""
+    price_usd_per_hour: float
+    ttft_p99_s: float | None
+    itl_p99_s: float | None
+    efficient: bool
+    """No other point is at least as good in price, TTFT and ITL and better in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
     """One hour of the fleet at the replayed load, split so that the lines add up to ``total_usd_per_hour``."""
 
@@ -118,7 +154,7 @@ class CurvePoint:
     """The chosen fleet at one load."""
 
     load_fraction: float
-    """Load as a multiple of the planned peak."""
+    """Load as a multiple of the planned peak, carried without the spare."""
     rate_per_s: float
     ttft_p50_s: float | None
     ttft_p99_s: float | None
@@ -138,6 +174,8 @@ class PlanQuestion:
     rejected: tuple[Rejected, ...]
     """Out before any replay (memory, unsupported precision), so that the answer can say why."""
     prices: tuple[GpuPrice, ...]
+    """Every quote that counts. Of several for one gpu the one nearest their median is the reference, the lowest
+    and highest are the range; a gpu without a quote is out, never free."""
     spare_replica_count: int
     router: str
     seed: int
@@ -159,7 +197,9 @@ class Plan:
     degraded: RunRecord | None
     """Replay with the spare replicas gone; equals ``record`` when none are spare."""
     slo_whole: tuple[SloResult, ...]
+    """All replicas present, the whole trace."""
     slo_degraded: tuple[SloResult, ...]
+    """The spare gone, the whole trace."""
     limits: tuple[LimitUse, ...]
     """Tightest first: the first binds, the second binds next."""
     curve: tuple[CurvePoint, ...]
@@ -168,3 +208,41 @@ class Plan:
     peak_end_s: float
     replayed_count: int
     assumptions: tuple[str, ...]
+    slo_whole_peak: tuple[SloResult, ...] = ()
+    """All replicas present, requests that arrive in the peak window."""
+    slo_degraded_peak: tuple[SloResult, ...] = ()
+    """The spare gone, requests that arrive in the peak window: the hardest case, and the one a person is shown."""
+    peak_rate_per_s: float = 0.0
+    """Requests per second in the peak window."""
+    sustained_rate_per_s: float | None = None
+    """Largest peak rate at which the carrying replicas keep the promise, by replay of this traffic made denser."""
+    kv_peak_fraction: float | None = None
+    """KV blocks in use on the fullest replica in the peak window, the spare gone."""
+    sequence_peak_count: int | None = None
+    """Sequences on the fullest replica in the peak window, the spare gone."""
+    frontier: tuple[FrontierPoint, ...] = ()
+    outpriced: tuple[Outpriced, ...] = ()
+    anomalies: tuple[str, ...] = ()
+    """Where more replicas did worse than fewer, in plain words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What a result was made from. Filled at the composition root; written into every result."""
+
+    made_on: str
+    """ISO date of the run. Rooms below the app have no clock."""
+    package_version: str
+    seed: int
+    workload_name: str
+    digests: Mapping[str, str]
+    """sha256 by what it covers: ``scenario``, ``trace``, ``model``, ``gpu_catalog``, ``price_catalog``..."""
+    valid_days: int = 28
+    node_count: int | None = None
+    zone_count: int | None = None
+    """``None``: nobody said."""
+    scale_out_s: float | None = None
+    """Time from the decision to a ready replica; ``None``: unknown."""
+    scale_out_source: str = ""
+    degrade: tuple[str, ...] = ()
+    """Steps taken when load exceeds the contract, mildest first."""

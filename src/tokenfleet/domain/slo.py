@@ -31,14 +31,18 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloResult:
-    """One promise against what a run did. ``None`` where the run has too few samples to say."""
+    """One promise against what a run did."""
 
     name: str
     unit: str
+    """``s`` or ``fraction``."""
     promised: float
     predicted: float | None
+    """``None`` where nothing can be said: no sample at all, or the quantile falls on requests that never finished."""
     predicted_low: float | None
     predicted_high: float | None
     """The 90 % interval from the error band of the step time, itself replayed."""
     sample_count: int
+    """Requests, or token gaps for ITL. With fewer than ``1 / (1 - quantile)`` of them the slowest one is judged."""
     kept: bool
+    """``False`` too where ``predicted`` is ``None``: no evidence is not a kept promise."""
