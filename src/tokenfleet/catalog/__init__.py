@@ -4,3 +4,18 @@ Owns the shipped tables, the names people write for one thing, and the reading o
 Promises: one canonical name per thing; an unknown name fails with the nearest ones. Must not compute physics
 or choose anything.
 """
+
+from tokenfleet.catalog.engines import engine, engine_names
+from tokenfleet.catalog.gpus import gpu, gpus
+from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, reference_price
+
+__all__ = [
+    "ApiPrice",
+    "api_prices",
+    "engine",
+    "engine_names",
+    "gpu",
+    "gpu_prices",
+    "gpus",
+    "reference_price",
+]

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"]
+Evidence = Literal["quote", "secondary", "index", "range"]
+"""What a published price is: a provider's own figure, one that others report of a provider, a market index, the
+middle of a published range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,9 +17,9 @@ class Gpu:
     vendor: str
     title: str
     memory_bytes: int
-    """Total memory as the driver reports it, which is less than the marketing figure."""
-    memory_bandwidth_bytes_per_s: float
-    bf16_flop_per_s: float
+    """Total memory as an engine sees it, which is less than the marketing figure."""
+    memory_bandwidth_bytes_per_s: float | None
+    bf16_flop_per_s: float | None
     """Peak of 16-bit matrix work (FP16 where the part has no BF16 units, see ``note``)."""
     fp8_flop_per_s: float | None
     int8_flop_per_s: float | None
@@ -30,6 +33,17 @@ class Gpu:
     confidence: str
     source: str
     note: str
+    memory_basis: str = ""
+    """Where ``memory_bytes`` comes from: an engine log, a vendor page, or ``derived`` from the marketing figure."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Facts that a step time needs and no source here gives."""
+        needed = {
+            "memory_bandwidth_bytes_per_s": self.memory_bandwidth_bytes_per_s,
+            "bf16_flop_per_s": self.bf16_flop_per_s,
+        }
+        return tuple(name for name, value in needed.items() if value is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +59,19 @@ class GpuPrice:
     as_of: str
     source: str
     note: str
+    evidence: Evidence = "quote"
+    low_usd_per_gpu_hour: float | None = None
+    """Ends of the range, where the source published one."""
+    high_usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPriceRange:
+    """The price to reckon with for one gpu and term, and how far the published ones spread."""
+
+    price: GpuPrice
+    """A quote somebody can be held to where one exists: the one nearest the median of everything published."""
+    low_usd_per_gpu_hour: float
+    high_usd_per_gpu_hour: float
+    published_count: int
+    """Published prices behind low and high, secondary ones included."""
