@@ -60,6 +60,17 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvWindow:
+    """Layers whose cache stops growing: what one sequence holds in them on one gpu, at most."""
+
+    window_tokens: int
+    """Context that the layers look back on."""
+    held_tokens: int
+    """Largest footprint of a sequence in tokens: the window and one step of prefill."""
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
     """Where the memory of the fullest gpu (rank) of a replica goes. Bytes are per gpu, tokens per replica."""
 
@@ -72,7 +83,8 @@ class MemoryBudget:
     kv_bytes_per_token: int
     """Growth per token of context on one gpu, in layers whose cache grows."""
     kv_fixed_bytes_per_sequence: int
-    """Windows and recurrent state of one sequence on one gpu, once its context is past every window."""
+    """Windows and recurrent state of one sequence on one gpu, once its context is past every window; whole blocks,
+    as an engine reserves them at admission."""
     kv_capacity_bytes: int
     kv_capacity_tokens: int
     """Tokens of context the whole replica holds if sequences cost growth only (the engine's own figure)."""
@@ -80,6 +92,14 @@ class MemoryBudget:
     """The verdict hangs on less than the uncertainty of the runtime terms."""
     reasons: tuple[str, ...]
     """Why it does not fit, or what to watch if it does."""
+    kv_block_tokens: int = 16
+    """Tokens per KV block; hybrid models take blocks as large as one recurrent state."""
+    kv_state_bytes_per_sequence: int = 0
+    """The part of ``kv_fixed_bytes_per_sequence`` that is recurrent state."""
+    kv_windows: tuple[KvWindow, ...] = ()
+    """The part of ``kv_fixed_bytes_per_sequence`` that is windows, so that short contexts can be charged less."""
+    kv_pool_count: int = 1
+    """Separate KV pools of the replica: one for each data-parallel attention rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,104 @@
+"""How weights are stored and in which precision they multiply."""
+
+from dataclasses import dataclass
+
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import CheckpointQuantization, ModelArchitecture, Part
+from tokenfleet.domain.replica import Precision
+
+PLAIN_BITS = 16.0
+"""Bits of an unquantised weight."""
+
+_STORED_BITS = {
+    "fp8": 8 + 32 / 128**2,
+    "int8": 8 + 16 / 4096,
+    "int4": 4 + 32 / 128,
+    "mxfp4": 4 + 8 / 32,
+    "nvfp4": 4 + 8 / 16,
+}
+"""Stored bits per weight with scales: FP8 and INT8 one scale per block or row, INT4 a scale and zero per 128,
+MXFP4 an 8-bit scale per 32, NVFP4 an 8-bit scale per 16."""
+
+_STORED_AS = {"fp8": "fp8", "int8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "int4", "other": "int4"}
+"""Storage class of a number format in the bandwidth constants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How one part of a model lies in memory and multiplies."""
+
+    bits: float
+    """Stored bits per weight, scales included."""
+    stored: str
+    """Storage class of the bandwidth constants: bf16, fp8, int4 or fp4."""
+    multiplied: str
+    """Precision of the multiplication: bf16, fp8, int8 or fp4."""
+
+
+PLAIN = Storage(bits=PLAIN_BITS, stored="bf16", multiplied="bf16")
+
+
+def number_format(model: ModelArchitecture, precision: Precision) -> str:
+    """Number format of the quantised weights: bf16 when there are none, else fp8, int8, int4, nvfp4, mxfp4, other."""
+    if precision == "checkpoint":
+        return "bf16" if model.quantization is None else model.quantization.number_format
+    return "nvfp4" if precision == "fp4" else precision
+
+
+def part_storage(model: ModelArchitecture, gpu: Gpu, precision: Precision, part: Part) -> Storage:
+    """Storage and arithmetic of one part of a model in a precision on a gpu.
+
+    Embeddings, the output head, routers and norms stay at 16 bit unless the checkpoint says otherwise. A checkpoint
+    published in the wanted format decides which parts are quantised. Without one, every linear layer is, except
+    that MXFP4 quantises experts only where a model has them, and NVFP4 leaves latent attention at 16 bit, as the
+    published checkpoints do. Weights multiply in their own precision where the gpu has such units and activations
+    are quantised too, otherwise in 16 bit after unpacking.
+
+    Args:
+        model: Its ``quantization`` matters for ``checkpoint`` and where it has the wanted format.
+        gpu: Decides the precision of the multiplication.
+        precision: As a deployment states it.
+        part: Attention, dense and shared feed-forward, routed experts, head.
+
+    Returns:
+        The storage. Source: published checkpoint layouts.
+    """
+    form = number_format(model, precision)
+    published = model.quantization
+    if form == "bf16":
+        return PLAIN
+    if published is None or published.number_format != form:
+        if part not in _default_parts(model, form):
+            return PLAIN
+        return Storage(bits=_STORED_BITS[form], stored=_STORED_AS[form], multiplied=_multiplied(gpu, form))
+    if part not in published.quantized_parts:
+        return PLAIN
+    return _published_storage(gpu, published, form, part)
+
+
+def _published_storage(gpu: Gpu, published: CheckpointQuantization, form: str, part: Part) -> Storage:
+    bits = published.bits_per_weight
+    if part == "experts" and published.expert_bits_per_weight is not None:
+        bits = published.expert_bits_per_weight
+        form = "mxfp4" if bits < 5 < published.bits_per_weight else form
+    multiplied = "bf16" if published.weight_only else _multiplied(gpu, form)
+    return Storage(bits=bits, stored=_STORED_AS[form], multiplied=multiplied)
+
+
+def _default_parts(model: ModelArchitecture, form: str) -> tuple[Part, ...]:
+    if form == "mxfp4" and any(block.expert_count for block in model.feed_forward):
+        return ("experts",)
+    if form == "nvfp4" and any(attention.kind == "latent" for attention in model.attention):
+        return ("feed_forward", "experts")
+    return ("attention", "feed_forward", "experts")
+
+
+def _multiplied(gpu: Gpu, form: str) -> str:
+    """INT4 and unknown formats always multiply in 16 bit; others where the gpu lacks units of their own."""
+    if form == "fp8" and gpu.fp8_flop_per_s is not None:
+        return "fp8"
+    if form == "int8" and gpu.int8_flop_per_s is not None:
+        return "int8"
+    if form in {"nvfp4", "mxfp4"} and gpu.fp4_flop_per_s is not None:
+        return "fp4"
+    return "bf16"

@@ -1,0 +1,324 @@
+"""The terms of one step: seconds per token, per sequence, per context token. Everything else is built from these."""
+
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import OutOfRange
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import Attention, ModelArchitecture
+from tokenfleet.domain.replica import Deployment, Layout
+from tokenfleet.performance.coefficients import constant, engine_family
+from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, layer_bytes_per_token
+from tokenfleet.performance.shard import WeightGroup, head_bytes, weight_groups
+
+Seconds = npt.NDArray[np.float64]
+
+_ELEMENT_BYTES = 2
+_ROPE_SIZE = 64
+"""Rotary elements inside a latent: all published latent models have 64."""
+_INDEX_HEADS = 64
+"""Index heads of sparse attention: 64 in the first model of the kind, 32 later; the larger is charged."""
+_LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 11, "compressed": 11, "recurrent": 9, "none": 0}
+_LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 6, 3
+_LAUNCHES_PER_UNIT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Seconds by what bounds them; entries may be arrays of equal shape."""
+
+    compute: Seconds
+    bandwidth: Seconds
+    communication: Seconds
+    overhead: Seconds
+
+    @property
+    def total(self) -> Seconds:
+        """Sum of the four."""
+        return self.compute + self.bandwidth + self.communication + self.overhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerContext:
+    """Cost of one token of context of a decoding sequence: the larger of reading it and computing with it."""
+
+    compute_s: float
+    bandwidth_s: float
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per token of context."""
+        return max(self.compute_s, self.bandwidth_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTerms:
+    """All coefficients of one replica's step, in seconds of one gpu; tokens and sequences are the replica's."""
+
+    token_compute_s: float
+    token_activation_s: float
+    token_message_s: float
+    prefill_token_s: float
+    """Windowed and sparse prefill attention, linear in tokens; decoding sequences pay theirs by context."""
+    weight_stream_s: float
+    experts: tuple[tuple[float, float], ...]
+    """For each kind of expert layer: seconds to read all experts of the rank, chance that a token misses one."""
+    latency_s: float
+    launch_s: float
+    fixed_s: float
+    sequence_overhead_s: float
+    sequence_state_s: float
+    context: PerContext
+    window: PerContext
+    window_tokens: int
+    pair_s: float
+    eager_s: float
+    request_s: float
+
+    def token_split(self, token_count: Seconds) -> Split:
+        """Cost of the batched tokens as if all were prefill, without attention to context.
+
+        ``T x flop / rate + weights / bandwidth + sum(experts x (1 - miss**T)) / bandwidth + collectives + launches``.
+
+        Args:
+            token_count: Tokens in the step, at least 1; any shape.
+
+        Returns:
+            Seconds, of the same shape.
+        """
+        reads = np.full_like(token_count, self.weight_stream_s)
+        for read_all_s, miss in self.experts:
+            touched = 1 - np.exp(token_count * np.log(miss)) if miss > 0 else np.ones_like(token_count)
+            reads += read_all_s * touched
+        return Split(
+            compute=token_count * (self.token_compute_s + self.prefill_token_s),
+            bandwidth=reads + token_count * self.token_activation_s,
+            communication=self.latency_s + token_count * self.token_message_s,
+            overhead=np.full_like(token_count, self.launch_s + self.fixed_s),
+        )
+
+    @property
+    def sequence_credit_s(self) -> float:
+        """Windowed prefill attention that a decoding sequence is charged with its token but does not do."""
+        return min(self.prefill_token_s, self.sequence_overhead_s + self.sequence_state_s)
+
+
+def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> StepTerms:
+    """Coefficients of a step from shapes, catalog rates and fitted constants.
+
+    Data-parallel attention spreads tokens and sequences evenly over its ranks; routed experts see all of them.
+
+    Args:
+        model: A complete architecture.
+        gpu: Dense peaks in FLOP/s, bandwidth and one-way links in bytes/s.
+        deployment: Layout, precisions, engine.
+
+    Returns:
+        Terms in seconds. Valid within one node, without speculation, pipeline stages or power capping.
+    """
+    layout = deployment.layout
+    family = engine_family(deployment.engine.name)
+    groups = weight_groups(model, gpu, layout, deployment.precision)
+    bandwidth = known(gpu.memory_bandwidth_bytes_per_s)
+    kernels = _kernel_count(model)
+    per_rank = 1 / layout.attention_data_parallel
+    state = sum(entry.layer_count * entry.state_bytes_per_sequence for entry in model.attention)
+    contexts = _context_terms(model, gpu, deployment)
+    message_s, latency_s = _collectives(model, gpu, layout, family)
+    kv_rate = constant("kv_bandwidth_fraction") * bandwidth
+    streams = [group for group in groups if group.streamed and group.name not in {"experts", "head"}]
+    head_s = head_bytes(model, gpu, layout, deployment.precision) / (
+        constant("dense_bandwidth_fraction", "bf16") * bandwidth
+    )
+    transfers = constant("activation_transfers") * model.hidden_size * model.layer_count * _ELEMENT_BYTES
+    return StepTerms(
+        token_compute_s=sum(_compute_s(group, gpu) * _token_share(group, layout) for group in groups),
+        token_activation_s=transfers / bandwidth * per_rank,
+        token_message_s=message_s,
+        prefill_token_s=contexts.prefill_token_s,
+        weight_stream_s=sum(_read_s(group, bandwidth) for group in streams) + head_s,
+        experts=tuple((_read_s(group, bandwidth), group.miss_fraction) for group in groups if group.name == "experts"),
+        latency_s=latency_s,
+        launch_s=constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
+        fixed_s=constant("step_s", family),
+        sequence_overhead_s=constant("sequence_s", family) * per_rank,
+        sequence_state_s=2 * state / layout.tensor_parallel / kv_rate * per_rank,
+        context=contexts.context,
+        window=contexts.window,
+        window_tokens=contexts.window_tokens,
+        pair_s=contexts.pair_s,
+        eager_s=constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
+        request_s=constant("request_s", family),
+    )
+
+
+def known(fact: float | None) -> float:
+    """A catalog fact that ``unsupported`` has already asked for; an unknown one never becomes a number."""
+    if fact is None:
+        raise OutOfRange("a fact of the gpu is unknown; ask unsupported() first")
+    return fact
+
+
+def _kernel_count(model: ModelArchitecture) -> int:
+    """Kernel launches of one pass."""
+    attention = sum(entry.layer_count * _LAUNCHES_BY_KIND[entry.kind] for entry in model.attention)
+    blocks = 0
+    for block in model.feed_forward:
+        if not block.intermediate_size:
+            continue
+        each = _LAUNCHES_EXPERTS if block.expert_count else _LAUNCHES_DENSE
+        each += _LAUNCHES_SHARED if block.shared_intermediate_size else 0
+        blocks += block.layer_count * each
+    return attention + blocks
+
+
+def _token_share(group: WeightGroup, layout: Layout) -> float:
+    """Share of the replica's tokens that a rank multiplies with a group; experts see tokens of every rank."""
+    return 1.0 if group.name == "experts" else 1 / layout.attention_data_parallel
+
+
+def _compute_s(group: WeightGroup, gpu: Gpu) -> float:
+    """Seconds per token: two FLOP for each parameter at the rate of the precision really multiplied."""
+    rates = {
+        "bf16": gpu.bf16_flop_per_s,
+        "fp8": gpu.fp8_flop_per_s,
+        "int8": gpu.int8_flop_per_s,
+        "fp4": gpu.fp4_flop_per_s,
+    }
+    rate = known(rates[group.storage.multiplied])
+    if group.name == "experts":
+        return 2 * group.used_count / (constant("expert_compute_fraction") * rate)
+    return 2 * group.used_count / (constant("dense_compute_fraction", group.storage.multiplied) * rate)
+
+
+def _read_s(group: WeightGroup, bandwidth_bytes_per_s: float) -> float:
+    name = "expert_bandwidth_fraction" if group.name == "experts" else "dense_bandwidth_fraction"
+    return group.stored_bytes / (constant(name, group.storage.stored) * bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _ContextTerms:
+    context: PerContext
+    window: PerContext
+    window_tokens: int
+    pair_s: float
+    prefill_token_s: float
+
+
+def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> _ContextTerms:
+    """Attention to context, summed over layer kinds.
+
+    A step has one window: the longest of the model. Sparse attention reads ``top_k`` tokens, which acts like a
+    window, and its index keys over the whole context.
+    """
+    window_tokens = max((_reach(entry) for entry in model.attention), default=0)
+    full_bytes = full_flop = window_bytes = window_flop = pair_flop = linear_flop = 0.0
+    for entry in model.attention:
+        size = entry.layer_count * float(layer_bytes_per_token(entry, deployment.layout, deployment.kv_precision))
+        decode, prefill = _attention_flop(entry, deployment.layout)
+        reach = _reach(entry)
+        if entry.index_size and reach:
+            index = entry.layer_count * (entry.index_size + 4) / entry.compress_ratio
+            flop = entry.layer_count * 2 * _INDEX_HEADS * entry.index_size / entry.compress_ratio
+            full_bytes, full_flop, pair_flop = full_bytes + index, full_flop + flop, pair_flop + flop
+            size -= index
+        if reach:
+            window_bytes, window_flop = window_bytes + size, window_flop + decode
+        else:
+            full_bytes, full_flop = full_bytes + size, full_flop + decode
+        if reach and reach < LONG_WINDOW_TOKENS:
+            linear_flop += prefill * reach
+        else:
+            pair_flop += prefill
+    share = 1 / deployment.layout.attention_data_parallel
+    rate = constant("attention_compute_fraction") * known(gpu.bf16_flop_per_s)
+    read = constant("kv_bandwidth_fraction") * known(gpu.memory_bandwidth_bytes_per_s)
+    return _ContextTerms(
+        PerContext(compute_s=full_flop / rate * share, bandwidth_s=full_bytes / read * share),
+        PerContext(compute_s=window_flop / rate * share, bandwidth_s=window_bytes / read * share),
+        window_tokens,
+        pair_flop / rate * share,
+        linear_flop / rate * share,
+    )
+
+
+def _reach(entry: Attention) -> int:
+    """Context that one token attends to at most; 0 without bound."""
+    if entry.kind in {"sliding", "chunked"}:
+        return entry.window_tokens or 0
+    if entry.kind in {"latent", "full"}:
+        return entry.index_top_k_tokens or 0
+    return 0
+
+
+def _attention_flop(entry: Attention, layout: Layout) -> tuple[float, float]:
+    """FLOP of all layers of a kind per token of context in decode, and per query-key pair in prefill, on one rank.
+
+    Two FLOP for each element of scores and values. Decode on a latent works on the latent itself, prefill on
+    expanded keys and values.
+    """
+    heads = entry.layer_count * entry.query_head_count / layout.tensor_parallel
+    if entry.kind in {"none", "recurrent"}:
+        return (0.0, 2 * heads * (entry.head_size + entry.value_head_size)) if entry.kind == "none" else (0.0, 0.0)
+    expanded = 2 * heads * (entry.head_size + entry.value_head_size) / entry.compress_ratio
+    if entry.kind == "latent":
+        return 2 * heads * (2 * entry.latent_size - _ROPE_SIZE), expanded
+    return expanded, expanded
+
+
+def _collectives(model: ModelArchitecture, gpu: Gpu, layout: Layout, family: str) -> tuple[float, float]:
+    """Seconds per token and latency per step of all collectives.
+
+    Tensor parallelism reduces twice per layer, ``2 (n - 1) / n`` of a hidden vector per token each. Data-parallel
+    attention adds a dispatch and a combine around each expert layer, ``(n - 1) / n`` over all ranks.
+    """
+    tp, dp = layout.tensor_parallel, layout.attention_data_parallel
+    vector = model.hidden_size * _ELEMENT_BYTES
+    message_s = latency_s = 0.0
+    if tp > 1:
+        rate, one_s = link(gpu, tp, family)
+        message_s += 2 * model.layer_count * vector * 2 * (tp - 1) / tp / rate / dp
+        latency_s += 2 * model.layer_count * one_s
+    if dp > 1:
+        ranks = tp * dp
+        rate, one_s = link(gpu, ranks, family)
+        layers = sum(block.layer_count for block in model.feed_forward if block.expert_count)
+        message_s += 2 * layers * vector * (ranks - 1) / ranks / rate
+        latency_s += 2 * layers * one_s
+    return message_s, latency_s
+
+
+def link(gpu: Gpu, rank_count: int, family: str = "vllm") -> tuple[float, float]:
+    """Effective rate in bytes/s and latency in seconds of one collective between ranks of a node.
+
+    Bridges join 2 (or 4) cards; beyond that, and without a link, traffic goes over PCIe, whose all-reduce rate
+    collapses with the rank count. Latency grows by a tenth per doubling of the ranks.
+
+    Args:
+        gpu: Its link and PCIe rates, one way.
+        rank_count: At least 2.
+        family: Engine family of the constants.
+
+    Returns:
+        Rate and latency. Source: kernel tables of A100, H100, H200, B200 and L40S.
+    """
+    growth = 1 + 0.1 * log2(rank_count)
+    growth *= constant("collective_factor", family) if family in {"vllm_v0", "trtllm_2024"} else 1.0
+    if gpu.link_bytes_per_s is not None and rank_count <= _link_reach(gpu):
+        return constant("link_fraction") * gpu.link_bytes_per_s, constant("collective_s", "link") * growth
+    bucket = "2" if rank_count == 2 else "4" if rank_count <= 4 else "8"
+    rate = known(gpu.link_bytes_per_s if gpu.pcie_bytes_per_s is None else gpu.pcie_bytes_per_s)
+    return constant("pcie_fraction", bucket) * rate, constant("collective_s", "pcie") * growth
+
+
+def _link_reach(gpu: Gpu) -> int:
+    """Largest number of gpus that the link joins."""
+    name = gpu.link_name.lower()
+    if name.startswith("none"):
+        return 1
+    if "2 or 4" in name:
+        return 4
+    return 2 if "pairs" in name else gpu.gpus_per_node_count
