@@ -1,0 +1,94 @@
+"""The command line: one file per command, each imported only when it is asked for.
+
+Results go to stdout, everything else (progress, notes, problems) to stderr. Exit codes: 0 an answer, infeasible
+included; 1 a check the person asked for fails; 2 input that cannot be used; 70 a bug of ours; 130 stopped by hand.
+"""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final
+
+import click
+
+from tokenfleet.app.cli.face import Border, Face, face_options
+
+COMMANDS: Final = {
+    "estimate": "Size a fleet in the first minute, without any file.",
+    "init": "Write a commented scenario from a few questions.",
+    "memory": "Does the model fit, what eats the memory, how many sequences run.",
+    "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
+}
+"""Every command and its line in the help, so that the help imports none of them."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of the same name and load when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        """Names of all commands, in the order of the road."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the signature is click's
+        """Import the command's module, or ``None`` for a name nobody knows."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"tokenfleet.app.cli.{cmd_name}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{cmd_name} has no click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and name the nearest when there is none."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = get_close_matches(name, COMMANDS, n=2, cutoff=0.5)
+            hint = f"nearest: {', '.join(near)}" if near else f"commands: {', '.join(COMMANDS)}"
+            raise click.UsageError(f'no command "{name}"; {hint}', ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the signature is click's
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from tokenfleet import __version__
+
+        click.echo(f"tokenfleet {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="First minute:  tokenfleet estimate --model meta-llama/Llama-3.3-70B-Instruct --rate 20 "
+    "--input 700:1500 --output 140:300 --ttft-p99 2s --itl-p99 50ms",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@face_options
+def root() -> None:
+    """Plan the capacity and cost of LLM inference: from traffic to a fleet you can promise."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the code of what happened."""
+    face = Face()
+    border = Border(face)
+    with border:
+        answer = root.main(args=arguments, prog_name="tokenfleet", standalone_mode=False, obj=face)
+        border.exit_code = answer if isinstance(answer, int) else 0
+        sys.stdout.flush()
+    sys.exit(border.exit_code)

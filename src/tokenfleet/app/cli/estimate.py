@@ -1,0 +1,176 @@
+"""``tokenfleet estimate``: the first minute, without any file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+_OPTIONS: Final = {
+    "model": "--model",
+    "gpus": "--gpu",
+    "precision": "--precision",
+    "kv_dtype": "--kv-dtype",
+    "tensor_parallel": "--tp",
+    "engine": "--engine",
+    "seed": "--seed",
+    "redundancy": "--spare",
+    "workload.mean_rate": "--rate",
+    "workload.lengths": "--input and --output",
+    "workload.lengths.input": "--input",
+    "workload.lengths.output": "--output",
+    "workload.preset": "--preset",
+    "workload.profile": "--profile",
+    "workload.peak_to_mean": "--peak-to-mean",
+    "workload.interarrival_cv": "--cv",
+    "workload": "--input, --preset or --profile",
+    "slo": "--ttft-p99, --itl-p99 or --slo",
+    "slo.error_rate": "--error-rate",
+}
+_REQUESTS: Final = 20_000.0
+"""Enough for a p99 in the peak minute, few enough to answer while a person waits."""
+_SHORTEST_S: Final = 600.0
+_LONGEST_S: Final = 14_400.0
+
+
+def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+@click.command("estimate", short_help="Size a fleet in the first minute, without any file.")
+@click.option("--model", required=True, help="Name in the catalog, or path to a config.json.")
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    callback=_commas,
+    help="GPUs to try; repeat or separate by commas. [default: common ones]",
+)
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    callback=_commas,
+    help="Weights: bf16, fp8, int8, int4... [default: the checkpoint's, or bf16 and fp8]",
+)
+@click.option("--kv-dtype", "kv_dtypes", multiple=True, callback=_commas, help="KV cache: bf16 or fp8. [default: bf16]")
+@click.option(
+    "--tp", "tensor_parallels", multiple=True, callback=_commas, help="GPUs per replica to try. [default: 1, 2, 4, 8]"
+)
+@click.option("--rate", required=True, help="Mean requests per second: 20, 20/s or 1200/min.")
+@click.option(
+    "--input", "input_lengths", metavar="LENGTHS", help="Prompt tokens: MEAN, or MEDIAN:P95 such as 700:1500."
+)
+@click.option("--output", "output_lengths", metavar="LENGTHS", help="Generated tokens, written the same way.")
+@click.option(
+    "--preset", help="Lengths, sessions and bursts of a known kind of service, instead of --input and --output."
+)
+@click.option("--profile", type=click.Path(), help="Profile file of real traffic, instead of --input and --output.")
+@click.option("--ttft-p99", help="Time to first token, 99 of 100 requests: 2s.")
+@click.option("--itl-p99", help="Time between two tokens, 99 of 100: 50ms.")
+@click.option("--tpot-p99", help="Mean time per output token of a request, 99 of 100: 40ms.")
+@click.option("--e2e-p99", help="Time to the last token, 99 of 100 requests: 20s.")
+@click.option(
+    "--slo", "more", multiple=True, callback=_commas, metavar="NAME=TIME", help="Any other promise: ttft_p95=1s."
+)
+@click.option("--error-rate", help="Share of requests that may fail. [default: 0.1%]")
+@click.option("--peak-to-mean", help="Busiest minute against the mean. [default: 2]")
+@click.option("--cv", help="Burstiness of arrivals; 1 is Poisson. [default: 2]")
+@click.option("--spare", help="Replicas that may fail: none, n+1 or n+2. [default: n+1]")
+@click.option("--engine", help="Engine, or engine and version. [default: vllm]")
+@click.option("--seed", type=int, help="Start of every random draw. [default: 1]")
+@click.option("--save", type=click.Path(path_type=Path), help="Also write this question as a scenario file.")
+@click.option("--force", is_flag=True, help="Let --save overwrite a file.")
+@click.option("--require-feasible", is_flag=True, help="Exit with 1 when no fleet keeps the promise.")
+@face_options
+@click.pass_obj
+def command(face: Face, /, save: Path | None, force: bool, require_feasible: bool, **options: Any) -> int:  # noqa: ANN401 - click's options by name
+    """Size a fleet from what you know by heart: rate, lengths, promise. No file needed.
+
+    Draws bursty traffic with the lengths you give, replays it on every candidate, and says what to buy, whether the
+    promise holds, what binds, and what it costs.
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.compose import answer, compose
+    from tokenfleet.app.documents import plan_document
+    from tokenfleet.app.scenario import Scenario
+    from tokenfleet.app.scenario_file import checked
+    from tokenfleet.app.summary import summary
+    from tokenfleet.app.writing import check_new, save_scenario
+    from tokenfleet.app.yaml_lines import KeyPath, dotted
+
+    def where(path: KeyPath) -> str:
+        known = path
+        while known and dotted(known) not in _OPTIONS:
+            known = known[:-1]
+        spelled = f"--{path[1]}".replace("_", "-") if path[:1] == ("slo",) and len(path) > 1 else ""
+        return spelled if spelled in _PROMISES else _OPTIONS.get(dotted(known), "command line")
+
+    face.action = "estimate"
+    if save is not None:
+        check_new(save, force=force)
+    values = scenario_values(options, name=save.stem if save else "estimate")
+    asked = checked(Scenario, values, where)
+    with shown(face) as teller:
+        composition = compose(asked, teller)
+        plan = answer(composition, teller)
+    document = plan_document(plan, composition.workload, composition.resolved)
+    if save is not None:
+        save_scenario(values, save)
+    if face.json:
+        face.document(document)
+    else:
+        face.blocks([*summary(plan, composition.workload), ("Next", _next_step(save, asked.workload.profile))])
+    return 1 if require_feasible and plan.chosen is None else 0
+
+
+_PROMISES: Final = ("--ttft-p99", "--itl-p99", "--tpot-p99", "--e2e-p99", "--error-rate")
+
+
+def scenario_values(options: Mapping[str, Any], *, name: str) -> dict[str, object]:
+    """The options as the values of a scenario, those not given left out."""
+    slo = {key: options[key] for key in ("ttft_p99", "itl_p99", "tpot_p99", "e2e_p99", "error_rate") if options[key]}
+    for promise in options["more"]:
+        key, _, limit = promise.partition("=")
+        slo[key.strip()] = limit.strip()
+    values: dict[str, object] = {"name": name, "model": options["model"], "slo": slo, "workload": _workload(options)}
+    lists = {"gpus": "gpus", "precision": "precisions", "kv_dtype": "kv_dtypes", "tensor_parallel": "tensor_parallels"}
+    values |= {key: options[option] for key, option in lists.items() if options[option]}
+    if options["engine"]:
+        values["engine"] = options["engine"]
+    if options["seed"] is not None:
+        values["seed"] = options["seed"]
+    if options["spare"]:
+        values["redundancy"] = {"replicas": options["spare"]}
+    return values
+
+
+def _workload(options: Mapping[str, Any]) -> dict[str, object]:
+    workload: dict[str, object] = {"mean_rate": options["rate"]}
+    lengths = {side: options[f"{side}_lengths"] for side in ("input", "output") if options[f"{side}_lengths"]}
+    if lengths:
+        workload["lengths"] = lengths
+    workload |= {key: options[key] for key in ("preset", "profile") if options[key]}
+    given = {"peak_to_mean": options["peak_to_mean"], "interarrival_cv": options["cv"]}
+    workload |= {key: value for key, value in given.items() if value}
+    return workload | {"duration": duration_for(options["rate"])}
+
+
+def duration_for(rate: str) -> str:
+    """How much traffic to draw at a mean rate, in whole minutes: enough requests for a p99, few enough to wait for."""
+    from tokenfleet.app.quantities import Unreadable, parse_rate_per_s
+
+    try:
+        rate_per_s = parse_rate_per_s(rate)
+    except Unreadable:
+        return f"{_SHORTEST_S / 60:.0f}min"
+    duration_s = min(_LONGEST_S, max(_SHORTEST_S, _REQUESTS / rate_per_s))
+    return f"{duration_s / 60:.0f}min"
+
+
+def _next_step(save: Path | None, profile: str | None) -> list[str]:
+    plan = f"tokenfleet plan {save}" if save else "add  --save chat.yaml  then  tokenfleet plan chat.yaml"
+    real = [] if profile else ["your real traffic decides: put your log into the scenario as  workload: {trace: LOG}"]
+    return [plan, *real]

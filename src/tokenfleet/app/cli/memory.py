@@ -1,0 +1,142 @@
+"""``tokenfleet memory``: does it fit, what eats the memory, how many sequences."""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tokenfleet.app.cli.face import Block, Face, face_options
+
+if TYPE_CHECKING:
+    from tokenfleet.app.fit import Fit
+    from tokenfleet.domain.replica import Deployment
+
+_GIB: Final = 2**30
+_BAR_WIDTH: Final = 24
+_OPTIONS: Final = {
+    "model": "--model",
+    "gpu": "--gpu",
+    "tensor_parallel": "--tp",
+    "precision": "--precision",
+    "kv_dtype": "--kv-dtype",
+    "context": "--context",
+    "engine": "--engine",
+    "profile": "--profile",
+}
+
+
+@click.command("memory", short_help="Does the model fit, what eats the memory, how many sequences run.")
+@click.option("--model", required=True, help="Name in the catalog, or path to a config.json.")
+@click.option("--gpu", required=True, help="The accelerator, such as h100_sxm.")
+@click.option("--tp", help="GPUs per replica (tensor parallel). [default: the smallest that fits]")
+@click.option("--precision", help="Weights: bf16, fp8, int8, int4... [default: the checkpoint's, else bf16]")
+@click.option("--kv-dtype", default="bf16", help="KV cache: bf16 or fp8. [default: bf16]")
+@click.option("--context", help="Prompt plus output of one sequence, in tokens. [default: the longest]")
+@click.option("--engine", default="vllm", help="Engine, or engine and version. [default: vllm]")
+@click.option(
+    "--profile", type=click.Path(), help="Profile of real traffic: count sequences at its p50, p95 and longest."
+)
+@face_options
+@click.pass_obj
+def command(
+    face: Face,
+    model: str,
+    gpu: str,
+    tp: str | None,
+    precision: str | None,
+    kv_dtype: str,
+    context: str | None,
+    engine: str,
+    profile: str | None,
+) -> int:
+    """Say whether the model fits on the GPU, what eats the memory, and how many sequences run at which context.
+
+    When it does not fit, that is an answer too, with the smallest change that fits.
+    """
+    from tokenfleet.app.fit import fit_document
+    from tokenfleet.app.fit_question import FitQuestion, answered
+    from tokenfleet.app.scenario_file import checked
+
+    face.action = "answer"
+    given = {
+        "model": model,
+        "gpu": gpu,
+        "tensor_parallel": tp,
+        "precision": precision,
+        "kv_dtype": kv_dtype,
+        "context": context,
+        "engine": engine,
+        "profile": profile,
+    }
+    values = {key: value for key, value in given.items() if value is not None}
+    found = answered(checked(FitQuestion, values, lambda path: _OPTIONS[str(path[0])]))
+    if face.json:
+        face.document(fit_document(found))
+    else:
+        face.blocks(_blocks(found))
+    return 0
+
+
+def _blocks(found: "Fit") -> list[Block]:
+    blocks: list[Block] = [("Fits" if found.fits else "No", _verdict(found))]
+    if not found.fits and found.smallest:
+        blocks.append(("Instead", ["smallest that fits:  " + "   or   ".join(map(_named, found.smallest))]))
+    if found.budget is not None:
+        blocks.append(("Memory", _terms(found)))
+    if found.sequence_counts:
+        blocks.append(("Holds", _sequences(found)))
+    notes = [*(found.reasons if found.fits else ()), *found.model.notes]
+    if notes:
+        blocks.append(("Note", notes))
+    return blocks
+
+
+def _named(deployment: "Deployment") -> str:
+    layout = deployment.layout
+    parts = [f"TP{layout.tensor_parallel}"] if layout.tensor_parallel > 1 else []
+    parts += [f"PP{layout.pipeline_parallel}"] if layout.pipeline_parallel > 1 else []
+    parts.append("checkpoint precision" if deployment.precision == "checkpoint" else deployment.precision)
+    return f"{layout.gpu_count} x {deployment.gpu} ({', '.join(parts)})"
+
+
+def _verdict(found: "Fit") -> list[str]:
+    budget = found.budget
+    deployment = found.deployment
+    what = f"{found.model.name} on {_named(deployment)}, KV {deployment.kv_precision}, {deployment.engine.name}"
+    if budget is None or not budget.fits:
+        tried = "; this is the largest layout of one node" if found.chosen_layout else ""
+        return [f"{what} does not fit{tried}", *found.reasons]
+    lines = [what + ("; the smallest layout that fits" if found.chosen_layout else "")]
+    if budget.too_close_to_call:
+        lines.append("too close to call: the verdict hangs on less than the uncertainty of the runtime terms")
+    return lines
+
+
+def _terms(found: "Fit") -> list[str]:
+    budget = found.budget
+    if budget is None:
+        return []
+    width = max(len(name) for name in budget.terms_bytes)
+    lines = [f"{'on each GPU'.ljust(width)}  {'GiB':>7}"]
+    for name, size in budget.terms_bytes.items():
+        share = size / budget.total_bytes
+        bar = "#" * round(min(1.0, share) * _BAR_WIDTH)
+        lines.append(f"{name.replace('_', ' ').ljust(width)}  {size / _GIB:7.2f}  {share:4.0%}  {bar}".rstrip())
+    lines.append(f"{'total'.ljust(width)}  {budget.total_bytes / _GIB:7.2f}")
+    return lines
+
+
+def _sequences(found: "Fit") -> list[str]:
+    budget = found.budget
+    if budget is None:
+        return []
+    lines = [
+        f"{budget.kv_capacity_tokens:,} tokens of KV in the replica; "
+        f"{budget.kv_bytes_per_token:,} bytes per token on each GPU"
+    ]
+    if budget.kv_fixed_bytes_per_sequence:
+        lines.append(f"and {budget.kv_fixed_bytes_per_sequence / _GIB:.3f} GiB fixed per sequence on each GPU")
+    limit = found.deployment.engine.max_sequence_count
+    for each in found.sequence_counts:
+        held = ", the engine's own limit" if each.sequence_count >= limit else ""
+        lines.append(f"{each.sequence_count:6,} sequences of {each.context_tokens:,} tokens ({each.name}{held})")
+    return lines

@@ -1,0 +1,67 @@
+"""``tokenfleet plan``: the main job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+if TYPE_CHECKING:
+    from tokenfleet.app.compose import Composition
+    from tokenfleet.app.plan_files import Written
+    from tokenfleet.domain.plan import Plan
+
+
+@click.command("plan", short_help="Find the cheapest fleet that keeps the promise; write plan, contract and report.")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where to write. [default: ./NAME-plan]",
+)
+@click.option("--require-feasible", is_flag=True, help="Exit with 1 when no fleet keeps the promise.")
+@face_options
+@click.pass_obj
+def command(face: Face, scenario: Path, folder: Path | None, require_feasible: bool) -> int:
+    """Find the cheapest fleet that keeps the promise of SCENARIO at its peak with spare replicas gone.
+
+    Replays the demand on every candidate that fits and writes plan.json, contract.yaml and report.html to DIR. When
+    no fleet keeps the promise, that is an answer: plan.json says why and what to relax, and no contract is written.
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.compose import answer, compose
+    from tokenfleet.app.documents import plan_document
+    from tokenfleet.app.plan_files import check_folder, write_plan
+    from tokenfleet.app.scenario_file import read_scenario
+
+    face.action = "plan"
+    asked = read_scenario(scenario)
+    target = folder if folder is not None else Path(f"{asked.name}-plan")
+    check_folder(target)
+    with shown(face) as teller:
+        composition = compose(asked, teller)
+        plan = answer(composition, teller)
+        document = plan_document(plan, composition.workload, composition.resolved)
+        teller.say("writing the plan")
+        written = write_plan(plan, composition, document, target, command=f"tokenfleet plan {scenario}")
+    if face.json:
+        face.document(document)
+    else:
+        _tell(face, plan, composition, written)
+    return 1 if require_feasible and plan.chosen is None else 0
+
+
+def _tell(face: Face, plan: "Plan", composition: "Composition", written: "Written") -> None:
+    from tokenfleet.app.summary import summary
+
+    face.blocks([("Model", [plan.question.model.name]), *summary(plan, composition.workload)])
+    lines = [f"wrote {', '.join(written.files)} to {written.folder}/"]
+    if written.stale_contract:
+        lines.append(f"{written.folder}/contract.yaml is of an earlier plan and does not hold for this one")
+    if plan.chosen is not None:
+        lines.append(f"open {written.folder}/report.html in a browser")
+    face.blocks([("Next", lines)])

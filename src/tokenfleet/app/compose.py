@@ -1,0 +1,216 @@
+"""The only composition root: from a scenario to a question a planner can answer, and on to the answer.
+
+Here names become facts: the catalog gives gpus, models, engines and prices; workload gives the demand; performance
+says which candidates fit. Everything below works on resolved data.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol
+
+from tokenfleet import catalog, performance, workload
+from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.scenario import Scenario, WorkloadSource, with_overrides
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.gpu import Gpu, GpuPrice
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
+from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
+from tokenfleet.domain.trace import Quality, Trace, Workload
+from tokenfleet.planner.progress import PlanProgress
+
+_TENSOR_PARALLEL = (1, 2, 4, 8)
+
+
+class Teller(Protocol):
+    """Whoever shows a person what is going on."""
+
+    def say(self, text: str) -> None:
+        """What is being done now."""
+
+    def step(self, step: PlanProgress, /) -> None:
+        """What the search is trying now."""
+
+    def announce(self, text: str) -> None:
+        """Something rare that takes long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """A scenario with every name looked up: what the planner is asked, and about which demand."""
+
+    question: PlanQuestion
+    trace: Trace
+    workload: Workload
+    resolved: dict[str, object]
+    """The scenario with its defaults, versions and digests, for every result."""
+
+
+def compose(scenario: Scenario, teller: Teller) -> Composition:
+    """Resolve a scenario.
+
+    Args:
+        scenario: Valid by type; its names are known.
+        teller: Told in words what is being done.
+
+    Raises:
+        BadInput: the demand cannot be read or drawn, or the model cannot be read.
+    """
+    model = catalog.model(scenario.model)
+    teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
+    trace, described = demand(scenario.workload, scenario.seed)
+    teller.say("working out what fits in memory")
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
+    candidates, rejected = sort_out(model, gpus, scenario)
+    prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, scenario))
+    question = PlanQuestion(
+        name=scenario.name,
+        model=model,
+        slo=scenario.slo.targets(),
+        candidates=candidates,
+        rejected=rejected,
+        prices=prices,
+        spare_replica_count=scenario.spare_replica_count,
+        router=scenario.router,
+        seed=scenario.seed,
+    )
+    resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
+    return Composition(question=question, trace=trace, workload=described, resolved=resolved)
+
+
+def answer(composition: Composition, teller: Teller) -> Plan:
+    """Plan what a composition asks."""
+    from tokenfleet import planner, simulator
+
+    simulator.warm_up(announce=teller.announce)
+    return planner.plan(composition.question, composition.trace, progress=teller.step)
+
+
+def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
+    """The demand a scenario names, grown as it asks, with its profile.
+
+    Raises:
+        BadInput: the log cannot be read, holds no usable request, or the draw is impossible.
+    """
+    trace, quality = _today(source, seed)
+    if source.growth != 1.0:
+        trace = workload.grow(trace, source.growth)
+    return trace, workload.profile(trace, quality)
+
+
+def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
+    if source.trace is not None:
+        return workload.read_trace(source.trace, format=source.format, columns=source.columns)
+    rates = {"peak_rate_per_s": source.peak_rate, "mean_rate_per_s": source.mean_rate}
+    if source.preset is not None:
+        return workload.synthesize(source.preset, duration_s=source.duration, seed=seed, **rates), None
+    if source.profile is not None:
+        known = workload.load_profile(source.profile)
+        return workload.synthesize_like(known, duration_s=source.duration, seed=seed, **rates), None
+    if source.lengths is None:
+        raise BadInput.at(
+            "workload", "does not say where the demand comes from", "give trace, preset, profile or lengths"
+        )
+    mean_rate_per_s = source.mean_rate or (source.peak_rate or 0.0) / source.peak_to_mean
+    drawn = workload.draw_trace(
+        workload.Lengths.parse(source.lengths.input, where="workload.lengths.input"),
+        workload.Lengths.parse(source.lengths.output, where="workload.lengths.output"),
+        mean_rate_per_s=mean_rate_per_s,
+        peak_to_mean=source.peak_to_mean,
+        interarrival_cv=source.interarrival_cv,
+        duration_s=source.duration,
+        seed=seed,
+    )
+    return drawn, None
+
+
+def deployments(model: ModelArchitecture, gpu: Gpu, scenario: Scenario) -> Iterator[Deployment]:
+    """Every way to run one replica of the model on this gpu that the scenario lets us try."""
+    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
+    for precision, kv_precision, tensor_parallel in product(
+        precisions(model, scenario.precision), dict.fromkeys(scenario.kv_dtype), tensor_parallels(gpu, scenario)
+    ):
+        yield Deployment(
+            model=model.name,
+            gpu=gpu.name,
+            layout=Layout(tensor_parallel=tensor_parallel),
+            precision=precision,
+            kv_precision=kv_precision,
+            engine=engine,
+        )
+
+
+def precisions(model: ModelArchitecture, asked: list[Precision] | None) -> tuple[Precision, ...]:
+    """Weight precisions to try: those asked for, else the checkpoint's own, or bf16 and fp8 for a plain one."""
+    if asked is not None:
+        return tuple(dict.fromkeys(asked))
+    return ("checkpoint",) if model.quantization is not None else ("bf16", "fp8")
+
+
+def tensor_parallels(gpu: Gpu, scenario: Scenario) -> tuple[int, ...]:
+    """GPUs per replica to try: those asked for, else powers of two inside one node."""
+    if scenario.tensor_parallel is not None:
+        return tuple(dict.fromkeys(scenario.tensor_parallel))
+    return tuple(size for size in _TENSOR_PARALLEL if size <= gpu.gpus_per_node_count)
+
+
+def sort_out(
+    model: ModelArchitecture, gpus: tuple[Gpu, ...], scenario: Scenario
+) -> tuple[tuple[ReplicaPhysics, ...], tuple[Rejected, ...]]:
+    """Candidates that can run at all, and those that cannot with their reasons."""
+    candidates: list[ReplicaPhysics] = []
+    rejected: list[Rejected] = []
+    for gpu in gpus:
+        for deployment in deployments(model, gpu, scenario):
+            reasons = why_not(model, gpu, deployment)
+            if reasons:
+                rejected.append(_rejected(deployment, reasons))
+            else:
+                candidates.append(performance.replica_physics(model, gpu, deployment))
+    return tuple(candidates), tuple(rejected)
+
+
+def _rejected(deployment: Deployment, reasons: tuple[Reason, ...]) -> Rejected:
+    return Rejected(
+        gpu=deployment.gpu,
+        precision=deployment.precision,
+        tensor_parallel=deployment.layout.tensor_parallel,
+        reasons=reasons,
+    )
+
+
+def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[Reason, ...]:
+    """Reasons, known before any replay, why a deployment cannot run; none when it can."""
+    missing = performance.unsupported(model, gpu, deployment)
+    if missing:
+        return tuple(Reason(kind="unsupported", text=text) for text in missing)
+    budget = performance.memory_budget(model, gpu, deployment)
+    if budget.fits:
+        return ()
+    return tuple(Reason(kind="memory", text=text) for text in budget.reasons)
+
+
+def gpu_prices(gpu: Gpu, scenario: Scenario) -> tuple[GpuPrice, ...]:
+    """Prices a scenario plans with for one gpu: the person's own, else the catalog's quotes; none when unknown."""
+    wanted = scenario.prices
+    own = wanted.usd_per_gpu_hour.get(gpu.name)
+    if own is not None:
+        return (
+            GpuPrice(
+                gpu=gpu.name,
+                provider="own",
+                provider_class="own",
+                region="",
+                term=wanted.term,
+                price_usd_per_gpu_hour=own,
+                as_of="",
+                source="scenario",
+                note="prices.usd_per_gpu_hour of the scenario",
+            ),
+        )
+    return tuple(
+        price
+        for price in catalog.gpu_prices(gpu.name)
+        if price.term == wanted.term and wanted.provider in (None, price.provider)
+    )

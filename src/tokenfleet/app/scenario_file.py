@@ -1,0 +1,114 @@
+"""Reads a scenario file: every problem at once, each with file, line, key, and how to mend it."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tokenfleet.app.quantities import quoted
+from tokenfleet.app.scenario import Scenario
+from tokenfleet.app.yaml_lines import KeyPath, read_yaml
+from tokenfleet.domain.errors import BadInput, Problem
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+_KINDS = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "list_type": "a list",
+    "dict_type": "a mapping of key: value",
+    "model_type": "a mapping of key: value",
+    "model_attributes_type": "a mapping of key: value",
+}
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a scenario file. Paths inside it count from its own folder.
+
+    Raises:
+        BadInput: everything wrong with the file, in the order of its lines.
+    """
+    file = read_yaml(path)
+    if not isinstance(file.value, Mapping):
+        raise BadInput.at(str(path), "is not a scenario: the file must hold key: value lines", "see: tokenfleet init")
+    try:
+        return Scenario.model_validate(file.value, context={"folder": str(path.parent)})
+    except ValidationError as error:
+        found = dict.fromkeys(_problems(error, file.where, Scenario))
+        raise BadInput(sorted(found, key=lambda problem: _line(problem, path))) from None
+
+
+def checked(kind: type[Kind], values: Mapping[str, object], where: Callable[[KeyPath], str]) -> Kind:
+    """Values given otherwise, such as options, as one of our strict types; ``where`` names the place of a key.
+
+    Raises:
+        BadInput: everything wrong with the values.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise BadInput(dict.fromkeys(_problems(error, where, kind))) from None
+
+
+def _line(problem: Problem, path: Path) -> int:
+    number = problem.where.removeprefix(f"{path}:").split(":")[0]
+    return int(number) if number.isdigit() else 0
+
+
+def _problems(error: ValidationError, where: Callable[[KeyPath], str], kind: type[BaseModel]) -> list[Problem]:
+    return [_problem(details, where, kind) for details in error.errors(include_url=False)]
+
+
+def _problem(details: ErrorDetails, where: Callable[[KeyPath], str], kind: type[BaseModel]) -> Problem:
+    loc = tuple(part for part in details["loc"] if part != "[key]")
+    what, mend = _said(details, loc, known_keys(loc[:-1], kind))
+    return Problem(where(loc), what, mend)
+
+
+def _said(details: ErrorDetails, loc: KeyPath, keys: list[str]) -> tuple[str, str]:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "tokenfleet":
+        return str(context["what"]), str(context["mend"])
+    if kind == "extra_forbidden":
+        return "unknown key", _nearest(str(loc[-1]), keys)
+    if kind == "missing":
+        return "is missing", f"keys: {', '.join(keys)}" if len(loc) > 1 else "every scenario needs it"
+    shown = quoted(details["input"])
+    if kind == "literal_error":
+        choices = [choice.strip(" '") for choice in str(context["expected"]).replace(" or ", ", ").split(",")]
+        return f"{shown} is not known", _nearest(str(details["input"]), choices)
+    if kind == "string_pattern_mismatch":
+        return f"{shown} cannot name a folder", "use letters, digits, . _ and -"
+    if kind == "too_short":
+        return "is an empty list", "name at least one"
+    if kind in _KINDS:
+        return f"{shown} is not {_KINDS[kind]}", f"write {_KINDS[kind]}"
+    return f"{shown}: {details['msg'][:1].lower()}{details['msg'][1:]}", ""
+
+
+def _nearest(word: str, choices: list[str]) -> str:
+    near = get_close_matches(word.lower(), choices, n=2, cutoff=0.6)
+    return f"nearest: {', '.join(near)}" if near else f"known: {', '.join(choices)}"
+
+
+def known_keys(path: KeyPath, kind: type[BaseModel] = Scenario) -> list[str]:
+    """Keys that ``kind`` may hold below ``path``."""
+    part = kind
+    for key in path:
+        field = part.model_fields.get(str(key))
+        below = _model_in(field.annotation) if field else None
+        if below is None:
+            return []
+        part = below
+    return list(part.model_fields)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)

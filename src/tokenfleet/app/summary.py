@@ -1,0 +1,224 @@
+"""A plan as a person reads it in a terminal: the decision first, then the promise, what binds, money, assumptions.
+
+Returns labelled blocks; how they are coloured and wrapped is the business of the command line.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Workload
+
+Block = tuple[str, Sequence[str]]
+
+LIMIT_NAMES: Final = {
+    "prefill_compute": "prefill compute",
+    "decode_bandwidth": "decode bandwidth",
+    "kv_memory": "KV memory",
+    "sequence_slots": "sequence slots",
+    "communication": "communication between GPUs",
+    "overhead": "engine overhead",
+    "single_request": "the time of a single request",
+}
+_THIN_FRACTION: Final = 0.9
+"""A promise is thin when the upper end of the prediction uses more than this share of it."""
+_MOST_REJECTED: Final = 6
+
+
+def summary(plan: Plan, workload: Workload) -> list[Block]:
+    """The blocks of a plan, in the order a person decides."""
+    if plan.chosen is None:
+        return infeasible(plan)
+    blocks: list[Block] = [
+        ("Buy", bought(plan.chosen)),
+        ("Promise", promised(plan)),
+        ("Limit", limits(plan.limits)),
+    ]
+    if plan.bill is not None:
+        blocks.append(("Cost", cost(plan.bill)))
+    blocks.append(("Second", second(plan.chosen, plan.runners_up)))
+    blocks.append(("Assumed", assumed(plan, workload)))
+    return blocks
+
+
+def model_line(plan: Plan) -> str:
+    """Which model is served, before anything else is said."""
+    return plan.question.model.name
+
+
+def replica_name(sized: Sized) -> str:
+    """``2 x h100_sxm (TP2, fp8)``."""
+    deployment = sized.replica.deployment
+    size = deployment.layout.gpu_count
+    gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
+    kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
+    layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
+    precision = "checkpoint precision" if deployment.precision == "checkpoint" else deployment.precision
+    return f"{gpus} ({layout}{precision}{kv})"
+
+
+def bought(sized: Sized) -> list[str]:
+    """What to buy, how many of it may fail, and for how much."""
+    replicas = "1 replica" if sized.replica_count == 1 else f"{sized.replica_count} replicas"
+    gpus = "1 GPU" if sized.gpu_count == 1 else f"{sized.gpu_count} GPUs"
+    lines = [f"{replicas} of {replica_name(sized)}    {gpus}    {_price(sized)}"]
+    carry = "1 carries" if sized.carrying_count == 1 else f"{sized.carrying_count} carry"
+    spare = f"{sized.spare_count} may fail" if sized.spare_count else "none may fail"
+    lines.append(f"{carry} the peak minute, {spare}")
+    return lines
+
+
+def _price(sized: Sized) -> str:
+    low = sized.price_low_usd_per_gpu_hour * sized.gpu_count
+    high = sized.price_high_usd_per_gpu_hour * sized.gpu_count
+    middle = f"{shown_usd(sized.price_usd_per_hour)}/h"
+    if high <= low:
+        return f"{middle}  ({sized.price.provider})"
+    return f"{middle}  ({shown_usd(low)} to {shown_usd(high)} by provider)"
+
+
+def promised(plan: Plan) -> list[str]:
+    """Each promise at the peak with the spare replicas gone, in columns."""
+    gone = plan.chosen.spare_count if plan.chosen else 0
+    without = {0: "all replicas there", 1: "one replica gone"}.get(gone, f"{gone} replicas gone")
+    rows = [_promise_cells(result) for result in plan.slo_degraded]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, f"in the peak minute, {without}"]
+
+
+def _promise_cells(result: SloResult) -> tuple[str, str, str, str]:
+    name = spoken(result.name)
+    if result.predicted is None:
+        return name, "not known", f"of {_amount(result, result.promised)}", "too few requests to say"
+    low, high = result.predicted_low, result.predicted_high
+    band = f"  ({_amount(result, low)} to {_amount(result, high)})" if low is not None and high is not None else ""
+    return name, _amount(result, result.predicted) + band, f"of {_amount(result, result.promised)}", verdict(result)
+
+
+def verdict(result: SloResult) -> str:
+    """``kept``; ``kept, thin`` when the upper end of the prediction is near or past the promise; ``broken``."""
+    if not result.kept:
+        return "broken"
+    high = result.predicted_high
+    if high is not None and high > result.promised:
+        return "kept, not sure: the slow end of the prediction breaks it"
+    if high is not None and high > _THIN_FRACTION * result.promised:
+        return "kept, thin"
+    return "kept"
+
+
+def spoken(name: str) -> str:
+    """``ttft_p99`` as ``TTFT p99``."""
+    if name == "error_rate":
+        return "errors"
+    metric, _, quantile = name.partition("_")
+    return f"{metric.upper()} {quantile}"
+
+
+def _amount(result: SloResult, value: float) -> str:
+    if result.unit == "s":
+        return shown_duration(value)
+    return f"{value * 100:.2g} %" if value else "0 %"
+
+
+def limits(uses: Sequence[LimitUse]) -> list[str]:
+    """What binds, and what binds next."""
+    if not uses:
+        return ["no limit found below the loads tried"]
+    first = uses[0]
+    text = f"{LIMIT_NAMES[first.limit]} at {shown_rate(first.rate_at_limit_per_s)} requests/s"
+    if len(uses) > 1:
+        text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {shown_rate(uses[1].rate_at_limit_per_s)}"
+    return [text]
+
+
+def cost(bill: Bill) -> list[str]:
+    """The bill of an hour, whose lines add up, and what a token and a request cost."""
+    parts = [
+        _part(bill.input_usd_per_hour, "input", bill.usd_per_million_input_tokens),
+        _part(bill.cached_usd_per_hour, "cached", bill.usd_per_million_cached_tokens),
+        _part(bill.output_usd_per_hour, "output", bill.usd_per_million_output_tokens),
+        _part(bill.idle_usd_per_hour, "idle", None),
+        _part(bill.spare_usd_per_hour, "spare", None),
+    ]
+    split = f"{shown_usd(bill.total_usd_per_hour)}/h = {' + '.join(part for part in parts if part)}"
+    lines = [split]
+    whole = []
+    if bill.usd_per_request is not None:
+        whole.append(f"{shown_usd(bill.usd_per_request)} per request")
+    if bill.usd_per_million_output_tokens_loaded is not None:
+        whole.append(
+            f"{shown_usd(bill.usd_per_million_output_tokens_loaded)} per million output tokens if they pay for all"
+        )
+    if whole:
+        lines.append("; ".join(whole))
+    return lines
+
+
+def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:
+    if usd_per_hour <= 0:
+        return ""
+    price = f" ({shown_usd(per_million)}/M tokens)" if per_million is not None else ""
+    return f"{shown_usd(usd_per_hour)} {name}{price}"
+
+
+def second(chosen: Sized, runners_up: Sequence[Sized]) -> list[str]:
+    """The runner-up, and why it lost."""
+    if not runners_up:
+        return ["no other candidate keeps the promise"]
+    other = runners_up[0]
+    dearer = other.price_usd_per_hour / chosen.price_usd_per_hour - 1.0
+    why = f"{dearer * 100:.0f} % dearer" if dearer >= 0.005 else "the same price, but less room in the promise"
+    return [f"{other.replica_count} replicas of {replica_name(other)}: {shown_usd(other.price_usd_per_hour)}/h, {why}"]
+
+
+def assumed(plan: Plan, workload: Workload) -> list[str]:
+    """The demand planned for, then what the plan takes for granted."""
+    lengths = ", ".join(
+        f"{name} {shown_count(each.p50)} / {shown_count(each.p95)} / {shown_count(each.max)}"
+        for name, each in (("input", workload.input_tokens), ("output", workload.output_tokens))
+    )
+    demand = (
+        f"{workload.request_count:,} requests in {shown_duration(workload.duration_s)}, "
+        f"{shown_rate(workload.mean_rate_per_s)}/s on average, "
+        f"{shown_rate(workload.peak_minute_rate_per_s)}/s in the busiest minute"
+    )
+    return [demand, f"tokens p50 / p95 / longest: {lengths}", *plan.assumptions]
+
+
+def infeasible(plan: Plan) -> list[Block]:
+    """Why no fleet keeps the promise, and the smallest change that would."""
+    reasons = list(dict.fromkeys(reason.text for reason in plan.reasons))
+    relaxed = list(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
+    blocks: list[Block] = [
+        ("No", [f"No fleet keeps {_broken_promises(plan)}."]),
+        ("Why", reasons or ["no candidate is left"]),
+    ]
+    if relaxed:
+        blocks.append(("Change", [f"smallest that works: {'   or   '.join(relaxed)}"]))
+    if plan.rejected:
+        blocks.append(("Tried", _rejected_lines(plan.rejected)))
+    return blocks
+
+
+def _broken_promises(plan: Plan) -> str:
+    metrics = {reason.kind.removesuffix("_floor") for reason in plan.reasons if reason.kind.endswith("_floor")}
+    named = [
+        f"{target.name} = {written_duration(target.limit_s)}"
+        for target in plan.question.slo.latency
+        if target.metric in metrics
+    ]
+    return " and ".join(named) or "this promise"
+
+
+def _rejected_lines(rejected: Sequence[Rejected]) -> list[str]:
+    lines = [f"{each.gpu} TP{each.tensor_parallel} {each.precision}: {_first(each.reasons)}" for each in rejected]
+    more = len(lines) - _MOST_REJECTED
+    return lines[:_MOST_REJECTED] + ([f"and {more} more, see plan.json"] if more > 0 else [])
+
+
+def _first(reasons: Sequence[Reason]) -> str:
+    return reasons[0].text if reasons else "no reason given"

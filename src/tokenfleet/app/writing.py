@@ -1,0 +1,67 @@
+"""Writes scenario files a person can read and change: every key with a comment that says what it does."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from tokenfleet.domain.errors import BadInput
+
+_COMMENTS = {
+    "workload": "Where the demand comes from. Your own log beats every guess:  workload: {trace: requests.csv}",
+    "model": "A name of the catalog, or the path of a config.json.",
+    "slo": "The promise, at any percentile: ttft_p99, itl_p99, tpot_p50, e2e_p95... and error_rate.",
+    "gpus": "Accelerators to try; the cheapest fleet that keeps the promise wins.",
+    "precision": "Weight precisions to try. Below bf16, check your own quality before you promise.",
+    "redundancy": "The promise holds with this many replicas gone, at the peak minute.",
+    "seed": "The same seed gives the same plan.",
+}
+
+
+def check_new(path: Path, *, force: bool) -> None:
+    """Make sure, before any work, that ``path`` may be written.
+
+    Raises:
+        BadInput: the file is there already and ``force`` is not given, or it is a folder.
+    """
+    if path.is_dir():
+        raise BadInput.at(str(path), "is a folder", "give a file name")
+    if path.exists() and not force:
+        raise BadInput.at(str(path), "is there already", "give another name, or --force to overwrite it")
+
+
+def save_scenario(values: Mapping[str, object], path: Path) -> None:
+    """Write the values of a scenario with comments.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    parts = [f"# tokenfleet plan {path.name}\n"]
+    for key, value in values.items():
+        comment = f"# {_COMMENTS[key]}\n" if key in _COMMENTS else ""
+        body = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=100)
+        parts.append(comment + body)
+    write_text("\n".join(parts), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        BadInput: the disk refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            # A private temporary file becomes an ordinary one, as if it had been written in place.
+            os.chmod(draft, 0o644)
+            os.replace(draft, path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput.at(str(path), f"cannot be written: {error.strerror}", "give another path") from None
