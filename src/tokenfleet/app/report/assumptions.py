@@ -1,0 +1,139 @@
+"""Sixth and seventh sections: what was assumed, how wrong it may be, and how to repeat it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from tokenfleet.app.report.charts import Table
+from tokenfleet.app.report.naming import replica_name
+from tokenfleet.app.report.words import digits, exact, percent
+from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.replica import EngineSettings, ErrorBand, ReplicaPhysics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """The sixth section."""
+
+    bands: Table | None
+    band_sentence: str
+    evidence: tuple[str, ...]
+    stated: tuple[str, ...]
+    sources: Table
+    engine: Table | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """The seventh section."""
+
+    command: str
+    facts: Table | None
+    resolved_yaml: str
+
+
+def assumed(plan: Plan) -> Assumptions:
+    """What ``plan`` rests on."""
+    chosen = plan.chosen
+    replicas = [chosen.replica] if chosen else list(plan.question.candidates)
+    evidence = dict.fromkeys(replica.band.evidence for replica in replicas)
+    return Assumptions(
+        bands=_bands(replicas),
+        band_sentence=_band_sentence(chosen.replica.band if chosen else None),
+        evidence=tuple(evidence),
+        stated=(*plan.assumptions, *plan.question.model.notes),
+        sources=_sources(plan),
+        engine=_engine(chosen.replica.deployment.engine) if chosen else None,
+    )
+
+
+def _band_sentence(band: ErrorBand | None) -> str:
+    if band is None:
+        return "Predicted times carry these factors: multiply and divide by them for the 90 % interval."
+    factor = band.step_time_factor
+    return (
+        f"The time of an engine step may be {digits(factor)} times longer or shorter than predicted (90 % interval). "
+        "The ranges of this page come from replaying the same traffic at both ends, not from scaling the result."
+    )
+
+
+def _bands(replicas: list[ReplicaPhysics]) -> Table | None:
+    rows = tuple(
+        (replica_name(replica.deployment), f"× ÷ {digits(replica.band.step_time_factor)}", replica.band.evidence)
+        for replica in replicas
+    )
+    return Table(head=("Replica", "Step time", "Evidence"), rows=rows) if rows else None
+
+
+def _sources(plan: Plan) -> Table:
+    model = plan.question.model
+    rows = [("Model", model.name, model.source or "not stated")]
+    prices = {price.gpu: price for price in plan.question.prices}
+    if plan.chosen:
+        used = plan.chosen.price
+        prices = {used.gpu: used, **{gpu: price for gpu, price in prices.items() if gpu != used.gpu}}
+    rows += [
+        (f"Price of {price.gpu}", f"{price.provider}, {price.as_of or 'date unknown'}", price.source or "not stated")
+        for price in prices.values()
+    ]
+    return Table(head=("Fact", "What", "Source"), rows=tuple(rows))
+
+
+def _engine(engine: EngineSettings) -> Table:
+    def yes(value: bool) -> str:
+        return "on" if value else "off"
+
+    limit = engine.context_limit_tokens
+    return Table(
+        head=("Engine setting", engine.name),
+        rows=(
+            ("Tokens in a step, at most", exact(engine.max_batched_tokens)),
+            ("Sequences at once, at most", exact(engine.max_sequence_count)),
+            ("KV block", f"{exact(engine.block_tokens)} tokens"),
+            ("GPU memory it may use", percent(engine.memory_utilization_fraction)),
+            ("Prefix cache", yes(engine.prefix_caching)),
+            ("Chunked prefill", yes(engine.chunked_prefill)),
+            ("Asynchronous scheduling", yes(engine.async_scheduling)),
+            ("Context limit", "that of the model" if limit is None else f"{exact(limit)} tokens"),
+        ),
+        numeric=frozenset({1}),
+    )
+
+
+def flattened(tree: Mapping[str, object], above: str = "") -> list[tuple[str, object]]:
+    """Leaves of nested mappings with dotted names, in order."""
+    leaves: list[tuple[str, object]] = []
+    for key, value in tree.items():
+        name = f"{above}.{key}" if above else str(key)
+        leaves += flattened(value, name) if isinstance(value, Mapping) else [(name, value)]
+    return leaves
+
+
+def repeat(plan: Plan, resolved: Mapping[str, object], command: str) -> Repeat:
+    """How to get the same bytes again."""
+    facts = [
+        (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+        for name, value in flattened({key: value for key, value in resolved.items() if key != "scenario"})
+        if value is not None
+    ]
+    if not any(name == "seed" for name, _ in facts):
+        facts.insert(0, ("seed", str(plan.question.seed)))
+    return Repeat(
+        command=command,
+        facts=Table(head=("Made from", ""), rows=tuple(facts)) if facts else None,
+        resolved_yaml=yaml.safe_dump(
+            _plain(resolved.get("scenario", resolved)), sort_keys=False, allow_unicode=True, width=100
+        ),
+    )
+
+
+def _plain(value: object) -> object:
+    """``value`` in types that YAML writes; unknown stays visible as ``unknown``."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(each) for each in value]
+    if value is None:
+        return "unset"
+    return value if isinstance(value, (str, int, float, bool)) else str(value)

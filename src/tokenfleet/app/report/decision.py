@@ -1,0 +1,215 @@
+"""First section: what to buy, and whether the promise holds."""
+
+from dataclasses import dataclass
+
+from tokenfleet.app.report.charts import Table
+from tokenfleet.app.report.naming import fleet_name
+from tokenfleet.app.report.words import amount, clock, duration, exact, measure, measure_range, plural, usd
+from tokenfleet.app.summary import spoken, verdict
+from tokenfleet.domain.plan import Plan, Reason, Sized
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One number of the decision: what it is, how much, and a line below it."""
+
+    name: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseRow:
+    """One promise against the prediction."""
+
+    name: str
+    promised: str
+    whole: str
+    spare_gone: str
+    verdict: str
+    mood: str
+    """``good``, ``thin``, ``bad`` or ``open``, for the colour of the verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The first screen."""
+
+    title: str
+    sentence: str
+    verdict: str
+    mood: str
+    facts: tuple[Fact, ...]
+    promises: tuple[PromiseRow, ...]
+    peak: str
+    has_spare: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """The first screen when no fleet keeps the promise."""
+
+    title: str
+    sentence: str
+    changes: tuple[str, ...]
+    """What to relax, the first being the smallest known."""
+    reasons: tuple[str, ...]
+    promises: Table
+
+
+def decide(plan: Plan, workload: Workload) -> Decision | Infeasible:
+    """The first section of ``plan``."""
+    if plan.chosen is None:
+        return _infeasible(plan)
+    chosen = plan.chosen
+    rows = tuple(_promise_row(result, _same(plan.slo_whole, result)) for result in plan.slo_degraded)
+    said, mood = _verdict(rows, chosen)
+    return Decision(
+        title=f"Buy {fleet_name(chosen)}",
+        sentence=_sentence(plan, chosen, workload),
+        verdict=said,
+        mood=mood,
+        facts=_facts(plan, chosen, workload),
+        promises=rows,
+        peak=peak_text(plan),
+        has_spare=chosen.spare_count > 0,
+    )
+
+
+def promise_name(name: str) -> str:
+    """``ttft_p99`` as ``TTFT p99``, as the summary in the terminal says it."""
+    text = spoken(name)
+    return text[:1].upper() + text[1:]
+
+
+def peak_text(plan: Plan) -> str:
+    """When the promise was judged."""
+    length_s = plan.peak_end_s - plan.peak_start_s
+    span = "minute" if abs(length_s - 60.0) < 0.5 else f"{duration(length_s)}"
+    return f"the busiest {span}, {clock(plan.peak_start_s)} to {clock(plan.peak_end_s)} after the start of the traffic"
+
+
+def _sentence(plan: Plan, chosen: Sized, workload: Workload) -> str:
+    price = f"{usd(chosen.price_usd_per_hour)} an hour{_price_range(chosen)}"
+    if chosen.spare_count:
+        carry = f"{exact(chosen.carrying_count)} carry the peak alone, so {_may_fail(chosen.spare_count)}"
+    else:
+        carry = "all of them are needed at the peak, so none may fail"
+    return (
+        f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}. "
+        f"In the busiest minute {amount(workload.peak_minute_rate_per_s)} requests arrive each second."
+    )
+
+
+def _may_fail(count: int) -> str:
+    return "1 may fail" if count == 1 else f"{count} may fail at once"
+
+
+def _price_range(chosen: Sized) -> str:
+    low, high = (
+        chosen.gpu_count * each for each in (chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour)
+    )
+    return f" ({usd(low)} to {usd(high)} by provider)" if low < high else ""
+
+
+def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
+    low, high = (
+        chosen.gpu_count * each for each in (chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour)
+    )
+    facts = [
+        Fact(
+            name="Fleet",
+            value=plural(chosen.gpu_count, "GPU"),
+            note=f"{exact(chosen.carrying_count)} carrying + {plural(chosen.spare_count, 'spare replica')}",
+        ),
+        Fact(
+            name="Price",
+            value=f"{usd(chosen.price_usd_per_hour)}/h",
+            note=f"{usd(low)}–{usd(high)}/h by provider" if low < high else "one published price only",
+        ),
+        Fact(
+            name="Peak minute",
+            value=f"{amount(workload.peak_minute_rate_per_s)} requests/s",
+            note=f"mean {amount(workload.mean_rate_per_s)} requests/s",
+        ),
+    ]
+    if plan.bill and plan.bill.usd_per_request is not None:
+        facts.append(
+            Fact(
+                name="Per request", value=usd(plan.bill.usd_per_request), note="the whole bill, idle and spare included"
+            )
+        )
+    return tuple(facts)
+
+
+def _same(results: tuple[SloResult, ...], wanted: SloResult) -> SloResult | None:
+    return next((result for result in results if result.name == wanted.name), None)
+
+
+def _promise_row(result: SloResult, whole: SloResult | None) -> PromiseRow:
+    said, mood = _judged(result)
+    return PromiseRow(
+        name=promise_name(result.name),
+        promised=f"≤ {measure(result.promised, result.unit)}",
+        whole=predicted(whole) if whole else "not judged",
+        spare_gone=predicted(result),
+        verdict=said,
+        mood=mood,
+    )
+
+
+def predicted(result: SloResult) -> str:
+    """The prediction with its range, or why there is none."""
+    if result.predicted is None:
+        return f"cannot be said from {plural(result.sample_count, 'sample')}"
+    return measure_range(result.predicted, result.predicted_low, result.predicted_high, result.unit)
+
+
+def _judged(result: SloResult) -> tuple[str, str]:
+    if result.predicted is None:
+        return "not known, so not promised", "open"
+    # One rule for what is thin, here and in the terminal.
+    text = verdict(result)
+    return text, "bad" if not result.kept else "good" if text == "kept" else "thin"
+
+
+def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
+    gone = f" with {plural(chosen.spare_count, 'replica')} gone" if chosen.spare_count else ""
+    moods = {row.mood for row in rows}
+    if "bad" in moods:
+        return f"Promise broken at the peak{gone}", "bad"
+    if "open" in moods or not rows:
+        return f"Promise kept at the peak{gone} as far as the traffic can show", "open"
+    if "thin" in moods:
+        return f"Promise kept at the peak{gone}, but thinly", "thin"
+    return f"Promise kept at the peak{gone}", "good"
+
+
+def _infeasible(plan: Plan) -> Infeasible:
+    slo = plan.question.slo
+    asked = ", ".join(f"{promise_name(each.name)} ≤ {duration(each.limit_s)}" for each in slo.latency)
+    tried = len(plan.question.candidates) + len(plan.question.rejected)
+    changes = tuple(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
+    return Infeasible(
+        title="No fleet keeps this promise",
+        sentence=(
+            f"Not one of {plural(tried, 'candidate')} serves {plan.question.model.name} within "
+            f"{asked or 'the limits asked'}, with any number of replicas."
+        ),
+        changes=changes,
+        reasons=tuple(_reason_text(reason) for reason in plan.reasons),
+        promises=Table(
+            head=("Promise asked for", "Limit"),
+            rows=(
+                *((promise_name(each.name), f"≤ {duration(each.limit_s)}") for each in slo.latency),
+                ("Error rate", f"≤ {measure(slo.error_rate_fraction, 'fraction')}"),
+            ),
+            numeric=frozenset({1}),
+        ),
+    )
+
+
+def _reason_text(reason: Reason) -> str:
+    return reason.text[:1].upper() + reason.text[1:]

@@ -1,0 +1,250 @@
+"""Latency against load, and latency against cost."""
+
+import html
+from collections.abc import Callable
+from itertools import pairwise
+
+from tokenfleet.app.report.charts import (
+    FIRST,
+    INK,
+    MUTED,
+    SECOND,
+    Absent,
+    Chart,
+    Figure,
+    Marks,
+    Table,
+    axis,
+    layout,
+    line,
+    plain,
+)
+from tokenfleet.app.report.decision import promise_name
+from tokenfleet.app.report.words import amount, digits, duration, percent, plural, usd
+from tokenfleet.domain.plan import CurvePoint, FrontierPoint, Plan
+
+Read = Callable[[CurvePoint], float | None]
+
+_CURVES: tuple[tuple[str, str, Read, Read], ...] = (
+    ("ttft", "Time to first token (TTFT)", lambda p: p.ttft_p50_s, lambda p: p.ttft_p99_s),
+    ("itl", "Time between tokens (ITL)", lambda p: p.itl_p50_s, lambda p: p.itl_p99_s),
+)
+
+
+_LATENCIES: tuple[tuple[str, Callable[[FrontierPoint], float | None]], ...] = (
+    ("ttft", lambda point: point.ttft_p99_s),
+    ("itl", lambda point: point.itl_p99_s),
+)
+
+
+def load_curves(plan: Plan) -> tuple[Chart | Absent, ...]:
+    """TTFT and ITL of the chosen fleet over load, with the promises and the planned peak."""
+    if len(plan.curve) < 2:
+        return (
+            Absent(title="Latency against load", why="The plan replayed fewer than two loads, so there is no curve."),
+        )
+    points = sorted(plan.curve, key=lambda point: point.rate_per_s)
+    return tuple(_load_curve(plan, points, *curve) for curve in _CURVES)
+
+
+def _scale(values: list[float]) -> tuple[float, str]:
+    """Factor and unit for an axis of durations."""
+    return (1e3, "ms") if values and max(values) < 1.0 else (1.0, "s")
+
+
+def _load_curve(
+    plan: Plan, points: list[CurvePoint], metric: str, title: str, middle: Read, tail: Read
+) -> Chart | Absent:
+    known = [value for point in points for value in (middle(point), tail(point)) if value is not None and value > 0]
+    if not known:
+        return Absent(title=f"{title} against load", why="Too few requests at every load to say a quantile.")
+    targets = [target for target in plan.question.slo.latency if target.metric == metric]
+    factor, unit = _scale([*known, *(target.limit_s for target in targets)])
+    rates = plain(point.rate_per_s for point in points)
+    marks = Marks()
+    for target in targets:
+        text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
+        marks.level(target.limit_s * factor, text, log=True)
+    peak_rate_per_s = next((point.rate_per_s / point.load_fraction for point in points if point.load_fraction > 0), 0.0)
+    if peak_rate_per_s > 0:
+        marks.upright(peak_rate_per_s, "planned peak")
+    traces = [
+        _quantile_line("median", points, rates, middle, factor, unit, FIRST, "dot"),
+        _quantile_line("p99", points, rates, tail, factor, unit, SECOND, "solid"),
+    ]
+    missing = sum(tail(point) is None for point in points)
+    note = "The chosen fleet with the spare gone, replayed at each load. Crosses: a promise is broken at that load."
+    if missing:
+        note += f" {plural(missing, 'load')} had too few requests to say."
+    return Chart(
+        key=f"load-{metric}",
+        title=f"{title} against load",
+        note=note,
+        figure={
+            "data": traces,
+            "layout": marks.onto(
+                layout(
+                    axis("requests per second", rangemode="tozero"),
+                    axis(f"{unit}, log scale", type="log", dtick="D2"),
+                )
+            ),
+        },
+        table=_curve_table(points, middle, tail),
+    )
+
+
+def _quantile_line(
+    name: str,
+    points: list[CurvePoint],
+    rates: list[float | None],
+    read: Read,
+    factor: float,
+    unit: str,
+    colour: str,
+    dash: str,
+) -> Figure:
+    values = [read(point) for point in points]
+    return line(
+        name,
+        rates,
+        [None if value is None or value <= 0 else float(f"{value * factor:.5g}") for value in values],
+        colour,
+        f"{name}: %{{y:.3~r}} {unit} at %{{x:.3~r}} requests/s",
+        dash=dash,
+        mode="lines+markers",
+        marker={
+            "size": 8,
+            "color": colour,
+            "symbol": ["circle" if point.kept else "x" for point in points],
+        },
+    )
+
+
+def _curve_table(points: list[CurvePoint], middle: Read, tail: Read) -> Table:
+    def shown(value: float | None) -> str:
+        return "too few requests" if value is None else duration(value)
+
+    rows = tuple(
+        (
+            f"{amount(point.rate_per_s)}/s",
+            percent(point.load_fraction),
+            shown(middle(point)),
+            shown(tail(point)),
+            "kept" if point.kept else "broken",
+        )
+        for point in points
+    )
+    return Table(
+        head=("Requests", "Of the planned peak", "Median", "p99", "All promises"),
+        rows=rows,
+        numeric=frozenset({0, 1, 2, 3}),
+    )
+
+
+def frontier_charts(plan: Plan) -> tuple[Chart | Absent, ...]:
+    """Price against each latency, a point for each fleet that was judged in the peak window with the spare gone."""
+    if len(plan.frontier) < 2:
+        return (Absent(title="Cost against latency", why="Fewer than two fleets were judged, so nothing compares."),)
+    return tuple(_frontier(plan, metric, read) for metric, read in _LATENCIES)
+
+
+def best_of(places: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The places that no other beats in both price and latency, cheapest first."""
+    best: list[tuple[float, float]] = []
+    for price, latency in sorted(places):
+        if not best or latency < best[-1][1]:
+            best.append((price, latency))
+    return best
+
+
+def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | None]) -> Chart | Absent:
+    title = f"Cost against {metric.upper()} p99"
+    placed = [(point, value) for point in plan.frontier if (value := read(point)) is not None and value > 0]
+    if len(placed) < 2:
+        return Absent(title=title, why="Fewer than two fleets had enough requests to predict it.")
+    targets = [target for target in plan.question.slo.latency if target.metric == metric]
+    factor, unit = _scale([*(value for _, value in placed), *(target.limit_s for target in targets)])
+    marks = Marks()
+    for target in targets:
+        text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
+        marks.level(target.limit_s * factor, text, log=True)
+    edge = best_of([(point.price_usd_per_hour, value) for point, value in placed])
+    chosen = [pair for pair in placed if _is_chosen(plan, pair[0])]
+    others = [pair for pair in placed if not _is_chosen(plan, pair[0])]
+    data: list[Figure] = [
+        _staircase(edge, factor),
+        _dots("other fleets", others, factor, unit, FIRST, "circle", 9),
+        _dots("chosen", chosen, factor, unit, SECOND, "star", 16),
+    ]
+    return Chart(
+        key=f"frontier-{metric}",
+        title=title,
+        note=(
+            "Each point is a fleet in the peak window with the spare gone. Cheap is left, fast is low; "
+            "the dotted line joins the best at each price."
+        ),
+        figure={
+            "data": [trace for trace in data if trace["x"]],
+            "layout": marks.onto(
+                layout(
+                    axis("US dollars per hour", tickprefix="$"),
+                    axis(f"{metric.upper()} p99, {unit}, log scale", type="log", dtick="D2"),
+                )
+            ),
+        },
+    )
+
+
+def _is_chosen(plan: Plan, point: FrontierPoint) -> bool:
+    if plan.chosen is None:
+        return False
+    deployment = plan.chosen.replica.deployment
+    return (point.gpu, point.precision, point.tensor_parallel, point.replica_count) == (
+        deployment.gpu,
+        deployment.precision,
+        deployment.layout.tensor_parallel,
+        plan.chosen.replica_count,
+    )
+
+
+def _staircase(edge: list[tuple[float, float]], factor: float) -> Figure:
+    """The best latency at each price: flat until the next fleet that is faster."""
+    steps = [edge[0]]
+    for before, after in pairwise(edge):
+        steps += [(after[0], before[1]), after]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "best at each price",
+        "x": plain(price for price, _ in steps),
+        "y": plain(latency * factor for _, latency in steps),
+        "line": {"color": MUTED, "width": 1.5, "dash": "dot"},
+        "hoverinfo": "skip",
+    }
+
+
+def _dots(
+    name: str,
+    placed: list[tuple[FrontierPoint, float]],
+    factor: float,
+    unit: str,
+    colour: str,
+    symbol: str,
+    size_px: int,
+) -> Figure:
+    texts = [
+        f"<b>{plural(point.replica_count, 'replica')} of {html.escape(point.gpu)}</b> "
+        f"(TP{point.tensor_parallel}, {html.escape(point.precision)})<br>"
+        f"{usd(point.price_usd_per_hour)}/h, {digits(value * factor)} {unit}"
+        for point, value in placed
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": plain(point.price_usd_per_hour for point, _ in placed),
+        "y": plain(value * factor for _, value in placed),
+        "text": texts,
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"color": colour, "size": size_px, "symbol": symbol, "line": {"color": INK, "width": 1}},
+    }

@@ -1,0 +1,114 @@
+"""Fifth section: a bill that adds up."""
+
+from dataclasses import dataclass
+
+from tokenfleet.app.report.charts import Table
+from tokenfleet.app.report.words import cents_that_add_up, exact, percent, usd
+from tokenfleet.domain.plan import Bill, Sized
+
+_HOURS_PER_MONTH = 730
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillLine:
+    """One line of the bill; lines add up to the total as shown."""
+
+    name: str
+    what: str
+    usd_per_hour: str
+    share: str
+    width_percent: float
+    colour: int
+    """Which of the page's colours marks it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """The fifth section."""
+
+    lines: tuple[BillLine, ...]
+    total: str
+    month: str
+    unit_prices: Table
+    prices: Table
+    quote: Table
+
+
+def account(bill: Bill, chosen: Sized) -> Money:
+    """The bill of ``chosen``."""
+    named = (
+        ("Input", "reading prompts (prefill)", bill.input_usd_per_hour),
+        ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour),
+        ("Output", "writing tokens (decode)", bill.output_usd_per_hour),
+        ("Idle", "carrying replicas that wait", bill.idle_usd_per_hour),
+        ("Spare", "replicas kept for the day one fails", bill.spare_usd_per_hour),
+    )
+    shown = cents_that_add_up([value for _, _, value in named], bill.total_usd_per_hour)
+    total = bill.total_usd_per_hour
+    return Money(
+        lines=tuple(
+            BillLine(
+                name=name,
+                what=what,
+                usd_per_hour=text,
+                share=percent(value / total) if total else "",
+                width_percent=round(100 * value / total, 2) if total else 0.0,
+                colour=index + 1,
+            )
+            for index, ((name, what, value), text) in enumerate(zip(named, shown, strict=True))
+        ),
+        total=cents_that_add_up([total], total)[0],
+        month=f"{usd(total * _HOURS_PER_MONTH)} for a month of {_HOURS_PER_MONTH} h, running all the time",
+        unit_prices=_unit_prices(bill),
+        prices=_price_range(chosen),
+        quote=_quote(chosen),
+    )
+
+
+def _unit_prices(bill: Bill) -> Table:
+    def shown(value: float | None, why: str) -> str:
+        return why if value is None else usd(value)
+
+    return Table(
+        head=("Price of work", "US dollars"),
+        rows=(
+            ("Per million input tokens", shown(bill.usd_per_million_input_tokens, "no input tokens in the replay")),
+            ("Per million cached tokens", shown(bill.usd_per_million_cached_tokens, "nothing came from the cache")),
+            ("Per million output tokens", shown(bill.usd_per_million_output_tokens, "no output tokens in the replay")),
+            (
+                "Whole bill over output tokens, per million",
+                shown(bill.usd_per_million_output_tokens_loaded, "no output tokens in the replay"),
+            ),
+            ("Per request, whole bill", shown(bill.usd_per_request, "no request in the replay")),
+        ),
+        numeric=frozenset({1}),
+    )
+
+
+def _price_range(chosen: Sized) -> Table:
+    def row(name: str, each: float) -> tuple[str, ...]:
+        return (name, f"{usd(each)}", f"{usd(each * chosen.gpu_count)}/h")
+
+    return Table(
+        head=("Price of a GPU hour", "Per GPU", f"{exact(chosen.gpu_count)} GPUs"),
+        rows=(
+            row("Lowest published", chosen.price_low_usd_per_gpu_hour),
+            row("Used here", chosen.price.price_usd_per_gpu_hour),
+            row("Highest published", chosen.price_high_usd_per_gpu_hour),
+        ),
+        numeric=frozenset({1, 2}),
+    )
+
+
+def _quote(chosen: Sized) -> Table:
+    price = chosen.price
+    rows = (
+        ("GPU", price.gpu),
+        ("Provider", f"{price.provider} ({price.provider_class})" if price.provider_class else price.provider),
+        ("Region", price.region or "not stated"),
+        ("Term", price.term.replace("_", " ")),
+        ("Price of", price.as_of or "date unknown"),
+        ("Source", price.source or "not stated"),
+    )
+    note = (("Note", price.note),) if price.note else ()
+    return Table(head=("The price used", ""), rows=rows + note)

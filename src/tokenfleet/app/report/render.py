@@ -1,0 +1,108 @@
+"""From a plan to the bytes of the page."""
+
+import base64
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tokenfleet.app.report.assumptions import assumed, repeat
+from tokenfleet.app.report.charts import Absent, Chart
+from tokenfleet.app.report.decision import decide
+from tokenfleet.app.report.demand import describe
+from tokenfleet.app.report.money import account
+from tokenfleet.app.report.why import explain, rejected_table
+from tokenfleet.app.report.worst_day import replayed
+from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.trace import Workload
+
+
+def write_report(plan: Plan, workload: Workload, resolved: Mapping[str, object], path: Path, *, command: str) -> None:
+    """Write the report of ``plan`` to ``path``, whole or not at all.
+
+    Args:
+        plan: The answer, feasible or not.
+        workload: The demand that was planned for.
+        resolved: What the plan rests on. Key ``scenario`` (as understood) is shown as YAML, every other key (versions,
+            seed, digests, price dates) by name.
+        path: The file to write; its folder must exist. An older report is replaced.
+        command: What a person types to get this plan again.
+
+    Raises:
+        OSError: The file cannot be written; nothing half-written stays behind.
+    """
+    text = render_report(plan, workload, resolved, command=command)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        # mkstemp gives a file only its owner may read; a report is for everybody the folder is for.
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object], *, command: str) -> str:
+    """The report of ``plan`` as HTML; arguments as in :func:`write_report`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("tokenfleet.app.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = _sections(plan, workload)
+    charts = list(_charts(sections.values()))
+    return environment.get_template("report.html.j2").render(
+        name=plan.question.name,
+        sections=sections,
+        rejected=rejected_table(plan.rejected),
+        repeat=repeat(plan, resolved, command),
+        figures=_script_json({chart.key: chart.figure for chart in charts}),
+        plotly_gzip_base64=_plotly(),
+        is_chart=lambda each: isinstance(each, Chart),
+    )
+
+
+def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
+    """Every section the plan can fill, by name."""
+    sections: dict[str, object] = {
+        "decision": decide(plan, workload),
+        "demand": describe(workload),
+        "assumptions": assumed(plan),
+    }
+    if plan.chosen is None:
+        return sections
+    sections["why"] = explain(plan, plan.chosen)
+    if plan.record is not None and plan.degraded is not None:
+        sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
+    if plan.bill is not None:
+        sections["money"] = account(plan.bill, plan.chosen)
+    return sections
+
+
+def _charts(sections: Iterable[object]) -> Iterable[Chart]:
+    for section in sections:
+        drawn: Iterable[Chart | Absent] = getattr(section, "charts", ())
+        yield from (each for each in drawn if isinstance(each, Chart))
+
+
+def _script_json(value: object) -> str:
+    """JSON that may stand inside a ``script`` element: no character of it can end the element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plotly() -> str:
+    """plotly.js, packed: 4.8 MB as 2.0 MB; the page unpacks it in a few hundredths of a second."""
+    from importlib.resources import files
+
+    script = files("plotly.package_data").joinpath("plotly.min.js").read_bytes()
+    # No time stamp in the header, so that equal plans give equal bytes.
+    return base64.b64encode(gzip.compress(script, compresslevel=6, mtime=0)).decode("ascii")

@@ -1,0 +1,199 @@
+"""Second section: what binds, what binds next, and what the others would have cost."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenfleet.app.report.charts import Absent, Chart, Table
+from tokenfleet.app.report.decision import promise_name
+from tokenfleet.app.report.latency import frontier_charts, load_curves
+from tokenfleet.app.report.naming import LIMITS, fleet_name, layout_name, replica_name
+from tokenfleet.app.report.words import amount, exact, measure_range, percent, plural, size, usd
+from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One resource: used against available."""
+
+    name: str
+    what: str
+    used: str
+    width_percent: float
+    """Length of the bar; 100 is all there is."""
+    runs_out: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One term of the memory of a gpu."""
+
+    name: str
+    size: str
+    share: str
+    width_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The second section."""
+
+    sentence: str
+    bars: tuple[Bar, ...]
+    memory: tuple[Part, ...]
+    memory_total: str
+    memory_notes: tuple[str, ...]
+    runner_up: str
+    others: Table | None
+    outpriced: Table | None
+    rejected: Table | None
+    anomalies: tuple[str, ...]
+    charts: tuple[Chart | Absent, ...]
+
+
+def explain(plan: Plan, chosen: Sized) -> Why:
+    """Why ``chosen`` is the answer."""
+    memory = chosen.replica.memory
+    return Why(
+        sentence=_binding_sentence(plan.limits),
+        bars=tuple(_bar(use, place) for place, use in enumerate(plan.limits)),
+        memory=_memory_parts(chosen),
+        memory_total=size(memory.total_bytes),
+        memory_notes=memory.reasons
+        + (
+            ("The fit is too close to call: it hangs on less than the uncertainty of the runtime's own memory.",)
+            if memory.too_close_to_call
+            else ()
+        ),
+        runner_up=_runner_up(chosen, plan.runners_up),
+        others=_others(chosen, plan.runners_up) if plan.runners_up else None,
+        outpriced=_outpriced(plan.outpriced),
+        rejected=rejected_table(plan.rejected),
+        anomalies=plan.anomalies,
+        charts=(*load_curves(plan), *frontier_charts(plan)),
+    )
+
+
+def rejected_table(rejected: Iterable[Rejected]) -> Table | None:
+    """Candidates that cannot serve at any count, or nothing."""
+    rows = tuple(
+        (each.gpu, each.precision, f"TP{each.tensor_parallel}", " ".join(reason.text for reason in each.reasons))
+        for each in rejected
+    )
+    return Table(head=("GPU", "Precision", "Layout", "Why it cannot serve"), rows=rows) if rows else None
+
+
+def _outpriced(candidates: tuple[Outpriced, ...]) -> Table | None:
+    rows = tuple(
+        (
+            replica_name(each.replica.deployment),
+            f"{usd(each.price.price_usd_per_gpu_hour)} per GPU hour",
+            _too_few(each) if each.failed_count else "one replica and the spare already cost more than the choice",
+        )
+        for each in candidates
+    )
+    head = ("Candidate", "Price", "The most that would be cheaper than the choice")
+    return Table(head=head, rows=rows) if rows else None
+
+
+def _too_few(candidate: Outpriced) -> str:
+    broken = " and ".join(map(promise_name, candidate.broken)) or "a promise"
+    return f"{plural(candidate.failed_count, 'replica')}, and then {broken} is broken"
+
+
+def _limit_name(use: LimitUse) -> str:
+    return LIMITS[use.limit][0]
+
+
+def _binding_sentence(limits: tuple[LimitUse, ...]) -> str:
+    if not limits:
+        return "No limit was found at the loads tried."
+    first = limits[0]
+    text = f"{_limit_name(first)} binds first, at {_runs_out(first)} with the spare gone"
+    if len(limits) > 1:
+        text += f"; next is {_limit_name(limits[1]).lower().replace('kv', 'KV')}, at "
+        text += _runs_out(limits[1])
+    return text + "."
+
+
+def _runs_out(use: LimitUse) -> str:
+    return f"{'at least ' if use.at_least else ''}{amount(use.rate_at_limit_per_s)} requests/s"
+
+
+def _bar(use: LimitUse, place: int) -> Bar:
+    name, what = LIMITS[use.limit]
+    return Bar(
+        name=name,
+        what=what,
+        used=percent(use.used_fraction),
+        width_percent=round(min(100.0, max(0.0, use.used_fraction * 100)), 1),
+        runs_out=_runs_out(use),
+        role=("binds", "next")[place] if place < 2 else "",
+    )
+
+
+def _memory_parts(chosen: Sized) -> tuple[Part, ...]:
+    memory = chosen.replica.memory
+    return tuple(
+        Part(
+            name=name.replace("_", " ").replace("kv", "KV"),
+            size=size(value),
+            share=percent(value / memory.total_bytes),
+            width_percent=round(100 * min(1.0, max(0.0, value / memory.total_bytes)), 1),
+        )
+        for name, value in memory.terms_bytes.items()
+    )
+
+
+def _more_expensive(chosen: Sized, other: Sized) -> str:
+    difference = other.price_usd_per_hour - chosen.price_usd_per_hour
+    if abs(difference) < 0.005:
+        return "same price"
+    word = "more" if difference > 0 else "less"
+    return f"{usd(abs(difference))}/h {word} ({percent(abs(difference) / chosen.price_usd_per_hour)})"
+
+
+def _runner_up(chosen: Sized, others: tuple[Sized, ...]) -> str:
+    if not others:
+        return "There is no runner-up: no other candidate keeps the promise."
+    other = others[0]
+    text = f"Runner-up: {fleet_name(other)}, {usd(other.price_usd_per_hour)}/h. It keeps the promise too"
+    if other.price_usd_per_hour > chosen.price_usd_per_hour + 0.005:
+        return f"{text}, and lost on price: {_more_expensive(chosen, other)}."
+    return f"{text} at no higher price; it lost on the order of ties ({_gpu_difference(chosen, other)})."
+
+
+def _gpu_difference(chosen: Sized, other: Sized) -> str:
+    return f"{exact(other.gpu_count)} GPUs against {exact(chosen.gpu_count)}"
+
+
+def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
+    names = tuple(promise_name(result.name) for result in chosen.slo)
+    rows = []
+    for sized in (chosen, *others):
+        by_name = {result.name: result for result in sized.slo}
+        latencies = []
+        for wanted in chosen.slo:
+            result = by_name.get(wanted.name)
+            if result is None or result.predicted is None:
+                latencies.append("too few requests to say")
+            else:
+                latencies.append(
+                    measure_range(result.predicted, result.predicted_low, result.predicted_high, result.unit)
+                )
+        deployment = sized.replica.deployment
+        rows.append(
+            (
+                f"{deployment.gpu}, {layout_name(deployment.layout)}, {deployment.precision}",
+                f"{exact(sized.carrying_count)} + {exact(sized.spare_count)}",
+                exact(sized.gpu_count),
+                f"{usd(sized.price_usd_per_hour)}/h",
+                "chosen" if sized is chosen else _more_expensive(chosen, sized),
+                *latencies,
+            )
+        )
+    return Table(
+        head=("Candidate", "Replicas + spare", "GPUs", "Price", "Against the choice", *names),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 3}),
+    )

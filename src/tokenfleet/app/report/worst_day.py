@@ -1,0 +1,230 @@
+"""Fourth section: the replay of the peak with the spare gone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenfleet.app.report.charts import (
+    FIRST,
+    SECOND,
+    Absent,
+    Chart,
+    Marks,
+    Table,
+    TimeAxis,
+    axis,
+    layout,
+    line,
+    plain,
+)
+from tokenfleet.app.report.decision import predicted, promise_name
+from tokenfleet.app.report.sampling import in_buckets, over_time
+from tokenfleet.app.report.words import amount, duration, exact, measure, percent, plural
+from tokenfleet.domain.plan import Plan, Sized
+from tokenfleet.domain.run import RunRecord, Status, Telemetry
+from tokenfleet.domain.trace import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstDay:
+    """The fourth section."""
+
+    sentence: str
+    table: Table
+    promises: Table | None
+    """The promises over the whole run, where the plan judged them; the first section holds the peak."""
+    charts: tuple[Chart | Absent, ...]
+
+
+def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -> WorstDay:
+    """The timeline of ``degraded``, beside the whole fleet."""
+    start_s = float(degraded.arrival_s[0]) if len(degraded.arrival_s) else 0.0
+    scale = TimeAxis.spanning(degraded.end_s - start_s)
+    window = _Window(plan.peak_start_s / scale.unit_s, plan.peak_end_s / scale.unit_s)
+    gone = (
+        f"{plural(chosen.spare_count, 'replica')} of {exact(chosen.replica_count)} gone"
+        if chosen.spare_count
+        else "no replica to spare, so the whole fleet"
+    )
+    return WorstDay(
+        sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.",
+        table=_totals(whole, degraded, chosen.spare_count > 0),
+        promises=_overall(plan),
+        charts=(*_gauges(degraded.telemetry, scale, window), _ttft(plan, degraded, scale, window)),
+    )
+
+
+def _overall(plan: Plan) -> Table | None:
+    rows = tuple(
+        (
+            promise_name(result.name),
+            f"≤ {measure(result.promised, result.unit)}",
+            predicted(result),
+            f"{amount(result.sample_count)}",
+            "kept" if result.kept else "broken",
+        )
+        for result in plan.slo_degraded_overall
+    )
+    head = ("The whole run, spare gone", "Promised", "Predicted", "Samples", "Verdict")
+    return Table(head=head, rows=rows, numeric=frozenset({1, 2, 3})) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    start: float
+    end: float
+
+    def marks(self) -> Marks:
+        """The peak window as a band."""
+        marks = Marks()
+        marks.band(self.start, self.end, "judged here")
+        return marks
+
+
+def _gauges(telemetry: Telemetry | None, scale: TimeAxis, window: _Window) -> tuple[Chart | Absent, ...]:
+    if telemetry is None or len(telemetry.time_s) < 2:
+        return (Absent(title="Queue, running requests and KV use", why="The replay sampled no gauges."),)
+    waiting, running = telemetry.waiting.sum(axis=1), telemetry.running.sum(axis=1)
+    worst, mean = telemetry.kv_used_fraction.max(axis=1), telemetry.kv_used_fraction.mean(axis=1)
+    joined = in_buckets(telemetry.time_s)
+    time = scale.of(telemetry.time_s[joined.start])
+    note = joined.note("samples") or f"A sample every {duration(float(telemetry.time_s[1] - telemetry.time_s[0]))}."
+    across = axis(scale.title)
+    return (
+        Chart(
+            key="queue",
+            title="Requests waiting and running",
+            note=f"All replicas together. {note}",
+            figure={
+                "data": [
+                    line("running", time, plain(in_buckets(running).highest), FIRST, "%{y:,.0f} running"),
+                    line("waiting", time, plain(in_buckets(waiting).highest), SECOND, "%{y:,.0f} waiting"),
+                ],
+                "layout": window.marks().onto(
+                    layout(across, axis("requests", rangemode="tozero"), hovermode="x unified")
+                ),
+            },
+            height_px=280,
+            wide=True,
+        ),
+        Chart(
+            key="kv",
+            title="KV memory in use",
+            note=f"At 100 % new requests wait and running ones may be pushed out. {note}",
+            figure={
+                "data": [
+                    line(
+                        "fullest replica",
+                        time,
+                        plain(100 * in_buckets(worst).highest),
+                        SECOND,
+                        "fullest replica: %{y:.1f} %",
+                    ),
+                    line(
+                        "mean of replicas",
+                        time,
+                        plain(100 * in_buckets(mean).mean),
+                        FIRST,
+                        "mean of replicas: %{y:.1f} %",
+                        dash="dot",
+                    ),
+                ],
+                "layout": window.marks().onto(
+                    layout(
+                        across,
+                        axis("share of KV blocks", range=[0, 105], ticksuffix=" %"),
+                        hovermode="x unified",
+                    )
+                ),
+            },
+            height_px=280,
+            wide=True,
+        ),
+    )
+
+
+def _ttft(plan: Plan, record: RunRecord, scale: TimeAxis, window: _Window) -> Chart | Absent:
+    title = "Time to first token as the day went"
+    seen = over_time(record.arrival_s, record.ttft_s)
+    if not len(seen.start_s):
+        return Absent(title=title, why="No request reached its first token.")
+    slowest = float(np.nanmax(seen.highest))
+    targets = [target for target in plan.question.slo.latency if target.metric == "ttft"]
+    factor, unit = (1e3, "ms") if max([slowest, *(each.limit_s for each in targets)]) < 1.0 else (1.0, "s")
+    marks = window.marks()
+    for target in targets:
+        marks.level(
+            target.limit_s * factor, f"promise {promise_name(target.name)} {duration(target.limit_s)}", log=True
+        )
+    time = scale.of(seen.start_s + seen.width_s / 2)
+    return Chart(
+        key="ttft-over-time",
+        title=title,
+        note=f"By arrival, in spans of {duration(seen.width_s)}: the median and the slowest request of each.",
+        figure={
+            "data": [
+                line("slowest", time, plain(seen.highest * factor), SECOND, f"slowest: %{{y:.3~r}} {unit}"),
+                line("median", time, plain(seen.median * factor), FIRST, f"median: %{{y:.3~r}} {unit}", dash="dot"),
+            ],
+            "layout": marks.onto(
+                layout(
+                    axis(scale.title),
+                    axis(f"TTFT, {unit}, log scale", type="log", dtick="D2"),
+                    hovermode="x unified",
+                )
+            ),
+        },
+        height_px=280,
+        wide=True,
+    )
+
+
+def _totals(whole: RunRecord, degraded: RunRecord, has_spare: bool) -> Table:
+    names = (
+        "Replicas",
+        "Requests finished",
+        "Refused: too long",
+        "Pushed out of KV memory and redone",
+        "Input tokens from the prefix cache",
+        "Most requests waiting at once",
+        "Fullest KV memory",
+        "TTFT median",
+        "Slowest first token",
+        "Last token",
+    )
+    columns = [_column(whole), _column(degraded)] if has_spare else [_column(degraded)]
+    head = ("Whole run", "Whole fleet", "Spare gone") if has_spare else ("Whole run", "Fleet")
+    return Table(
+        head=head,
+        rows=tuple(zip(names, *columns, strict=True)),
+        numeric=frozenset(range(1, len(head))),
+    )
+
+
+def _column(record: RunRecord) -> tuple[str, ...]:
+    telemetry = record.telemetry
+    refused = int((record.status == Status.REJECTED_TOO_LONG).sum())
+    finished = int((record.status == Status.FINISHED).sum())
+    ttft = record.ttft_s[np.isfinite(record.ttft_s)]
+    unsampled = "not sampled"
+    return (
+        exact(record.replica_count),
+        exact(finished),
+        exact(refused),
+        exact(int(record.preemption_count.sum())),
+        _cached(record),
+        unsampled if telemetry is None else amount(int(_most(telemetry.waiting.sum(axis=1)))),
+        unsampled if telemetry is None else percent(_most(telemetry.kv_used_fraction)),
+        duration(float(np.median(ttft))) if len(ttft) else "no first token",
+        duration(float(ttft.max())) if len(ttft) else "no first token",
+        f"{duration(record.end_s)} after the start",
+    )
+
+
+def _most(values: Floats) -> float:
+    return float(values.max()) if values.size else float("nan")
+
+
+def _cached(record: RunRecord) -> str:
+    total = int(record.input_tokens.sum(dtype=np.int64))
+    return percent(int(record.cached_tokens.sum(dtype=np.int64)) / total) if total else "no input tokens"
