@@ -1,6 +1,5 @@
 """A plan: the question, the answer, and why."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -197,9 +196,9 @@ class Plan:
     degraded: RunRecord | None
     """Replay with the spare replicas gone; equals ``record`` when none are spare."""
     slo_whole: tuple[SloResult, ...]
-    """All replicas present, the whole trace."""
+    """All replicas present, requests that arrive in the peak window."""
     slo_degraded: tuple[SloResult, ...]
-    """The spare gone, the whole trace."""
+    """The spare gone, requests that arrive in the peak window: the hardest case, and the one a person is shown."""
     limits: tuple[LimitUse, ...]
     """Tightest first: the first binds, the second binds next."""
     curve: tuple[CurvePoint, ...]
@@ -208,10 +207,10 @@ class Plan:
     peak_end_s: float
     replayed_count: int
     assumptions: tuple[str, ...]
-    slo_whole_peak: tuple[SloResult, ...] = ()
-    """All replicas present, requests that arrive in the peak window."""
-    slo_degraded_peak: tuple[SloResult, ...] = ()
-    """The spare gone, requests that arrive in the peak window: the hardest case, and the one a person is shown."""
+    slo_whole_overall: tuple[SloResult, ...] = ()
+    """All replicas present, every request of the trace."""
+    slo_degraded_overall: tuple[SloResult, ...] = ()
+    """The spare gone, every request of the trace."""
     peak_rate_per_s: float = 0.0
     """Requests per second in the peak window."""
     sustained_rate_per_s: float | None = None
@@ -224,25 +223,3 @@ class Plan:
     outpriced: tuple[Outpriced, ...] = ()
     anomalies: tuple[str, ...] = ()
     """Where more replicas did worse than fewer, in plain words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """What a result was made from. Filled at the composition root; written into every result."""
-
-    made_on: str
-    """ISO date of the run. Rooms below the app have no clock."""
-    package_version: str
-    seed: int
-    workload_name: str
-    digests: Mapping[str, str]
-    """sha256 by what it covers: ``scenario``, ``trace``, ``model``, ``gpu_catalog``, ``price_catalog``..."""
-    valid_days: int = 28
-    node_count: int | None = None
-    zone_count: int | None = None
-    """``None``: nobody said."""
-    scale_out_s: float | None = None
-    """Time from the decision to a ready replica; ``None``: unknown."""
-    scale_out_source: str = ""
-    degrade: tuple[str, ...] = ()
-    """Steps taken when load exceeds the contract, mildest first."""

@@ -3,3 +3,8 @@
 Promises: replay decides, formulas only rank; infeasible is an answer with typed reasons. Must not read files or
 talk to people.
 """
+
+from tokenfleet.planner.answer import plan
+from tokenfleet.planner.progress import PlanProgress, Progress
+
+__all__ = ["PlanProgress", "Progress", "plan"]

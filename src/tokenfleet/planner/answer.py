@@ -1,0 +1,201 @@
+"""One question, one answer: floors, search, proof, then what a person wants to know about the winner."""
+
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from tokenfleet import cost, workload
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import Plan, PlanQuestion, Reason
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.assumed import assumptions, search_notes
+from tokenfleet.planner.curve import frontier, load_curve
+from tokenfleet.planner.limits import LimitSearch
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.relax import reasons, relaxations
+from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.screen import Screened, screen
+from tokenfleet.planner.search import Answer, Found, Search
+from tokenfleet.planner.traffic import Traffic, stretch
+
+SEARCH_REQUESTS = 60_000
+"""Longer traces are searched on their busiest stretch."""
+DETAIL_REQUESTS = 10_000
+"""Limits and curves replay denser traffic many times, on less of it."""
+_TELEMETRY_SAMPLES = 1_000
+
+
+def plan(question: PlanQuestion, trace: Trace, *, progress: Progress | None = None) -> Plan:
+    """Finds the cheapest fleet of equal replicas that keeps the promise with its spare replicas gone.
+
+    The carrying count of a candidate is one that replay shows to keep the promise, over all requests and over
+    those of the peak window, where one replica fewer breaks it. The same question and trace give the same plan.
+
+    Args:
+        question: Candidates, prices, promise, spare count.
+        trace: The demand, planned for as it is.
+        progress: Told what is being tried.
+
+    Returns:
+        The plan; ``chosen`` is ``None`` with reasons when no candidate keeps the promise.
+
+    Raises:
+        BadInput: an empty trace, or a router nobody knows.
+    """
+    if trace.request_count == 0:
+        raise BadInput.at("workload", "the trace has no requests", "give one that has")
+    traffic = Traffic(trace, workload.peak_window(trace))
+    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
+    reporter = Reporter(progress)
+    screened = screen(question, traffic, reporter)
+    search = Search(work.replays, work.searched, question.spare_replica_count, reporter)
+    found = search.over(screened.candidates)
+    _verify(work, search, reporter)
+    if not found.answers:
+        return _infeasible(work, screened, found)
+    return _feasible(work, screened, found, reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    question: PlanQuestion
+    traffic: Traffic
+    searched: Traffic
+    replays: Replays
+
+
+def _router(question: PlanQuestion) -> Router:
+    if question.router not in get_args(Router):
+        raise BadInput.at("router", f"unknown router {question.router!r}", f"one of {', '.join(get_args(Router))}")
+    return cast(Router, question.router)
+
+
+def _verify(work: _Work, search: Search, reporter: Reporter) -> None:
+    """Replays the winner on the whole trace, and gives it more replicas if the busiest stretch said too little."""
+    if work.searched is work.traffic:
+        return
+    answers = search.found.answers
+    verified: set[str] = set()
+    while answers and answers[0].candidate.name not in verified:
+        winner = answers.pop(0)
+        verified.add(winner.candidate.name)
+
+        def replay(count: int, winner: Answer = winner) -> Verdict:
+            reporter.say("verifying", words.fleet(winner.sized.replica, count), 0.58)
+            return work.replays.verdict(work.traffic, winner.sized.replica, count)
+
+        verdict = replay(winner.sized.carrying_count)
+        if verdict.kept:
+            answers.insert(0, winner)
+        else:
+            search.size(winner.candidate, winner.sized.carrying_count + 1, replay)
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """The chosen fleet on the whole trace."""
+
+    record: RunRecord
+    verdict: Verdict
+
+
+def _proof(work: _Work, answer: Answer, count: int, reporter: Reporter) -> _Proof:
+    """Replays with telemetry, and with all steps longer and shorter by the error band."""
+    replica = answer.sized.replica
+    reporter.say("verifying", words.fleet(replica, count), 0.6)
+    interval_s = max(1.0, work.traffic.trace.duration_s / _TELEMETRY_SAMPLES)
+    record = work.replays.run(work.traffic, replica, count, telemetry_interval_s=interval_s)
+    factor = replica.band.step_time_factor
+    low = work.replays.run(work.traffic, with_step_factor(replica, 1.0 / factor), count)
+    high = work.replays.run(work.traffic, with_step_factor(replica, factor), count)
+    return _Proof(record, work.replays.judged(work.traffic, record, low=low, high=high))
+
+
+def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
+    question, replays = work.question, work.replays
+    chosen = found.answers[0]
+    sized = chosen.sized
+    degraded = _proof(work, chosen, sized.carrying_count, reporter)
+    whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
+    detail = stretch(work.searched, DETAIL_REQUESTS)
+    limits = LimitSearch(replays, detail, question.model, sized.carrying_count, reporter).of(sized.replica)
+    curve = load_curve(replays, detail, chosen, reporter)
+    edge = frontier(replays, work.searched, found.answers, reporter)
+    reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
+    peak_rate_per_s = _peak_rate_per_s(work.traffic)
+    return Plan(
+        question=question,
+        chosen=sized,
+        runners_up=tuple(answer.sized for answer in found.answers[1:]),
+        rejected=(*screened.rejected, *found.rejected),
+        reasons=(),
+        fleet=replays.fleet(sized.replica, sized.replica_count),
+        record=whole.record,
+        degraded=degraded.record,
+        slo_whole=whole.verdict.peak,
+        slo_degraded=degraded.verdict.peak,
+        limits=limits.uses,
+        curve=curve,
+        bill=cost.bill(
+            degraded.record,
+            usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
+            gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
+            spare_count=sized.spare_count,
+            span_s=max(degraded.record.end_s, work.traffic.trace.duration_s),
+        ),
+        peak_start_s=work.traffic.window_s[0],
+        peak_end_s=work.traffic.window_s[1],
+        replayed_count=replays.count,
+        assumptions=(*assumptions(question, work.traffic, work.searched, sized), *search_notes(found)),
+        slo_whole_overall=whole.verdict.overall,
+        slo_degraded_overall=degraded.verdict.overall,
+        peak_rate_per_s=peak_rate_per_s,
+        sustained_rate_per_s=None if limits.sustained is None else limits.sustained.factor * peak_rate_per_s,
+        kv_peak_fraction=limits.peak.kv_fraction,
+        sequence_peak_count=limits.peak.running_count,
+        frontier=edge,
+        outpriced=tuple(found.outpriced),
+        anomalies=tuple(found.anomalies),
+    )
+
+
+def _peak_rate_per_s(traffic: Traffic) -> float:
+    start_s, end_s = traffic.window_s
+    arrivals = traffic.trace.arrival_s
+    return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
+
+
+def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
+    # Those that only ran out of capacity came closer than those whose floor is too high.
+    tried = [(one.replica, one.estimate) for one in screened.candidates]
+    tried += [(one.replica, one.estimate) for one in screened.floored]
+    changes = relaxations(work.replays, work.searched, tried)
+    rejected = (*screened.rejected, *found.rejected)
+    nearest: tuple[Reason, ...] = ()
+    if found.rejected:
+        nearest = found.rejected[0].reasons
+    elif screened.floored:
+        nearest = screened.floored[0].reasons
+    return Plan(
+        question=work.question,
+        chosen=None,
+        runners_up=(),
+        rejected=rejected,
+        reasons=reasons(rejected, changes, nearest),
+        fleet=None,
+        record=None,
+        degraded=None,
+        slo_whole=(),
+        slo_degraded=(),
+        limits=(),
+        curve=(),
+        bill=None,
+        peak_start_s=work.traffic.window_s[0],
+        peak_end_s=work.traffic.window_s[1],
+        replayed_count=work.replays.count,
+        assumptions=search_notes(found),
+        peak_rate_per_s=_peak_rate_per_s(work.traffic),
+        anomalies=tuple(found.anomalies),
+    )

@@ -1,0 +1,65 @@
+"""What a plan rests on, in sentences for a person."""
+
+from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.planner import words
+from tokenfleet.planner.search import Found
+from tokenfleet.planner.traffic import Traffic
+
+
+def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, chosen: Sized) -> tuple[str, ...]:
+    """Everything the answer hangs on that is not in the question."""
+    engine = chosen.replica.deployment.engine
+    spare = question.spare_replica_count
+    count = traffic.trace.request_count
+    lines = [
+        f"The promise is judged by replay over all {count:,} requests and over those that arrive in the "
+        f"busiest {words.seconds(traffic.window_length_s)} (from {words.seconds(traffic.window_s[0])}); the demand to "
+        "come is taken to be the trace again.",
+    ]
+    if spare:
+        lines.append(
+            f"{chosen.carrying_count} replicas carry the whole trace alone; {spare} spare {_are(spare)} gone from its "
+            "first second. The requests lost in the moment of a failure are not replayed."
+        )
+    else:
+        lines.append("No replica is spare: when one fails, the promise is not examined.")
+    lines += [
+        f"Step times may be wrong by a factor of {chosen.replica.band.step_time_factor:.3g} either way "
+        f"({chosen.replica.band.evidence}); the range of each prediction is replayed with that factor.",
+        f"Engine rules: {engine.name}, at most {engine.max_batched_tokens:,} tokens and {engine.max_sequence_count:,} "
+        f"sequences per step, prefix cache {'on' if engine.prefix_caching else 'off'}. Router: {question.router}.",
+        "ITL quantiles come from a histogram: they are at most 2.2 % too high, never too low.",
+        "TTFT starts when the request reaches the router: the network between user and router is not in it.",
+        _price_line(chosen),
+    ]
+    if searched is not traffic:
+        lines.append(
+            f"Candidates were sized on the busiest stretch ({searched.trace.request_count:,} requests around the "
+            "peak); the chosen fleet was then verified on the whole trace, the runners-up were not."
+        )
+    return tuple(lines)
+
+
+def search_notes(found: Found) -> tuple[str, ...]:
+    """What the search did not do, or found odd."""
+    lines = list(found.anomalies)
+    if found.outpriced:
+        lines.append(
+            f"{len(found.outpriced)} candidates were tried only at the best price and broke the promise there; "
+            "more replicas of them cost more, so their exact count was not sought."
+        )
+    return tuple(lines)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _price_line(chosen: Sized) -> str:
+    price = chosen.price
+    dated = f" of {price.as_of}" if price.as_of else ""
+    return (
+        f"{price.gpu} costs ${price.price_usd_per_gpu_hour:.4g} per gpu-hour ({price.provider}, {price.term}{dated}); "
+        f"prices known run from ${chosen.price_low_usd_per_gpu_hour:.4g} to "
+        f"${chosen.price_high_usd_per_gpu_hour:.4g}."
+    )

@@ -1,0 +1,84 @@
+"""Latency against load, and latency against money."""
+
+from collections.abc import Sequence
+
+from tokenfleet.domain.plan import CurvePoint, FrontierPoint
+from tokenfleet.planner import words
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.replays import Latencies, Replays
+from tokenfleet.planner.search import Answer
+from tokenfleet.planner.traffic import Traffic, at_load, demand
+
+_LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
+_MORE = (1.25, 1.5, 2.0)
+
+
+def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Reporter) -> tuple[CurvePoint, ...]:
+    """The carrying replicas of the chosen fleet at a quarter to one and a half of the peak, judged in its window."""
+    rate_per_s = demand(traffic, caching=False).rate_per_s
+    points = []
+    for index, load in enumerate(_LOADS):
+        replica, count = answer.sized.replica, answer.sized.carrying_count
+        reporter.say("curve", f"{words.fleet(replica, count)} at {load:g} x the peak", 0.9 + 0.07 * index / len(_LOADS))
+        verdict = replays.verdict(at_load(traffic, load), replica, count)
+        points.append(
+            CurvePoint(
+                load_fraction=load,
+                rate_per_s=rate_per_s * load,
+                ttft_p50_s=verdict.seen.ttft_p50_s,
+                ttft_p99_s=verdict.seen.ttft_p99_s,
+                itl_p50_s=verdict.seen.itl_p50_s,
+                itl_p99_s=verdict.seen.itl_p99_s,
+                kept=verdict.kept_in_peak,
+            )
+        )
+    return tuple(points)
+
+
+def frontier(
+    replays: Replays, traffic: Traffic, answers: Sequence[Answer], reporter: Reporter
+) -> tuple[FrontierPoint, ...]:
+    """Price against latency: every sized fleet, and the chosen one (the first) with more replicas."""
+    points = [_point(answer, answer.sized.replica_count, answer.verdict.seen) for answer in answers]
+    chosen = answers[0]
+    carrying = chosen.sized.carrying_count
+    for count in sorted({max(carrying + step, round(carrying * more)) for step, more in enumerate(_MORE, start=1)}):
+        reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)
+        seen = replays.verdict(traffic, chosen.sized.replica, count).seen
+        points.append(_point(chosen, count + chosen.sized.spare_count, seen))
+    points.sort(key=lambda point: (point.price_usd_per_hour, point.gpu, point.precision, point.tensor_parallel))
+    return tuple(_marked(point, points) for point in points)
+
+
+def _point(answer: Answer, replica_count: int, seen: Latencies) -> FrontierPoint:
+    deployment = answer.sized.replica.deployment
+    return FrontierPoint(
+        gpu=deployment.gpu,
+        precision=deployment.precision,
+        tensor_parallel=deployment.layout.tensor_parallel,
+        replica_count=replica_count,
+        price_usd_per_hour=answer.candidate.usd_per_replica_hour * replica_count,
+        ttft_p99_s=seen.ttft_p99_s,
+        itl_p99_s=seen.itl_p99_s,
+        efficient=False,
+    )
+
+
+def _marked(point: FrontierPoint, points: Sequence[FrontierPoint]) -> FrontierPoint:
+    from dataclasses import replace
+
+    mine = _coordinates(point)
+    beaten = any(
+        _coordinates(other) != mine and all(a <= b for a, b in zip(_coordinates(other), mine, strict=True))
+        for other in points
+    )
+    return replace(point, efficient=not beaten)
+
+
+def _coordinates(point: FrontierPoint) -> tuple[float, float, float]:
+    worst = float("inf")
+    return (
+        point.price_usd_per_hour,
+        worst if point.ttft_p99_s is None else point.ttft_p99_s,
+        worst if point.itl_p99_s is None else point.itl_p99_s,
+    )

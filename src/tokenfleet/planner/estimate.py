@@ -1,0 +1,58 @@
+"""How many replicas the demand needs, by formula: where the search starts, never what it answers.
+
+Seconds of one replica that a request takes when ``n`` sequences share each step::
+
+    prefill(input) + (output - 1) * decode_step(n, context) / n
+
+``n`` is limited by the sequence slots, by the KV blocks that a mean request holds (half its output on average: by
+Little's law the pool holds ``rate * time in system`` such requests), and by the ITL or TPOT promise. Prefill is
+counted as steps of its own, as if nothing decoded beside it: too dear by the weights it reads with others. Replicas
+are kept at 85 % of that rate, since arrivals come in bursts. Replay corrects all of it.
+"""
+
+import math
+
+import numpy as np
+
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import Slo
+from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.traffic import Demand
+
+_UTILIZATION_FRACTION = 0.85
+_PREFILL_POINTS = 32
+
+
+def sustainable_rate_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:
+    """Requests per second that one replica can take by the formula above; > 0."""
+    outputs = demand.mean_output_tokens
+    context = float(demand.context_tokens.mean()) + outputs / 2
+    prefill_s = _mean_prefill_s(replica, demand)
+    step_limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
+    best = 0.0
+    count = 1
+    while count <= _most_sequences(replica, context):
+        step_s = decode_step_s(replica, count, context)
+        if step_s > step_limit_s and count > 1:
+            break
+        best = max(best, 1.0 / (prefill_s + max(0.0, outputs - 1.0) * step_s / count))
+        count += max(1, count // 8)
+    return best * _UTILIZATION_FRACTION
+
+
+def replica_estimate(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:
+    """Replicas the peak window needs by the formula; at least 1."""
+    return max(1, math.ceil(demand.rate_per_s / sustainable_rate_per_s(replica, demand, slo)))
+
+
+def _most_sequences(replica: ReplicaPhysics, context_tokens: float) -> int:
+    blocks = math.ceil(context_tokens / replica.kv_block_tokens) + replica.kv_fixed_block_count
+    held = replica.kv_block_count // max(1, blocks)
+    return max(1, min(held, replica.deployment.engine.max_sequence_count, len(replica.step_time.token_ps) - 1))
+
+
+def _mean_prefill_s(replica: ReplicaPhysics, demand: Demand) -> float:
+    """Mean over equally likely lengths: prefill is not linear in the prompt."""
+    points = (np.arange(_PREFILL_POINTS) + 0.5) / _PREFILL_POINTS
+    lengths = np.quantile(demand.input_tokens, points)
+    return float(np.mean([prefill_alone_s(replica, max(1, round(float(length)))) for length in lengths]))

@@ -1,0 +1,182 @@
+"""Floors: what a request takes on a replica that has nothing else to do. No number of replicas goes below."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.contract import conservative_rank
+from tokenfleet.domain.plan import Reason
+from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
+from tokenfleet.domain.slo import LatencyTarget, Slo
+from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.traffic import fresh_tokens
+
+_PS = 1e-12
+
+
+def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: float = math.inf) -> float:
+    """Seconds from arrival to first token of one uncached prompt on an idle replica.
+
+    Chunks of ``max_batched_tokens`` (the whole prompt at once where the engine does not chunk), each a step with
+    prefill, and the front end's work once. Stops early once past ``limit_s``.
+    """
+    model = replica.step_time
+    budget = min(replica.deployment.engine.max_batched_tokens, len(model.token_ps) - 1)
+    total_ps = float(model.request_ps)
+    start = 0
+    while start < input_tokens and total_ps * _PS <= limit_s:
+        chunk = min(budget, input_tokens - start)
+        pairs = chunk * start + chunk * (chunk + 1) // 2
+        total_ps += _prefill_step_ps(model, chunk, pairs)
+        start += chunk
+    return total_ps * _PS
+
+
+def _prefill_step_ps(model: StepTimeModel, chunk: int, pairs: int) -> float:
+    base = float(model.token_ps[chunk]) + float(model.pair_ps) * pairs
+    return float(np.sqrt(np.hypot(base * base, float(model.eager_ps) ** 2)))
+
+
+def decode_step_s(replica: ReplicaPhysics, sequence_count: int, context_tokens: float) -> float:
+    """Seconds of one step that decodes ``sequence_count`` sequences of ``context_tokens`` each, without prefill."""
+    model = replica.step_time
+    windowed = min(context_tokens, model.window_tokens)
+    per_sequence = model.sequence_ps + model.context_ps * context_tokens + model.window_ps * windowed
+    return (float(model.token_ps[sequence_count]) + per_sequence * sequence_count) * _PS
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The lengths that floors hang on, read off a trace once. ``None`` where no request has such a thing."""
+
+    fresh_input_tokens: dict[str, int | None]
+    """By target: uncached prompt tokens at its quantile (``ttft``, ``e2e``)."""
+    context_tokens: dict[str, int | None]
+    """By target: prompt length at its quantile, over gaps (``itl``) or over requests of two tokens (``tpot``)."""
+    output_tokens: dict[str, int | None]
+    """By target: output length at its quantile (``e2e``)."""
+    need_tokens: npt.NDArray[np.int64]
+    """KV tokens each request holds at its end, sorted."""
+
+
+def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
+    """Reads the lengths that ``slo`` hangs on from ``trace``."""
+    fresh = fresh_tokens(trace, caching=caching)
+    outputs = trace.output_tokens.astype(np.int64)
+    inputs = trace.input_tokens.astype(np.float64)
+    several = outputs > 1
+    result = Shapes({}, {}, {}, np.sort(inputs.astype(np.int64) + np.maximum(outputs - 1, 0)))
+    for target in slo.latency:
+        if target.metric in {"ttft", "e2e"}:
+            result.fresh_input_tokens[target.name] = _at(fresh, target.quantile)
+        if target.metric == "e2e":
+            result.output_tokens[target.name] = _at(outputs.astype(np.float64), target.quantile)
+        if target.metric == "itl":
+            result.context_tokens[target.name] = _weighted(inputs[several], outputs[several] - 1, target.quantile)
+        if target.metric == "tpot":
+            result.context_tokens[target.name] = _at(inputs[several], target.quantile)
+    return result
+
+
+def _at(values: Floats, quantile: float) -> int | None:
+    if len(values) == 0:
+        return None
+    rank = conservative_rank(len(values), quantile)
+    return int(np.partition(values, rank - 1)[rank - 1])
+
+
+def _weighted(values: Floats, weights: npt.NDArray[np.int64], quantile: float) -> int | None:
+    if len(values) == 0:
+        return None
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    rank = conservative_rank(int(reached[-1]), quantile)
+    return int(values[order][np.searchsorted(reached, rank)])
+
+
+def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget) -> float | None:
+    """Least time that ``target`` can come out at on this replica; ``None`` when the trace has no sample for it.
+
+    Each is a lower bound: waiting, company in the batch and growth of the context only add to it. TTFT: prefill of
+    the uncached prompt at the quantile. ITL and TPOT: a decode step alone, context no longer than the prompt. E2E:
+    the larger of its prefill and its decode part.
+    """
+    if target.metric in {"itl", "tpot"}:
+        context = found.context_tokens[target.name]
+        return None if context is None else decode_step_s(replica, 1, context)
+    fresh = found.fresh_input_tokens[target.name]
+    if fresh is None:
+        return None
+    prefill_s = prefill_alone_s(replica, fresh)
+    if target.metric == "ttft":
+        return prefill_s
+    outputs = found.output_tokens[target.name] or 0
+    return max(prefill_s, (outputs - 1) * decode_step_s(replica, 1, 0.0))
+
+
+def pool_tokens(replica: ReplicaPhysics) -> int:
+    """Longest request one replica can hold, prompt and output, in tokens."""
+    blocks = replica.kv_block_count - replica.kv_fixed_block_count
+    limit = replica.deployment.engine.context_limit_tokens
+    held = max(0, blocks) * replica.kv_block_tokens
+    return held if limit is None else min(held, limit)
+
+
+def too_long_fraction(replica: ReplicaPhysics, found: Shapes) -> float:
+    """Share of requests that one replica can never hold."""
+    fitting = int(np.searchsorted(found.need_tokens, pool_tokens(replica), side="right"))
+    count = len(found.need_tokens)
+    return (count - fitting) / count if count else 0.0
+
+
+def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> tuple[Reason, ...]:
+    """Why this replica cannot keep the promise at any count; empty when nothing speaks against it yet."""
+    reasons = [reason for target in slo.latency if (reason := _latency_reason(replica, found, target)) is not None]
+    share = too_long_fraction(replica, found)
+    if share > slo.error_rate_fraction:
+        reasons.append(_context_reason(replica, found, share, slo))
+    return tuple(reasons)
+
+
+def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget) -> Reason | None:
+    floor_s = latency_floor_s(replica, found, target)
+    if floor_s is None:
+        return Reason(
+            kind="no_samples",
+            text=f"{target.name} cannot be judged: no request of the trace has such a time.",
+            relax=f"leave {target.name} out of the promise",
+        )
+    if floor_s <= target.limit_s:
+        return None
+    factor = replica.band.step_time_factor
+    band = f"{words.seconds(floor_s)} ({words.seconds(floor_s / factor)} to {words.seconds(floor_s * factor)})"
+    where = words.layout(replica.deployment)
+    relax = f"{target.name} >= {words.seconds(floor_s)}, more under load"
+    percent = f"p{target.quantile * 100:g}"
+    if target.metric == "ttft":
+        fresh = found.fresh_input_tokens[target.name] or 0
+        text = f"Prefill of the {percent} input ({words.tokens(fresh)}) alone takes {band} on {where}."
+        return Reason(kind="ttft_floor", text=text, relax=relax)
+    if target.metric == "e2e":
+        text = f"The {percent} request alone takes at least {band} from arrival to its last token on {where}."
+        return Reason(kind="e2e_floor", text=text, relax=relax)
+    context = found.context_tokens[target.name] or 0
+    text = f"One decode step of a single sequence ({words.tokens(context)} of context) takes {band} on {where}."
+    return Reason(kind="itl_floor", text=text, relax=relax)
+
+
+def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, slo: Slo) -> Reason:
+    longest = int(found.need_tokens[-1])
+    room = pool_tokens(replica)
+    return Reason(
+        kind="context",
+        text=(
+            f"{share:.2%} of requests are longer than the {words.tokens(room)} that one replica holds "
+            f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); "
+            f"the promise allows {slo.error_rate_fraction:.2%} errors."
+        ),
+        relax=f"cap prompt plus output at {words.tokens(room)}",
+    )

@@ -1,0 +1,227 @@
+"""What binds, and what binds next, found by lifting one limit after the other and replaying.
+
+The traffic is made denser until the carrying replicas break the promise: the largest load they keep is where the
+binding limit binds. Which one that is, is asked by experiment: each limit is lifted sixteenfold on its own; the one
+whose absence lets the fleet carry the most is the binding one. It stays lifted and the question is asked again: the
+load that is then reached is where the next limit binds. A resource that is full but does not cost a promise does
+not bind; one that is half used and breaks ITL does.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenfleet import catalog, performance
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Limit, LimitUse
+from tokenfleet.domain.replica import ReplicaPhysics, StepShares
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.planner import words
+from tokenfleet.planner.lifting import SharesOfStep, applicable, lifted, share_s
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, at_load, demand
+
+_ROUNDS = 3
+_HIGHEST_LOAD = 8.0
+_LOWEST_LOAD = 1.0 / 8.0
+_STRIDE = 1.25
+_PRECISION = 1.02
+_TELEMETRY_SAMPLES_IN_WINDOW = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The largest load at which a promise is kept, as a multiple of the peak."""
+
+    factor: float
+    at_least: bool
+    """Nothing broke up to here, where the search stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The peak window on the carrying replicas, as their gauges show it. Of the fullest replica."""
+
+    kv_fraction: float
+    running_count: int
+    mean_running_count: float
+    """Mean over the window and the replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """All of it."""
+
+    uses: tuple[LimitUse, ...]
+    sustained: Load | None
+    """``None`` when the promise is not kept at any load tried."""
+    peak: Peak
+
+
+def largest_load(keeps: Callable[[float], bool], start: float) -> Load | None:
+    """The largest load factor that ``keeps`` the promise, to 2 %, between 1/8 and 8.
+
+    Strides by a quarter away from ``start``, which is asked first, then bisects.
+
+    Returns:
+        ``None`` when even the lowest load breaks it.
+    """
+    good, bad = _upwards(keeps, start) if keeps(start) else _downwards(keeps, start)
+    if good is None:
+        return None
+    if bad is None:
+        return Load(good, True)
+    while bad / good > _PRECISION:
+        middle = float(np.sqrt(bad * good))
+        if keeps(middle):
+            good = middle
+        else:
+            bad = middle
+    return Load(good, False)
+
+
+def _upwards(keeps: Callable[[float], bool], good: float) -> tuple[float, float | None]:
+    while good < _HIGHEST_LOAD:
+        probe = min(_HIGHEST_LOAD, good * _STRIDE)
+        if not keeps(probe):
+            return good, probe
+        good = probe
+    return good, None
+
+
+def _downwards(keeps: Callable[[float], bool], bad: float) -> tuple[float | None, float]:
+    while bad > _LOWEST_LOAD:
+        probe = max(_LOWEST_LOAD, bad / _STRIDE)
+        if keeps(probe):
+            return probe, bad
+        bad = probe
+    return None, bad
+
+
+class LimitSearch:
+    """Asks one fleet what stops it."""
+
+    def __init__(
+        self, replays: Replays, traffic: Traffic, model: ModelArchitecture, count: int, reporter: Reporter
+    ) -> None:
+        self._replays = replays
+        self._traffic = traffic
+        self._model = model
+        self._count = count
+        self._reporter = reporter
+        self._grown: dict[float, Traffic] = {}
+
+    def of(self, replica: ReplicaPhysics) -> Limits:
+        """Finds the limits of ``count`` replicas of this kind, tightest first."""
+        peak, used = self._at_peak(replica)
+        sustained = largest_load(lambda factor: self._keeps(replica, factor), 1.0)
+        uses = () if sustained is None else self._chain(replica, sustained, used)
+        return Limits(uses, sustained, peak)
+
+    def _chain(self, replica: ReplicaPhysics, load: Load, used: dict[Limit, float]) -> tuple[LimitUse, ...]:
+        shares = self._shares_of_step(replica)
+        rate_per_s = demand(self._traffic, caching=False).rate_per_s
+        waiting = sorted(applicable(replica), key=lambda limit: (-used[limit], limit))
+        uses: list[LimitUse] = []
+
+        def note(limit: Limit, at_least: bool) -> None:
+            rate = load.factor * rate_per_s
+            uses.append(LimitUse(limit=limit, used_fraction=used[limit], rate_at_limit_per_s=rate, at_least=at_least))
+
+        while waiting and len(uses) < _ROUNDS and not load.at_least:
+            loads = {limit: self._without(lifted(replica, limit, shares), load) for limit in waiting}
+            # Equal loads: the fuller resource is named.
+            binding = max(waiting, key=lambda limit: loads[limit].factor)
+            note(binding, at_least=False)
+            waiting.remove(binding)
+            replica, load = lifted(replica, binding, shares), loads[binding]
+        for limit in waiting:
+            note(limit, at_least=True)
+        return tuple(uses)
+
+    def _without(self, replica: ReplicaPhysics, load: Load) -> Load:
+        """The largest load once a limit is lifted; ``load`` itself when that does not help."""
+        start = load.factor * _PRECISION**2
+        if start > _HIGHEST_LOAD or not self._keeps(replica, start):
+            return load
+        return largest_load(lambda factor: self._keeps(replica, factor), start) or load
+
+    def _keeps(self, replica: ReplicaPhysics, factor: float) -> bool:
+        self._reporter.say("limits", f"{words.fleet(replica, self._count)} at {factor:.2f} x the peak", 0.7)
+        if factor not in self._grown:
+            self._grown[factor] = at_load(self._traffic, factor)
+        return self._replays.verdict(self._grown[factor], replica, self._count).kept_in_peak
+
+    def _shares_of_step(self, replica: ReplicaPhysics) -> SharesOfStep:
+        def shares(token_count: int) -> StepShares:
+            return self._step_shares(replica, token_count, 0, 0, 0)
+
+        return shares
+
+    def _step_shares(
+        self, replica: ReplicaPhysics, token_count: int, sequence_count: int, context_tokens: int, pair_count: int
+    ) -> StepShares:
+        deployment = replica.deployment
+        return performance.step_shares(
+            self._model,
+            catalog.gpu(deployment.gpu),
+            deployment,
+            token_count=token_count,
+            sequence_count=sequence_count,
+            context_tokens=context_tokens,
+            pair_count=pair_count,
+            prefill=pair_count > 0,
+        )
+
+    def _at_peak(self, replica: ReplicaPhysics) -> tuple[Peak, dict[Limit, float]]:
+        """Gauges and used shares of each resource in the peak window."""
+        interval_s = self._traffic.window_length_s / _TELEMETRY_SAMPLES_IN_WINDOW
+        record = self._replays.run(self._traffic, replica, self._count, telemetry_interval_s=interval_s)
+        peak = peak_gauges(record, self._traffic.window_s)
+        used = self._time_used(replica, peak)
+        used["kv_memory"] = peak.kv_fraction
+        used["sequence_slots"] = peak.running_count / replica.deployment.engine.max_sequence_count
+        return peak, used
+
+    def _time_used(self, replica: ReplicaPhysics, peak: Peak) -> dict[Limit, float]:
+        """Share of each second that a replica spends on each resource, from the mean step of the window.
+
+        Mean decode tokens per second over mean sequences gives steps per second; the mean step carries the prompt
+        tokens that arrive meanwhile.
+        """
+        wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching)
+        rate_per_s = wanted.rate_per_s / self._count
+        running = max(1.0, peak.mean_running_count)
+        steps_per_s = rate_per_s * max(1.0, wanted.mean_output_tokens) / running
+        prompt = float(wanted.input_tokens.mean())
+        budget = len(replica.step_time.token_ps) - 1
+        sequences = min(round(running), budget)
+        chunk = min(max(1, round(rate_per_s * prompt / steps_per_s)), max(1, budget - sequences))
+        context = float(wanted.context_tokens.mean()) + wanted.mean_output_tokens / 2
+        shares = self._step_shares(
+            replica, min(budget, sequences + chunk), sequences, round(sequences * context), round(chunk * prompt / 2)
+        )
+        limits: tuple[Limit, ...] = ("prefill_compute", "decode_bandwidth", "communication", "overhead")
+        return {limit: min(1.0, steps_per_s * share_s(shares, limit)) for limit in limits}
+
+
+def peak_gauges(record: RunRecord, window_s: tuple[float, float]) -> Peak:
+    """Reads the gauges of the peak window off a record with telemetry.
+
+    Raises:
+        ValueError: the record has no telemetry, or none of its samples lies in the window.
+    """
+    telemetry = record.telemetry
+    if telemetry is None:
+        raise ValueError("a record without telemetry has no gauges")
+    inside = (telemetry.time_s >= window_s[0]) & (telemetry.time_s < window_s[1])
+    if not inside.any():
+        raise ValueError("no sample in the peak window")
+    running = telemetry.running[inside]
+    return Peak(
+        kv_fraction=float(telemetry.kv_used_fraction[inside].max()),
+        running_count=int(running.max()),
+        mean_running_count=float(running.mean()),
+    )

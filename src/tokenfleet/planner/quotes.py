@@ -1,0 +1,41 @@
+"""Which of many quotes for a gpu counts."""
+
+import statistics
+from collections.abc import Sequence
+
+from tokenfleet.domain.gpu import GpuPrice, GpuPriceRange
+
+
+def quote(prices: Sequence[GpuPrice], gpu: str) -> GpuPriceRange | None:
+    """The price to reckon with for ``gpu`` among ``prices``, and the range around it.
+
+    The median is taken over every price for the gpu. The answer is the quote nearest to it (the newer, then the
+    cheaper of two equally near); what others report of a provider stands in only where no provider's own quote is
+    known, and an index or a range only where nothing else is.
+
+    Returns:
+        ``None`` when there is no price: an unknown price is not 0.
+    """
+    offers = [price for price in prices if price.gpu == gpu]
+    if not offers:
+        return None
+    middle = statistics.median(price.price_usd_per_gpu_hour for price in offers)
+    held = next(
+        found
+        for kinds in (("quote",), ("secondary",), ("index", "range"))
+        if (found := [price for price in offers if price.evidence in kinds])
+    )
+    held.sort(key=lambda price: (price.price_usd_per_gpu_hour, price.provider, price.region))
+    held.sort(key=lambda price: price.as_of, reverse=True)
+    ends = [
+        end
+        for price in offers
+        for end in (price.price_usd_per_gpu_hour, price.low_usd_per_gpu_hour, price.high_usd_per_gpu_hour)
+        if end is not None
+    ]
+    return GpuPriceRange(
+        price=min(held, key=lambda price: abs(price.price_usd_per_gpu_hour - middle)),
+        low_usd_per_gpu_hour=min(ends),
+        high_usd_per_gpu_hour=max(ends),
+        published_count=len(offers),
+    )

@@ -1,0 +1,104 @@
+"""Runs fleets on traffic, judges them, and counts how often."""
+
+from dataclasses import dataclass, replace
+
+from tokenfleet import performance, simulator
+from tokenfleet.contract import judge
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
+from tokenfleet.planner.traffic import Traffic
+
+_WATCHED = Slo(
+    latency=tuple(
+        LatencyTarget(metric=metric, quantile=quantile, limit_s=float("inf"))
+        for metric in ("ttft", "itl")
+        for quantile in (0.5, 0.99)
+    ),
+    error_rate_fraction=1.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What a person looks at first, in the peak window; ``None`` where there were no samples."""
+
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    itl_p50_s: float | None
+    itl_p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One replay, judged."""
+
+    peak: tuple[SloResult, ...]
+    overall: tuple[SloResult, ...]
+    seen: Latencies
+
+    @property
+    def kept(self) -> bool:
+        """Every clause is kept over all requests and, where the peak window has samples of it, in the window."""
+        return not self.broken
+
+    @property
+    def kept_in_peak(self) -> bool:
+        """The same, of the peak window alone."""
+        return all(result.kept or not result.sample_count for result in self.peak)
+
+    @property
+    def broken(self) -> tuple[SloResult, ...]:
+        """The worse result of each broken clause."""
+        worse = []
+        for peak, overall in zip(self.peak, self.overall, strict=True):
+            if peak.sample_count and not peak.kept:
+                worse.append(peak)
+            elif not overall.kept:
+                worse.append(overall)
+        return tuple(worse)
+
+
+class Replays:
+    """The door to the simulator: same question, same router, one counter."""
+
+    def __init__(self, slo: Slo, router: Router) -> None:
+        self.slo = slo
+        self.router: Router = router
+        self.count = 0
+
+    def fleet(self, replica: ReplicaPhysics, count: int) -> Fleet:
+        """``count`` equal replicas behind the router of the question."""
+        return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),), router=self.router)
+
+    def run(
+        self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, telemetry_interval_s: float | None = None
+    ) -> RunRecord:
+        """Replays ``traffic`` on ``count`` replicas."""
+        self.count += 1
+        return simulator.replay(
+            traffic.trace,
+            self.fleet(replica, count),
+            peak_window_s=traffic.window_s,
+            telemetry_interval_s=telemetry_interval_s,
+        )
+
+    def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:
+        """Replays and judges."""
+        return self.judged(traffic, self.run(traffic, replica, count))
+
+    def judged(
+        self, traffic: Traffic, record: RunRecord, *, low: RunRecord | None = None, high: RunRecord | None = None
+    ) -> Verdict:
+        """Judges a record in the peak window and over all requests."""
+        window_s = traffic.window_s
+        peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high)
+        overall = judge(record, self.slo, low=low, high=high)
+        watched = judge(record, _WATCHED, peak_only=True, window_s=window_s)
+        return Verdict(peak, overall, Latencies(*(result.predicted for result in watched[:4])))
+
+
+def with_step_factor(replica: ReplicaPhysics, factor: float) -> ReplicaPhysics:
+    """The same replica with every step ``factor`` times as long."""
+    return replace(replica, step_time=performance.scaled(replica.step_time, factor))

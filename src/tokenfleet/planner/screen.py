@@ -1,0 +1,94 @@
+"""Before any replay: which candidates pass their floors and have a price."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import Slo
+from tokenfleet.planner import words
+from tokenfleet.planner.estimate import replica_estimate
+from tokenfleet.planner.floors import Shapes, floors, latency_floor_s, shapes
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.search import Candidate
+from tokenfleet.planner.traffic import Demand, Traffic, demand
+
+
+@dataclass(frozen=True, slots=True)
+class Floored:
+    """A candidate whose floor breaks the promise."""
+
+    replica: ReplicaPhysics
+    estimate: int
+    excess: float
+    """Largest ratio of a floor to its limit."""
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(slots=True)
+class Screened:
+    """Candidates sorted out."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    floored: list[Floored] = field(default_factory=list)
+    """Nearest to the promise first."""
+    rejected: list[Rejected] = field(default_factory=list)
+    """With their reasons, those out before the planner was asked included."""
+
+
+def screen(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Screened:
+    """Sorts the candidates of ``question`` by what formulas and price lists alone can say."""
+    result = Screened(rejected=list(question.rejected))
+    # Lengths depend on the traffic and on whether prefixes are cached, not on the candidate.
+    found: dict[bool, Shapes] = {}
+    wanted: dict[bool, Demand] = {}
+    for replica in question.candidates:
+        reporter.say("floors", words.layout(replica.deployment), 0.0)
+        caching = replica.deployment.engine.prefix_caching
+        if caching not in found:
+            found[caching] = shapes(traffic.trace, question.slo, caching=caching)
+            wanted[caching] = demand(traffic, caching=caching)
+        _sort_in(result, replica, found[caching], wanted[caching], question)
+    result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
+    return result
+
+
+def _sort_in(result: Screened, replica: ReplicaPhysics, found: Shapes, wanted: Demand, question: PlanQuestion) -> None:
+    slo = question.slo
+    reasons = floors(replica, found, slo)
+    price = quote(question.prices, replica.deployment.gpu)
+    if reasons:
+        estimate = replica_estimate(replica, wanted, slo)
+        result.floored.append(Floored(replica, estimate, _excess(replica, found, slo), reasons))
+        result.rejected.append(rejected(replica, reasons))
+    elif price is None:
+        gpu = replica.deployment.gpu
+        reason = Reason(
+            kind="price_missing",
+            text=f"Nobody's price for {gpu} is known under the term asked for; a fleet of it cannot be compared.",
+            relax=f"give your own price for {gpu}",
+        )
+        result.rejected.append(rejected(replica, (reason,)))
+    else:
+        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo)))
+
+
+def rejected(replica: ReplicaPhysics, reasons: Sequence[Reason]) -> Rejected:
+    """A candidate that is out."""
+    deployment = replica.deployment
+    return Rejected(
+        gpu=deployment.gpu,
+        precision=deployment.precision,
+        tensor_parallel=deployment.layout.tensor_parallel,
+        reasons=tuple(reasons),
+    )
+
+
+def _excess(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> float:
+    ratios = [
+        floor_s / target.limit_s
+        for target in slo.latency
+        if (floor_s := latency_floor_s(replica, found, target)) is not None
+    ]
+    return max(ratios, default=0.0)

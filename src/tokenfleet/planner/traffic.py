@@ -1,0 +1,124 @@
+"""The traffic a plan is judged on: a trace, its peak window, and cuts of it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.domain.trace import Floats, Trace
+
+_WARM_UP_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A trace and the window in which it asks most of a fleet."""
+
+    trace: Trace
+    window_s: tuple[float, float]
+
+    @property
+    def window_length_s(self) -> float:
+        """Length of the peak window."""
+        return self.window_s[1] - self.window_s[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What arrives in the peak window, on average."""
+
+    rate_per_s: float
+    input_tokens: Floats
+    """Prompt tokens of each request that no cache can serve, see :func:`fresh_tokens`."""
+    output_tokens: Floats
+    context_tokens: Floats
+    """Prompt tokens of each request, cached ones included."""
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """Mean of ``output_tokens``."""
+        return float(self.output_tokens.mean())
+
+
+def fresh_tokens(trace: Trace, *, caching: bool) -> Floats:
+    """Prompt tokens that no cache can serve: all, or those past the shared prefix when prefixes are cached.
+
+    At least one: an engine always computes the last token of a prompt.
+    """
+    inputs = trace.input_tokens.astype(np.float64)
+    if not caching or trace.prefix_node is None or trace.prefixes is None or len(trace.prefixes.parent) == 0:
+        return inputs
+    depth = trace.prefixes.depth_tokens.astype(np.float64)
+    shared = np.where(trace.prefix_node >= 0, depth[np.maximum(trace.prefix_node, 0)], 0.0)
+    return np.maximum(1.0, inputs - shared)
+
+
+def demand(traffic: Traffic, *, caching: bool) -> Demand:
+    """Rate and lengths of the requests that arrive in the peak window."""
+    start_s, end_s = traffic.window_s
+    trace = traffic.trace
+    inside = (trace.arrival_s >= start_s) & (trace.arrival_s < end_s)
+    return Demand(
+        rate_per_s=float(inside.sum()) / (end_s - start_s),
+        input_tokens=fresh_tokens(trace, caching=caching)[inside],
+        output_tokens=trace.output_tokens.astype(np.float64)[inside],
+        context_tokens=trace.input_tokens.astype(np.float64)[inside],
+    )
+
+
+def stretch(traffic: Traffic, request_limit: int) -> Traffic:
+    """The part of the traffic around its peak window that a search can afford.
+
+    Whole when it has at most ``request_limit`` requests. Else ten minutes of warm-up (fewer if they alone exceed
+    the limit), the window, and as many requests after it as were waited for before: enough to see the queue drain.
+    """
+    trace = traffic.trace
+    if trace.request_count <= request_limit:
+        return traffic
+    start_s, end_s = traffic.window_s
+    peak_first, peak_last = (int(i) for i in np.searchsorted(trace.arrival_s, [start_s, end_s]))
+    spare = max(0, request_limit - (peak_last - peak_first))
+    warm_first = int(np.searchsorted(trace.arrival_s, start_s - _WARM_UP_S))
+    first = max(warm_first, peak_first - math.ceil(spare * 3 / 4))
+    last = min(trace.request_count, peak_last + spare // 4)
+    return cut(traffic, first, last)
+
+
+def cut(traffic: Traffic, first: int, last: int) -> Traffic:
+    """Requests ``first`` to ``last`` (excluded), with second 0 at the arrival of the first."""
+    trace = traffic.trace
+    part = slice(first, last)
+    origin_s = float(trace.arrival_s[first])
+    shorter = replace(
+        trace,
+        arrival_s=trace.arrival_s[part] - origin_s,
+        input_tokens=trace.input_tokens[part],
+        output_tokens=trace.output_tokens[part],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[part],
+        session=None if trace.session is None else trace.session[part],
+        tenant=None if trace.tenant is None else trace.tenant[part],
+        start_utc=None,
+    )
+    start_s, end_s = traffic.window_s
+    return Traffic(shorter, (start_s - origin_s, end_s - origin_s))
+
+
+def at_load(traffic: Traffic, factor: float) -> Traffic:
+    """The same traffic with ``factor`` times the demand; the peak window stays where it is."""
+    return traffic if factor == 1.0 else Traffic(workload.grow(traffic.trace, factor), traffic.window_s)
+
+
+def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:
+    """The same requests with prompts cut to ``cap_tokens``.
+
+    A prompt cut inside its shared prefix shares nothing any more: no hit is assumed for it.
+    """
+    trace = traffic.trace
+    nodes = trace.prefix_node
+    if nodes is not None and trace.prefixes is not None and len(trace.prefixes.parent):
+        depth = trace.prefixes.depth_tokens[np.maximum(nodes, 0)]
+        nodes = np.where((nodes >= 0) & (trace.input_tokens > cap_tokens) & (depth > cap_tokens), -1, nodes)
+        nodes = nodes.astype(np.int32)
+    inputs = np.minimum(trace.input_tokens, cap_tokens).astype(np.int32)
+    return Traffic(replace(trace, input_tokens=inputs, prefix_node=nodes), traffic.window_s)

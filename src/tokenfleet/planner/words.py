@@ -1,0 +1,46 @@
+"""How fleets, times and counts are written for a person."""
+
+from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.domain.slo import SloResult
+
+
+def seconds(time_s: float) -> str:
+    """A duration with three digits: ``412 ms``, ``1.84 s``, ``127 s``."""
+    if abs(time_s) < 1.0:
+        return f"{time_s * 1e3:.3g} ms"
+    return f"{time_s:.3g} s" if abs(time_s) < 1000 else f"{time_s:,.0f} s"
+
+
+def tokens(count: float) -> str:
+    """``7,303 tokens``."""
+    return f"{count:,.0f} tokens"
+
+
+def layout(deployment: Deployment) -> str:
+    """``2 x h100_sxm, TP2, fp8``."""
+    shape = deployment.layout
+    parts = [f"{shape.gpu_count} x {deployment.gpu}"]
+    if shape.tensor_parallel > 1:
+        parts.append(f"TP{shape.tensor_parallel}")
+    if shape.pipeline_parallel > 1:
+        parts.append(f"PP{shape.pipeline_parallel}")
+    if shape.attention_data_parallel > 1:
+        parts.append(f"DP{shape.attention_data_parallel}")
+    parts.append(deployment.precision)
+    if deployment.kv_precision != "bf16":
+        parts.append(f"kv {deployment.kv_precision}")
+    return ", ".join(parts)
+
+
+def fleet(replica: ReplicaPhysics, count: int) -> str:
+    """``5 replicas of 2 x h100_sxm, TP2, fp8``."""
+    return f"{count} {'replica' if count == 1 else 'replicas'} of {layout(replica.deployment)}"
+
+
+def broken(result: SloResult) -> str:
+    """``ttft_p99 is 2.31 s, promised 2 s``."""
+    if result.predicted is None:
+        return f"{result.name} has no value: the requests it falls on never finished"
+    if result.unit == "s":
+        return f"{result.name} is {seconds(result.predicted)}, promised {seconds(result.promised)}"
+    return f"{result.name} is {result.predicted:.3%}, promised {result.promised:.3%}"

@@ -1,0 +1,270 @@
+"""A small world for planner tests: replicas by hand and a queue that fits in one head."""
+
+import heapq
+from dataclasses import replace
+
+import numpy as np
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.model import Attention, FeedForward, ModelArchitecture
+from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.replica import (
+    Deployment,
+    EngineSettings,
+    ErrorBand,
+    Layout,
+    MemoryBudget,
+    ReplicaPhysics,
+    StepShares,
+    StepTimeModel,
+)
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.slo import LatencyTarget, Slo
+from tokenfleet.domain.trace import Trace
+
+MODEL = ModelArchitecture(
+    name="toy/model",
+    source="by hand",
+    model_type="llama",
+    layer_count=2,
+    hidden_size=64,
+    vocab_size=1000,
+    max_context_tokens=32_768,
+    tied_embeddings=False,
+    attention=(
+        Attention(
+            kind="full",
+            layer_count=2,
+            query_head_count=4,
+            kv_head_count=2,
+            head_size=16,
+            value_head_size=16,
+            weight_count=12_288,
+        ),
+    ),
+    feed_forward=(FeedForward(layer_count=2, intermediate_size=256),),
+)
+
+
+def replica(
+    *,
+    gpu="h100_sxm",
+    tensor_parallel=1,
+    precision="bf16",
+    step_ms=10.0,
+    token_us=20.0,
+    context_ns=1.0,
+    slots=64,
+    budget=2048,
+    block_count=20_000,
+    caching=False,
+    band=1.2,
+):
+    counts = np.arange(budget + 1)
+    token_ps = np.rint(step_ms * 1e9 + token_us * 1e6 * np.maximum(0, counts - 1)).astype(np.int64)
+    token_ps[0] = 0
+    engine = EngineSettings(
+        name="vllm-0.32",
+        max_batched_tokens=budget,
+        max_sequence_count=slots,
+        block_tokens=16,
+        memory_utilization_fraction=0.9,
+        prefix_caching=caching,
+        chunked_prefill=True,
+        full_prompt_gate=True,
+        async_scheduling=True,
+    )
+    return ReplicaPhysics(
+        deployment=Deployment(
+            model=MODEL.name,
+            gpu=gpu,
+            layout=Layout(tensor_parallel=tensor_parallel),
+            precision=precision,
+            kv_precision="bf16",
+            engine=engine,
+        ),
+        memory=MemoryBudget(
+            fits=True,
+            terms_bytes={"weights": 40, "kv_cache": 40},
+            total_bytes=80,
+            weights_bytes=40,
+            kv_bytes_per_token=1,
+            kv_fixed_bytes_per_sequence=0,
+            kv_capacity_bytes=40,
+            kv_capacity_tokens=block_count * 16,
+            too_close_to_call=False,
+            reasons=(),
+        ),
+        step_time=StepTimeModel(
+            token_ps=token_ps,
+            sequence_ps=0,
+            context_ps=round(context_ns * 1e3),
+            window_ps=0,
+            window_tokens=0,
+            pair_ps=1,
+            eager_ps=0,
+            request_ps=1_000_000_000,
+        ),
+        band=ErrorBand(step_time_factor=band, evidence="by hand"),
+        kv_block_count=block_count,
+        kv_block_tokens=16,
+        kv_fixed_block_count=0,
+    )
+
+
+def trace(*, count=400, rate=10.0, inputs=500, outputs=50, seed=1):
+    rng = np.random.default_rng(seed)
+    arrival = np.cumsum(rng.exponential(1 / rate, count))
+    return Trace(
+        arrival_s=arrival,
+        input_tokens=np.maximum(1, rng.poisson(inputs, count)).astype(np.int32),
+        output_tokens=np.maximum(1, rng.poisson(outputs, count)).astype(np.int32),
+    )
+
+
+def price(gpu, usd, *, evidence="quote", as_of="2026-11-01", provider="somebody"):
+    return GpuPrice(
+        gpu=gpu,
+        provider=provider,
+        provider_class="neocloud",
+        region="",
+        term="on_demand",
+        price_usd_per_gpu_hour=usd,
+        as_of=as_of,
+        source="by hand",
+        note="",
+        evidence=evidence,
+    )
+
+
+def slo(*, ttft=2.0, itl=0.1, error=0.001, quantile=0.99):
+    return Slo(
+        latency=(
+            LatencyTarget(metric="ttft", quantile=quantile, limit_s=ttft),
+            LatencyTarget(metric="itl", quantile=quantile, limit_s=itl),
+        ),
+        error_rate_fraction=error,
+    )
+
+
+def question(candidates, prices, *, promise=None, spare=1, rejected=()):
+    return PlanQuestion(
+        name="toy",
+        model=MODEL,
+        slo=promise or slo(),
+        candidates=tuple(candidates),
+        rejected=tuple(rejected),
+        prices=tuple(prices),
+        spare_replica_count=spare,
+        router="least_in_flight",
+        seed=1,
+    )
+
+
+def prefill_s(model, tokens, budget):
+    total, start = model.request_ps, 0
+    while start < tokens:
+        chunk = min(budget, tokens - start)
+        total += int(model.token_ps[chunk]) + model.pair_ps * (chunk * start + chunk * (chunk + 1) // 2)
+        start += chunk
+    return total * 1e-12
+
+
+def histogram(gaps):
+    lower = np.concatenate([[0.0], 1e-6 * 2.0 ** (np.arange(32 * 32) / 32)])
+    count, _ = np.histogram(gaps, lower)
+    return GapHistogram(lower_s=lower, count=count.astype(np.int64))
+
+
+def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None):
+    """First come, first served on ``count x slots`` servers; each takes its prefill, then equal steps."""
+    group = fleet.groups[0]
+    physics, engine = group.replica, group.replica.deployment.engine
+    model = physics.step_time
+    pool = physics.kv_block_count * physics.kv_block_tokens
+    free = [(0.0, index) for index in range(group.replica_count * engine.max_sequence_count)]
+    heapq.heapify(free)
+    count = trace.request_count
+    first, finish = np.full(count, np.nan), np.full(count, np.nan)
+    status = np.zeros(count, dtype=np.int8)
+    step_s = int(model.token_ps[engine.max_sequence_count]) * 1e-12
+    gaps, peak_gaps, prefill_total, decode_total = [], [], 0.0, 0.0
+    starts = np.full(count, np.nan)
+    for index in range(count):
+        inputs, outputs = int(trace.input_tokens[index]), int(trace.output_tokens[index])
+        if inputs + outputs - 1 > pool:
+            status[index] = Status.REJECTED_TOO_LONG
+            continue
+        free_s, server = heapq.heappop(free)
+        start = max(float(trace.arrival_s[index]), free_s)
+        took = prefill_s(model, inputs, engine.max_batched_tokens)
+        starts[index], first[index] = start, start + took
+        finish[index] = first[index] + step_s * max(0, outputs - 1)
+        heapq.heappush(free, (finish[index], server))
+        own = [step_s] * (outputs - 1)
+        gaps += own
+        if peak_window_s and peak_window_s[0] <= trace.arrival_s[index] < peak_window_s[1]:
+            peak_gaps += own
+        prefill_total += took / engine.max_sequence_count
+        decode_total += (finish[index] - first[index]) / engine.max_sequence_count
+    telemetry = None
+    if telemetry_interval_s:
+        times = np.arange(0.0, float(np.nanmax(finish)), telemetry_interval_s)
+        running = ((starts[None, :] <= times[:, None]) & (times[:, None] < finish[None, :])).sum(axis=1)
+        each = np.repeat((running // group.replica_count)[:, None], group.replica_count, axis=1)
+        telemetry = Telemetry(
+            time_s=times,
+            running=each.astype(np.int32),
+            waiting=np.zeros_like(each, dtype=np.int32),
+            kv_used_fraction=np.minimum(1.0, each * 550.0 / pool),
+        )
+    return RunRecord(
+        arrival_s=trace.arrival_s,
+        first_token_s=first,
+        finish_s=finish,
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+        cached_tokens=np.zeros(count, dtype=np.int32),
+        preemption_count=np.zeros(count, dtype=np.int32),
+        replica=np.zeros(count, dtype=np.int32),
+        status=status,
+        gaps=histogram(gaps),
+        peak_gaps=histogram(peak_gaps) if peak_window_s else None,
+        busy=BusyTime(
+            prefill_s=prefill_total,
+            decode_s=decode_total,
+            cached_prefix_s=0.0,
+            step_count=len(gaps),
+            mixed_step_count=0,
+        ),
+        replica_count=group.replica_count,
+        end_s=float(np.nanmax(finish)) if np.isfinite(finish).any() else 0.0,
+        telemetry=telemetry,
+    )
+
+
+def grow(trace, factor):
+    return replace(trace, arrival_s=trace.arrival_s / factor)
+
+
+def peak_window(trace, **_):
+    arrival = trace.arrival_s
+    starts = np.searchsorted(arrival, arrival, side="left")
+    ends = np.searchsorted(arrival, arrival + 10.0, side="left")
+    best = int(np.argmax(ends - starts))
+    return float(arrival[best]), float(arrival[best]) + 10.0
+
+
+def scaled(model, factor):
+    return replace(model, token_ps=np.rint(model.token_ps * factor).astype(np.int64))
+
+
+def step_shares(model, gpu, deployment, *, token_count, sequence_count, context_tokens, pair_count, prefill):
+    return StepShares(
+        step_s=1e-2 + token_count * 2e-5,
+        compute_s=token_count * 2e-5,
+        bandwidth_s=8e-3,
+        communication_s=0.0,
+        overhead_s=2e-3,
+    )
