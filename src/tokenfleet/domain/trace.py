@@ -32,6 +32,32 @@ class PrefixTree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a log says happened to each request. Descriptions use it; a replay never does. -1 and NaN are unknown."""
+
+    model: Ints | None = None
+    """Index into ``models``."""
+    models: tuple[str, ...] = ()
+    label: Ints | None = None
+    """Task, tier or log type: index into ``labels``."""
+    labels: tuple[str, ...] = ()
+    cached_input_tokens: Ints | None = None
+    """Part of the input that a prefix cache served."""
+    reasoning_tokens: Ints | None = None
+    """Part of the output that the user does not see."""
+    ttft_s: Floats | None = None
+    e2e_s: Floats | None = None
+    streamed: Ints | None = None
+    """1 streamed, 0 not."""
+    finish: Ints | None = None
+    """Why it ended: index into ``finishes``."""
+    finishes: tuple[str, ...] = ()
+    status: Ints | None = None
+    """Index into ``statuses``."""
+    statuses: tuple[str, ...] = ("ok", "error", "rejected", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Requests in order of arrival. All columns have one entry per request; every length is known and positive."""
 
@@ -51,6 +77,7 @@ class Trace:
     tenants: tuple[str, ...] = ()
     start_utc: str | None = None
     """ISO 8601 time of second 0, when the source knows it."""
+    observed: Observed | None = None
 
     @property
     def request_count(self) -> int:
@@ -76,6 +103,15 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthCounts:
+    """How many requests had each length, exactly: what quantiles and merging need."""
+
+    values: npt.NDArray[np.int64]
+    """Lengths in tokens that occur, rising."""
+    counts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthSummary:
     """Quantiles of a length in tokens."""
 
@@ -95,11 +131,15 @@ class Workload:
     duration_s: float
     mean_rate_per_s: float
     peak_minute_rate_per_s: float
+    """Requests per second, averaged over the whole minute with the most requests."""
     peak_minute_start_s: float
     """Start of the minute with the most input plus output tokens."""
     peak_to_mean_minute_requests: float
+    """Busiest whole minute over the mean whole minute, counted from second 0."""
     peak_to_mean_minute_tokens: float
+    """The same for input plus output tokens."""
     interarrival_cv: float
+    """Standard deviation over mean of the gaps between arrivals; NaN when there are fewer than two gaps."""
     input_tokens: LengthSummary
     output_tokens: LengthSummary
     joint_counts: npt.NDArray[np.int64]
@@ -115,3 +155,5 @@ class Workload:
     tenant_request_counts: dict[str, int]
     quality: Quality
     extra: dict[str, Any]
+    input_counts: LengthCounts | None = None
+    output_counts: LengthCounts | None = None

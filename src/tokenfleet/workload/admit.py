@@ -1,0 +1,299 @@
+"""From rows to a trace: every row is kept or dropped for a named reason, and nothing unknown becomes 0."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Trace
+from tokenfleet.workload.checks import look
+from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
+from tokenfleet.workload.prefixes import block_size_of, tree_of_hashes
+from tokenfleet.workload.tally import NS
+from tokenfleet.workload.ticks import spread, tick_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_LONGEST_TOKENS = 50_000_000
+"""Longer than any context: a cell of bytes or of a sum, not of one request."""
+
+_ZERO = "output tokens 0: failed or cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What is kept."""
+
+    zero_output: Literal["drop", "keep"] = "drop"
+    """Rows with 0 output tokens: failed or cut calls, unless the service only reads (embedding, rerank)."""
+    spread_ticks: bool = True
+    """Spread requests that share a coarse time stamp."""
+
+
+def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admission) -> tuple[Trace, Quality]:
+    """Join rows of one or several files into one trace.
+
+    Raises:
+        BadInput: files whose clocks cannot be joined, no usable row, or a question only a person can answer.
+    """
+    import polars as pl
+
+    _clocks_agree(readings)
+    rows = pl.concat([_complete(reading.rows) for reading in readings], how="vertical")
+    rows_read = sum(reading.rows_read for reading in readings)
+    dropped: dict[str, int] = {}
+    for reading in readings:
+        for reason, count in reading.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    detected = _joined([reading.detected for reading in readings])
+    warnings = [text for reading in readings for text in reading.warnings]
+    rows = _cached_inside(rows, options, detected)
+    kept = _drop(rows, admission, dropped)
+    if kept.is_empty():
+        raise _nothing_left(rows, dropped)
+    warnings += _order_warnings(kept, readings)
+    kept = kept.sort("arrival_ns", maintain_order=True)
+    arrival_ns = kept["arrival_ns"].to_numpy().copy()
+    tick_ns = tick_of(arrival_ns)
+    if tick_ns is not None:
+        detected["clock tick"] = f"{tick_ns / NS:g} s"
+        warnings.append(_tick_text(arrival_ns, tick_ns, admission))
+        if admission.spread_ticks:
+            arrival_ns = spread(arrival_ns, tick_ns)
+    trace = _trace(kept, arrival_ns, readings, detected, warnings)
+    warnings += look(trace)
+    quality = Quality(
+        rows_read=rows_read,
+        rows_kept=trace.request_count,
+        rows_dropped=dropped,
+        detected=detected,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+    return trace, quality
+
+
+def _clocks_agree(readings: Sequence[Reading]) -> None:
+    clocks = {reading.clock for reading in readings}
+    if clocks == {"relative"} and len(readings) > 1:
+        raise BadInput.at(
+            "files",
+            "each counts time from a start of its own",
+            "give one file, or files with dates, to read them together",
+        )
+    if "relative" in clocks and len(clocks) > 1:
+        raise BadInput.at("files", "some have dates and others count from a start of their own", "read them one by one")
+    if clocks == {"naive", "utc"}:
+        raise BadInput.at(
+            "files", "some stamps have a time zone and others have none", "name the zone of those without, such as UTC"
+        )
+
+
+def _complete(rows: "pl.DataFrame") -> "pl.DataFrame":
+    """All canonical columns, null where the file has none."""
+    import polars as pl
+
+    have = set(rows.columns)
+    columns = [
+        (pl.col(name) if name in have else pl.lit(None)).cast(getattr(pl, kind), strict=False).alias(name)
+        for name, kind in COLUMNS.items()
+    ]
+    hashes = pl.col("hash_ids") if "hash_ids" in have else pl.lit(None).cast(pl.List(pl.Int64)).alias("hash_ids")
+    return rows.select(*columns, hashes)
+
+
+def _joined(parts: Sequence[dict[str, str]]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for part in parts:
+        for key, value in part.items():
+            if value not in out.get(key, "").split("; "):
+                out[key] = f"{out[key]}; {value}" if key in out else value
+    return out
+
+
+def _cached_inside(rows: "pl.DataFrame", options: ReadOptions, detected: dict[str, str]) -> "pl.DataFrame":
+    """Make input include cached tokens, by the person's word or by arithmetic."""
+    import polars as pl
+
+    if "cached inside input" in detected:
+        return rows
+    cached = rows["cached_tokens"]
+    if not int((cached > 0).sum()):
+        return rows
+    above = int((cached > rows["input_tokens"]).sum())
+    outside = options.cached == "outside" or (options.cached is None and above > 0)
+    if outside:
+        detected["cached inside input"] = "no: added" + (
+            "" if options.cached else f" ({above} rows have more cached than input)"
+        )
+        return rows.with_columns(input_tokens=pl.col("input_tokens") + pl.col("cached_tokens").fill_null(0))
+    detected["cached inside input"] = "yes" + (", as told" if options.cached else ", since it is never above input")
+    return rows
+
+
+def _drop(rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int]) -> "pl.DataFrame":
+    """Keep rows that can be replayed; every other row gets exactly one reason."""
+    import polars as pl
+
+    first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
+    rules = [
+        ("time unknown", pl.col("arrival_ns").is_null()),
+        ("duplicate request id", ~first),
+        ("rejected, unmet demand", pl.col("status") == "rejected"),
+        ("failed", (pl.col("status") == "error") & (pl.col("output_tokens").fill_null(0) <= 0)),
+        ("input tokens unknown", pl.col("input_tokens").is_null()),
+        ("input tokens below 1", pl.col("input_tokens") < 1),
+        ("output tokens unknown", pl.col("output_tokens").is_null()),
+        ("output tokens below 0", pl.col("output_tokens") < 0),
+        ("tokens above 50 million", pl.max_horizontal("input_tokens", "output_tokens") > _LONGEST_TOKENS),
+    ]
+    if admission.zero_output == "drop":
+        rules.append((_ZERO, pl.col("output_tokens") == 0))
+    reason = pl.coalesce([pl.when(rule).then(pl.lit(name)) for name, rule in rules])
+    marked = rows.with_columns(reason.alias("reason"))
+    for name, count in marked["reason"].drop_nulls().value_counts().sort("reason").iter_rows():
+        dropped[name] = dropped.get(name, 0) + count
+    return marked.filter(pl.col("reason").is_null()).drop("reason")
+
+
+def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
+    if rows.height and dropped.get(_ZERO, 0) == rows.height:
+        return BadInput.at(
+            "output tokens",
+            "are 0 in every row",
+            "embedding or rerank traffic? then say zero_output=keep; else map another column",
+        )
+    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the file has no rows"
+    return BadInput.at("rows", f"none can be used: {reasons}", "check the export or the column mapping")
+
+
+def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:
+    if len(readings) > 1 or not readings[0].ordered:
+        return []
+    steps = rows["arrival_ns"].diff().drop_nulls()
+    back = steps.filter(steps < 0)
+    if not len(back):
+        return []
+    hour = int((back <= -3_000 * NS).sum())
+    text = f"{len(back)} rows are earlier than the row before them: sorted"
+    if hour and hour == len(back):
+        text += "; the clock steps back an hour, as local time does in autumn: name the zone"
+    return [text]
+
+
+def _tick_text(arrival_ns: npt.NDArray[np.int64], tick_ns: int, admission: Admission) -> str:
+    _, counts = np.unique(arrival_ns, return_counts=True)
+    done = (
+        "spread at random inside each tick"
+        if admission.spread_ticks
+        else "left as they are: bursts within a tick are false"
+    )
+    return (
+        f"time stamps tick every {tick_ns / NS:g} s ({len(counts)} different stamps for {len(arrival_ns)} requests, "
+        f"up to {int(counts.max())} share one): {done}"
+    )
+
+
+def _trace(
+    rows: "pl.DataFrame",
+    arrival_ns: npt.NDArray[np.int64],
+    readings: Sequence[Reading],
+    detected: dict[str, str],
+    warnings: list[str],
+) -> Trace:
+    tree, node = _prefixes(rows, detected, warnings)
+    tenant, tenants = _indexed(rows["tenant"])
+    session, _ = _indexed(rows["session"])
+    start = None
+    if readings[0].clock == "utc":
+        stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(arrival_ns[0]) // 1000)
+        start = stamp.isoformat().replace("+00:00", "Z")
+    return Trace(
+        arrival_s=(arrival_ns - arrival_ns[0]) / NS,
+        input_tokens=rows["input_tokens"].to_numpy().astype(np.int32),
+        output_tokens=rows["output_tokens"].to_numpy().astype(np.int32),
+        prefix_node=node,
+        prefixes=tree,
+        session=session,
+        tenant=tenant,
+        tenants=tenants,
+        start_utc=start,
+        observed=_observed(rows),
+    )
+
+
+def _prefixes(
+    rows: "pl.DataFrame", detected: dict[str, str], warnings: list[str]
+) -> tuple[PrefixTree | None, Ints | None]:
+    hashes = rows["hash_ids"]
+    if hashes.null_count() == len(hashes):
+        return None, None
+    counts = hashes.list.len().fill_null(0).to_numpy().astype(np.int64)
+    tokens = rows["input_tokens"].to_numpy()
+    size = block_size_of(tokens, counts)
+    if size is None:
+        warnings.append("hash_ids do not fit input_length at any usual block size: prefix sharing is unknown")
+        return None, None
+    flat = hashes.explode().drop_nulls().to_numpy().astype(np.int64)
+    found = tree_of_hashes(flat, counts, tokens, size[0])
+    if found is None:
+        warnings.append("hash_ids are no chains (one block follows different blocks): prefix sharing is unknown")
+        return None, None
+    detected["prefix blocks"] = f"{size[0]} tokens"
+    return found
+
+
+def _indexed(column: "pl.Series") -> tuple[Ints | None, tuple[str, ...]]:
+    """Names as indices in order of first appearance, -1 for unknown; ``None`` when the file has none."""
+    import polars as pl
+
+    if column.null_count() == len(column):
+        return None, ()
+    names = column.unique(maintain_order=True).drop_nulls()
+    index = column.replace_strict(
+        names, pl.int_range(len(names), eager=True, dtype=pl.Int32), default=-1, return_dtype=pl.Int32
+    )
+    return index.fill_null(-1).to_numpy().astype(np.int32), tuple(names.to_list())
+
+
+def _observed(rows: "pl.DataFrame") -> Observed | None:
+    names = ("model", "label", "cached_tokens", "reasoning_tokens", "ttft_s", "e2e_s", "streamed", "finish", "status")
+    if all(rows[name].null_count() == rows.height for name in names):
+        return None
+    model, models = _indexed(rows["model"])
+    label, labels = _indexed(rows["label"])
+    finish, finishes = _indexed(rows["finish"])
+    status, statuses = _indexed(rows["status"])
+    return Observed(
+        model=model,
+        models=models,
+        label=label,
+        labels=labels,
+        cached_input_tokens=_whole(rows["cached_tokens"]),
+        reasoning_tokens=_whole(rows["reasoning_tokens"]),
+        ttft_s=_seconds(rows["ttft_s"]),
+        e2e_s=_seconds(rows["e2e_s"]),
+        streamed=_whole(rows["streamed"]),
+        finish=finish,
+        finishes=finishes,
+        status=status,
+        statuses=statuses,
+    )
+
+
+def _whole(column: "pl.Series") -> Ints | None:
+    import polars as pl
+
+    if column.null_count() == len(column):
+        return None
+    return column.cast(pl.Int32, strict=False).fill_null(-1).to_numpy().astype(np.int32)
+
+
+def _seconds(column: "pl.Series") -> npt.NDArray[np.float64] | None:
+    if column.null_count() == len(column):
+        return None
+    return column.fill_null(float("nan")).to_numpy().astype(np.float64)

@@ -1,0 +1,178 @@
+"""When requests come: bursty gaps inside minutes whose counts are decided first.
+
+Two scales are kept apart. The shape says how many requests each minute carries, so that the busiest minute is what was
+asked for and not an accident of the draw; the renewal process says how they bunch inside it.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Floats
+
+Longs = npt.NDArray[np.int64]
+
+MINUTE_S = 60.0
+_DAY_S = 86_400.0
+_MEMORY_MINUTES = 12.0
+"""Correlation time of the load from minute to minute. A peak has shoulders, as in the public traces."""
+
+
+def gamma_gaps(random: np.random.Generator, count: int, cv: float) -> Floats:
+    """Gaps of mean 1 with coefficient of variation ``cv``, gamma distributed (1 is Poisson)."""
+    if cv <= 0:
+        return np.ones(count)
+    shape = 1.0 / cv**2
+    return random.standard_gamma(shape, count) / shape
+
+
+def weibull_gaps(random: np.random.Generator, count: int, shape: float) -> Floats:
+    """Gaps of mean 1, Weibull distributed with the given shape (below 1 is bursty)."""
+    from math import gamma
+
+    return random.weibull(shape, count) / gamma(1.0 + 1.0 / shape)
+
+
+def minute_shape(random: np.random.Generator, duration_s: float, peak_to_mean: float, where: str) -> Floats:
+    """Relative load of each minute: mean 1 over the whole minutes, the largest of them ``peak_to_mean``.
+
+    A correlated log-normal walk, with a daily swing when the trace is longer than six hours. The last, broken minute
+    carries its share of the mean.
+
+    Args:
+        random: Stream of the shape alone.
+        duration_s: Length of the trace.
+        peak_to_mean: Busiest whole minute over the mean one, 1 or more.
+        where: Name of the option, for the error.
+
+    Raises:
+        BadInput: a ratio below 1, or above what so few minutes can show.
+    """
+    minutes = max(1, int(duration_s // MINUTE_S))
+    if peak_to_mean < 1:
+        raise BadInput.at(
+            where, f"peak to mean is {peak_to_mean:g}", "the busiest minute is at least the mean one: 1 or more"
+        )
+    if minutes > 1 and peak_to_mean > 0.9 * minutes:
+        raise BadInput.at(
+            where,
+            f"{minutes} minutes cannot have a minute {peak_to_mean:g} times the mean",
+            f"make the trace at least {int(np.ceil(peak_to_mean / 0.9)) + 1} minutes long",
+        )
+    walk = _walk(random, minutes, duration_s)
+    if minutes == 1 or peak_to_mean == 1:
+        return np.ones(minutes)
+    low, high = 0.0, 1.0
+    while _peak_of(walk, high) < peak_to_mean:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _peak_of(walk, middle) < peak_to_mean else (low, middle)
+    return _shaped(walk, high)
+
+
+def _walk(random: np.random.Generator, minutes: int, duration_s: float) -> Floats:
+    noise = random.standard_normal(minutes)
+    keep = np.exp(-1.0 / _MEMORY_MINUTES)
+    fresh = np.sqrt(1.0 - keep**2)
+    walk = np.empty(minutes)
+    level = noise[0]
+    for index in range(minutes):
+        level = keep * level + fresh * noise[index]
+        walk[index] = level
+    if duration_s >= _DAY_S / 4:
+        clock = np.arange(minutes) * MINUTE_S / _DAY_S
+        walk = walk * 0.5 - np.cos(2 * np.pi * clock)
+    # A walk with its largest value alone at the top lets any ratio be reached by steepening it.
+    walk[int(np.argmax(walk))] += 0.05
+    return np.asarray(walk - walk.max(), dtype=np.float64)
+
+
+def _shaped(walk: Floats, steepness: float) -> Floats:
+    load = np.exp(steepness * walk)
+    return np.asarray(load / load.mean(), dtype=np.float64)
+
+
+def _peak_of(walk: Floats, steepness: float) -> float:
+    return float(_shaped(walk, steepness).max())
+
+
+def counts_from_shape(shape: Floats, mean_count: float, tail_fraction: float) -> Longs:
+    """Whole requests per minute that follow ``shape``.
+
+    Rounding carries its error from minute to minute, so that the total is kept; the busiest minute is rounded first,
+    because that is the number a plan is made for.
+
+    Args:
+        shape: Relative load, mean 1.
+        mean_count: Requests in the mean minute.
+        tail_fraction: Share of a last, broken minute; 0 for none.
+    """
+    wanted = shape * mean_count
+    if tail_fraction > 0:
+        wanted = np.append(wanted, mean_count * min(1.0, float(shape[-1])) * tail_fraction)
+    counts = np.diff(np.rint(np.concatenate(([0.0], np.cumsum(wanted)))))
+    peak = int(np.argmax(shape))
+    top = np.rint(wanted[peak])
+    counts = np.minimum(counts, top)
+    counts[peak] = top
+    return np.asarray(counts, dtype=np.int64)
+
+
+def fit_into_minutes(times: Floats, counts: Longs, duration_s: float) -> Floats:
+    """Warp sorted times so that minute ``k`` of the result holds ``counts[k]`` of them.
+
+    The order and the bunching inside each minute stay; only the clock is stretched. A border between two minutes
+    falls in the middle of the gap it cuts, or cuts it into equal parts where empty minutes share one gap.
+
+    Args:
+        times: Sorted raw times, any unit; exactly ``counts.sum()`` of them.
+        counts: Requests per minute; the last minute may be a broken one.
+        duration_s: End of the last minute.
+
+    Returns:
+        Arrival in seconds, not falling, each in its minute.
+    """
+    ends = np.cumsum(counts)
+    inner = ends[:-1]
+    padded = np.concatenate(([times[0]], times, [times[-1]]))
+    gap = padded[1:] - padded[:-1]
+    span = max(float(times[-1] - times[0]), 1e-9)
+    # The stretch before the first and after the last request has no gap of its own: give each a mean one.
+    lone = span / max(len(times), 1)
+    gap[0] = gap[-1] = lone
+    start = padded[:-1].copy()
+    start[0] = times[0] - lone
+    rank, size = _rank_in_gap(inner)
+    borders = start[inner] + gap[inner] * (rank + 1.0) / (size + 1.0)
+    raw = np.concatenate(([times[0] - lone / 2], borders, [times[-1] + lone / 2]))
+    raw = np.maximum.accumulate(raw)
+    wall = np.append(np.arange(len(counts)) * MINUTE_S, duration_s)
+    minute = np.repeat(np.arange(len(counts)), counts)
+    width = raw[minute + 1] - raw[minute]
+    share = np.divide(times - raw[minute], width, out=np.full(len(times), 0.5), where=width > 0)
+    # The last instant of a minute belongs to it: the float below its end.
+    arrival = wall[minute] + np.clip(share, 0.0, 1.0) * (wall[minute + 1] - wall[minute])
+    arrival = np.minimum(arrival, np.nextafter(wall[minute + 1], 0.0))
+    return np.asarray(np.maximum.accumulate(arrival), dtype=np.float64)
+
+
+def _rank_in_gap(inner: Longs) -> tuple[Floats, Floats]:
+    """For borders that fall into the same gap: which of them, and how many they are."""
+    if not len(inner):
+        return np.zeros(0), np.zeros(0)
+    first = np.concatenate(([0], np.flatnonzero(np.diff(inner)) + 1))
+    size = np.diff(np.append(first, len(inner)))
+    rank = np.arange(len(inner)) - np.repeat(first, size)
+    return rank.astype(np.float64), np.repeat(size, size).astype(np.float64)
+
+
+def renewal_cv_for(interarrival_cv: float, shape: Floats) -> float:
+    """Coefficient of variation of gaps inside a minute that gives ``interarrival_cv`` over the whole trace.
+
+    Gaps in a minute of relative load ``f`` have mean ``1/f``; weighting by arrivals, the squared coefficient of
+    variation of the mixture plus one is that of the renewal process plus one, times the mean of ``1/f``.
+    """
+    mixture = float(np.mean(1.0 / np.maximum(shape, 1e-6)))
+    inside = (1.0 + interarrival_cv**2) / mixture - 1.0
+    return float(np.sqrt(max(inside, 0.05)))

@@ -1,0 +1,189 @@
+"""Time stamps as people write them, turned into nanoseconds; what cannot be known is asked for, not guessed."""
+
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.workload.formats.rows import Clock, ReadOptions
+from tokenfleet.workload.formats.source import nearest
+
+if TYPE_CHECKING:
+    import polars as pl
+
+UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_UNIT_OF_SUFFIX = {
+    "_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_ms": "ms", "_millis": "ms", "_milliseconds": "ms",
+    "_us": "us", "_micros": "us", "_microseconds": "us", "_ns": "ns", "_nanos": "ns", "_nanoseconds": "ns",
+}  # fmt: skip
+
+_EPOCH_FROM_S, _EPOCH_TO_S = 978_307_200, 4_102_444_800
+"""2001 to 2100: a number that reads as such a date in exactly one unit is a date."""
+
+_TICKS_TO_EPOCH = 621_355_968_000_000_000
+"""Ticks of 100 ns from year 1 to 1970, as .NET counts."""
+
+_STAMP = (
+    r"^\s*(?P<day>\d{4}-\d\d-\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,12}))?"
+    r"\s*(?P<zone>Z|z|UTC|[+-]\d\d:?\d\d|[+-]\d\d)?\s*$"
+)
+_US_FORMATS = ("%m/%d/%Y, %I:%M:%S%.f %p", "%m/%d/%Y %I:%M:%S%.f %p")
+
+
+def unit_of_name(column: str) -> str | None:
+    """Unit that a column's name states, such as ``ms`` of ``arrival_ms``."""
+    lower = column.lower()
+    for suffix, unit in _UNIT_OF_SUFFIX.items():
+        if lower.endswith(suffix):
+            return unit
+    return None
+
+
+def to_ns(
+    stamps: "pl.Series", options: ReadOptions, *, where: str, detected: dict[str, str], unit: str | None = None
+) -> "tuple[pl.Series, Clock]":
+    """Nanoseconds of each stamp, null where it cannot be read.
+
+    Args:
+        stamps: Numbers, text, or polars datetimes.
+        options: A person's word on unit and zone comes first.
+        where: File and column, for errors.
+        detected: Gets ``time unit`` and ``zone``.
+        unit: Unit that the format defines, when it does.
+
+    Returns:
+        Integers, and what their zero is: 1970 in UTC, 1970 on an unnamed clock, or an unknown instant.
+
+    Raises:
+        BadInput: a number whose unit is open, an unknown zone, or naive and zoned stamps in one column.
+    """
+    import polars as pl
+
+    if stamps.dtype in (pl.Datetime, pl.Date):
+        zoned = getattr(stamps.dtype, "time_zone", None) is not None
+        ns = stamps.cast(pl.Datetime("ns", getattr(stamps.dtype, "time_zone", None))).dt.timestamp("ns")
+        detected["time unit"] = "date and time"
+        return (ns, _zoned(detected)) if zoned else _naive(ns, options, detected)
+    if stamps.dtype == pl.String:
+        numbers = stamps.str.strip_chars().cast(pl.Float64, strict=False)
+        if numbers.null_count() * 2 > len(stamps) + stamps.null_count():
+            return _from_text(stamps, options, where, detected)
+        whole = stamps.str.strip_chars().cast(pl.Int64, strict=False)
+        stamps = whole if whole.null_count() == numbers.null_count() else numbers
+    return _from_numbers(stamps, options, where, detected, unit)
+
+
+def _from_numbers(
+    stamps: "pl.Series", options: ReadOptions, where: str, detected: dict[str, str], unit: str | None
+) -> "tuple[pl.Series, Clock]":
+    import polars as pl
+
+    if stamps.dtype.is_float():
+        stamps = stamps.replace([float("nan"), float("inf"), float("-inf")], None)
+    largest = stamps.abs().max()
+    if largest is None:
+        return stamps.cast(pl.Int64), "relative"
+    top = float(largest)  # type: ignore[arg-type]
+    dates = [name for name, ns in UNIT_NS.items() if _EPOCH_FROM_S * 1e9 <= top * ns <= _EPOCH_TO_S * 1e9]
+    if options.time_unit is None and _TICKS_TO_EPOCH <= top <= 662_380_416_000_000_000:
+        detected["time unit"] = ".NET ticks of 100 ns"
+        return (stamps.cast(pl.Int64) - _TICKS_TO_EPOCH) * 100, _zoned(detected)
+    chosen = options.time_unit or unit or (dates[0] if len(dates) == 1 else None)
+    if chosen is None:
+        raise BadInput.at(
+            where,
+            f"numbers up to {top:g} may be seconds, milliseconds or less: the file does not say",
+            "name the time unit: s, ms, us or ns",
+        )
+    detected["time unit"] = chosen
+    ns = _scaled(stamps, UNIT_NS[chosen])
+    if chosen in dates:
+        detected["zone"] = "UTC (counted since 1970)"
+        return ns, "utc"
+    detected["zone"] = "none: counted from the start of the trace"
+    return ns, "relative"
+
+
+def _scaled(stamps: "pl.Series", factor: int) -> "pl.Series":
+    import polars as pl
+
+    if not stamps.dtype.is_float():
+        return stamps.cast(pl.Int64) * factor
+    # Whole and broken part apart: a float of seconds since 1970 has no room for nanoseconds.
+    whole = stamps.floor()
+    return whole.cast(pl.Int64, strict=False) * factor + ((stamps - whole) * factor).round().cast(
+        pl.Int64, strict=False
+    )
+
+
+def _from_text(
+    stamps: "pl.Series", options: ReadOptions, where: str, detected: dict[str, str]
+) -> "tuple[pl.Series, Clock]":
+    import polars as pl
+
+    parts = stamps.str.extract_groups(_STAMP).struct.unnest()
+    if parts["day"].null_count() * 2 > len(stamps):
+        for layout in _US_FORMATS:
+            american = stamps.str.strip_chars().str.to_datetime(layout, strict=False, time_unit="ns")
+            if american.null_count() * 2 <= len(stamps):
+                detected["time unit"] = "date and time, month first"
+                return _naive(american.dt.timestamp("ns"), options, detected)
+    seconds = (parts["day"] + " " + parts["clock"]).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
+    fraction = (parts["fraction"].fill_null("") + "000000000").str.slice(0, 9).cast(pl.Int64)
+    ns = seconds.dt.timestamp("ms") * 1_000_000 + fraction
+    digits = int(parts["fraction"].str.len_chars().fill_null(0).max() or 0)  # type: ignore[arg-type]
+    detected["time unit"] = "date and time" + (f", {digits} digits of a second" if digits else ", whole seconds")
+    zoned = parts["zone"].is_not_null() & ns.is_not_null()
+    if not zoned.any():
+        return _naive(ns, options, detected)
+    bare = int((~zoned & ns.is_not_null()).sum())
+    if bare and options.zone is None:
+        raise BadInput.at(
+            where,
+            f"{bare} stamps have no time zone and {int(zoned.sum())} have one",
+            "name the zone of those without, such as UTC or Europe/Berlin",
+        )
+    shifted = ns - _offset_ns(parts["zone"])
+    if not bare:
+        return shifted, _zoned(detected)
+    local, _ = _naive(ns, options, detected)
+    return pl.select(pl.when(zoned).then(shifted).otherwise(local)).to_series(), "utc"
+
+
+def _offset_ns(zone: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    digits = zone.str.replace_all("[^0-9+-]", "")
+    hours = digits.str.slice(0, 3).cast(pl.Int64, strict=False).fill_null(0)
+    minutes = digits.str.slice(3, 2).cast(pl.Int64, strict=False).fill_null(0)
+    sign = pl.select(pl.when(digits.str.starts_with("-")).then(-1).otherwise(1)).to_series()
+    return (hours * 3600 + sign * minutes * 60) * UNIT_NS["s"]
+
+
+def _naive(ns: "pl.Series", options: ReadOptions, detected: dict[str, str]) -> "tuple[pl.Series, Clock]":
+    """Stamps without a zone: read on the zone a person names, else kept as they are, on a clock without a name."""
+    if options.zone is None:
+        detected["zone"] = "not written: the clock is kept as it is, its offset from UTC unknown"
+        return ns, "naive"
+    import polars as pl
+
+    if options.zone not in available_timezones():
+        mend = nearest(options.zone, sorted(available_timezones())) or "write it as UTC or Europe/Berlin"
+        raise BadInput.at("zone", f"there is no time zone '{options.zone}'", mend)
+    try:
+        ZoneInfo(options.zone)
+    except ZoneInfoNotFoundError as error:
+        raise BadInput.at("zone", f"this system has no data for '{options.zone}'", "install tzdata") from error
+    stamps = ns.cast(pl.Datetime("ns"))
+    local = stamps.dt.replace_time_zone(options.zone, ambiguous="earliest", non_existent="null")
+    later = stamps.dt.replace_time_zone(options.zone, ambiguous="latest", non_existent="null")
+    twice = int((local.dt.timestamp("ns") != later.dt.timestamp("ns")).sum())
+    detected["zone"] = f"{options.zone}, as told" + (
+        f"; {twice} stamps in the doubled hour read as the first" if twice else ""
+    )
+    return local.dt.timestamp("ns"), "utc"
+
+
+def _zoned(detected: dict[str, str]) -> Clock:
+    detected["zone"] = "written in each stamp"
+    return "utc"

@@ -1,0 +1,150 @@
+"""Opens a file whatever it is packed in, and looks at its head to find out what it holds."""
+
+import csv
+import difflib
+import gzip
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenfleet.domain.errors import BadInput
+
+HEAD_BYTES = 256 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+Kind = Literal["parquet", "csv", "jsonl", "json", "prometheus", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file and what its first bytes say."""
+
+    path: Path
+    kind: Kind
+    packed: bool
+    """Whether the file is gzip."""
+    head: str
+    """Start of the content, up to :data:`HEAD_BYTES`; empty for Parquet."""
+    columns: tuple[str, ...]
+    """CSV header, Parquet schema, or keys of the first JSON record."""
+    record: dict[str, Any]
+    """First JSON record, or the whole JSON document's top level when small enough to fit the head."""
+
+    @property
+    def where(self) -> str:
+        """How errors name the file."""
+        return str(self.path)
+
+    def content(self) -> bytes:
+        """All bytes, unpacked, without a byte-order mark."""
+        if self.packed:
+            try:
+                with gzip.open(self.path) as file:
+                    data = file.read()
+            except (EOFError, gzip.BadGzipFile, OSError) as error:
+                raise BadInput.at(self.where, f"is a broken gzip file: {error}", "copy it again") from error
+        else:
+            data = self.path.read_bytes()
+        return data.removeprefix(_BOM)
+
+
+def open_source(path: Path) -> Source:
+    """Look at a file.
+
+    Raises:
+        BadInput: missing (with the nearest name beside it), a folder, empty, not text, or cut gzip.
+    """
+    _must_be_file(path)
+    head, packed = _head_of(path)
+    if head.startswith(b"PAR1"):
+        return Source(path, "parquet", packed, "", _parquet_columns(path), {})
+    if not head.strip():
+        raise BadInput.at(str(path), "is empty", "export the log again, with its rows")
+    if b"\x00" in head[:4096]:
+        raise BadInput.at(
+            str(path),
+            "is binary and not Parquet",
+            "give CSV, JSON lines, JSON or Parquet; gzip of the first three is fine",
+        )
+    text = head.decode("utf-8", errors="replace")
+    kind, columns, record = _sniff(text, complete=len(head) < HEAD_BYTES)
+    return Source(path, kind, packed, text, columns, record)
+
+
+def nearest(name: str, choices: list[str]) -> str:
+    """``; did you mean 'x'?`` for the nearest choice, or nothing."""
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _must_be_file(path: Path) -> None:
+    if path.is_dir():
+        raise BadInput.at(str(path), "is a folder", "name the files in it")
+    if not path.exists():
+        beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+        mend = nearest(path.name, beside) or ("check the path" if beside else f"there is no folder {path.parent}")
+        raise BadInput.at(str(path), "there is no such file", mend)
+
+
+def _head_of(path: Path) -> tuple[bytes, bool]:
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    packed = head.startswith(_GZIP_MAGIC)
+    if packed:
+        try:
+            with gzip.open(path) as unpacked:
+                head = unpacked.read(HEAD_BYTES)
+        except (EOFError, gzip.BadGzipFile, OSError) as error:
+            raise BadInput.at(str(path), f"is a broken gzip file: {error}", "copy it again") from error
+    return head.removeprefix(_BOM), packed
+
+
+def _parquet_columns(path: Path) -> tuple[str, ...]:
+    import polars as pl
+
+    try:
+        return tuple(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput.at(str(path), f"is a broken Parquet file: {error}", "write it again") from error
+
+
+def _sniff(text: str, *, complete: bool) -> tuple[Kind, tuple[str, ...], dict[str, Any]]:
+    start = text.lstrip()
+    if start[0] in "{[":
+        first_line = start.split("\n", 1)[0]
+        record = _record_of(first_line)
+        if record is not None and start[0] == "{" and (len(start.split("\n", 1)) == 1 or _more_records(start)):
+            return "jsonl", tuple(record), record
+        document = _record_of(start) if complete else None
+        return "json", tuple(document or ()), document or {}
+    if start.startswith(("# HELP", "# TYPE")):
+        return "prometheus", (), {}
+    header = next(csv.reader(io.StringIO(start.split("\n", 1)[0].rstrip("\r"))), [])
+    if len(header) > 1 and not header[0].startswith(("INFO", "(")) and not _looks_like_log(start):
+        return "csv", tuple(name.strip() for name in header), {}
+    return "text", (), {}
+
+
+def _record_of(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    except RecursionError:
+        return None
+    if isinstance(value, list):
+        return {"": value}
+    return value if isinstance(value, dict) else None
+
+
+def _more_records(start: str) -> bool:
+    rest = start.split("\n", 1)[1].lstrip()
+    return not rest or rest.startswith("{")
+
+
+def _looks_like_log(start: str) -> bool:
+    line = start.split("\n", 1)[0]
+    return " INFO " in line or line.startswith("INFO ")

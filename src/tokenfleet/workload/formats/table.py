@@ -1,0 +1,155 @@
+"""Tables: CSV, JSON lines and Parquet with one row per request, by column name."""
+
+import io
+from typing import TYPE_CHECKING
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.workload.formats.clock import UNIT_NS, to_ns, unit_of_name
+from tokenfleet.workload.formats.columns import map_columns
+from tokenfleet.workload.formats.rows import Reading, ReadOptions
+from tokenfleet.workload.formats.source import Source
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_TEXTS = ("finish", "model", "tenant", "session", "label", "request_id")
+_ABSENT = ("", "-", "null", "NULL", "None", "none", "nan", "NaN", "NA", "N/A")
+
+
+def read_table(source: Source, options: ReadOptions, *, name: str, unit: str | None = None) -> Reading:
+    """Read a table whose columns are found by name.
+
+    Args:
+        source: CSV, JSON lines or Parquet.
+        options: A column mapping, unit and zone come first.
+        name: Format, for the quality report.
+        unit: Time unit that the format defines, when it does.
+
+    Raises:
+        BadInput: columns missing or open to doubt, a time unit nobody states, or a file that cannot be parsed.
+    """
+    mapped = map_columns(source.columns, options.columns, where=source.where)
+    frame = load_frame(source, list(dict.fromkeys(mapped.values())))
+    return canonical(frame, mapped, options, where=source.where, name=name, unit=unit)
+
+
+def canonical(
+    frame: "pl.DataFrame", mapped: dict[str, str], options: ReadOptions, *, where: str, name: str, unit: str | None
+) -> Reading:
+    """Rows under canonical names, from a frame and the column of each role."""
+    import polars as pl
+
+    detected = {"format": name, "columns": ", ".join(f"{role}={column}" for role, column in mapped.items())}
+    stamp = mapped["arrival"]
+    arrival, clock = to_ns(
+        frame[stamp], options, where=f"{where}, column '{stamp}'", detected=detected, unit=unit or unit_of_name(stamp)
+    )
+    rows = {"arrival_ns": arrival, "line": pl.int_range(2, frame.height + 2, eager=True, dtype=pl.Int64)}
+    for role in _COUNTS:
+        if role in mapped:
+            rows[role] = as_count(frame[mapped[role]])
+    for role in _TEXTS:
+        if role in mapped:
+            rows[role] = _as_text(frame[mapped[role]])
+    for role in ("ttft", "e2e"):
+        if role in mapped:
+            spoken = unit_of_name(mapped[role])
+            if spoken is not None:
+                rows[role + "_s"] = _as_float(frame[mapped[role]]) * (UNIT_NS[spoken] / UNIT_NS["s"])
+    if "streamed" in mapped:
+        rows["streamed"] = _as_flag(frame[mapped["streamed"]])
+    if "status" in mapped:
+        rows["status"] = as_status(_as_text(frame[mapped["status"]]))
+    table = pl.DataFrame(rows)
+    return Reading(rows=table, rows_read=table.height, clock=clock, detected=detected)
+
+
+def load_frame(source: Source, columns: list[str]) -> "pl.DataFrame":
+    """The named columns of a file; CSV cells stay text, so that a bad cell is a counted null and no crash."""
+    import polars as pl
+
+    try:
+        if source.kind == "parquet":
+            return pl.read_parquet(source.path, columns=columns)
+        data = source.content()
+        if source.kind == "csv":
+            return _read_csv(data, columns)
+        if source.kind == "jsonl":
+            return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
+        return pl.read_json(io.BytesIO(data)).select(columns)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        raise BadInput.at(source.where, f"cannot be read as {source.kind}: {error}", "check the export") from error
+
+
+def _read_csv(data: bytes, columns: list[str]) -> "pl.DataFrame":
+    import polars as pl
+
+    frame = pl.read_csv(
+        data,
+        infer_schema=False,
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy",
+        raise_if_empty=False,
+    )
+    return frame.rename({name: name.strip() for name in frame.columns if name != name.strip()}).select(columns)
+
+
+def as_count(column: "pl.Series") -> "pl.Series":
+    """Token counts as integers; null where the cell holds none. ``12.0`` is a count, ``12.5`` is not."""
+    import polars as pl
+
+    if column.dtype.is_integer():
+        return column.cast(pl.Int64, strict=False)
+    if column.dtype == pl.Boolean:
+        return pl.Series([None] * len(column), dtype=pl.Int64)
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    whole = (
+        text.cast(pl.Int64, strict=False)
+        if column.dtype == pl.String
+        else pl.Series([None] * len(text), dtype=pl.Int64)
+    )
+    if whole.null_count() == column.null_count():
+        return whole
+    number = text.cast(pl.Float64, strict=False)
+    exact = pl.select(pl.when((number == number.floor()) & (number.abs() < 2**53)).then(number)).to_series()
+    return pl.select(pl.coalesce(whole, exact.cast(pl.Int64, strict=False))).to_series()
+
+
+def _as_float(column: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    return text.cast(pl.Float64, strict=False)
+
+
+def _as_text(column: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    text = column.cast(pl.String, strict=False).str.strip_chars()
+    return pl.select(pl.when(text.is_in(_ABSENT)).then(None).otherwise(text)).to_series()
+
+
+def _as_flag(column: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    if column.dtype == pl.Boolean:
+        return column
+    text = column.cast(pl.String, strict=False).str.to_lowercase().str.strip_chars()
+    yes, no = text.is_in(["true", "1", "yes", "t"]), text.is_in(["false", "0", "no", "f"])
+    return pl.select(pl.when(yes).then(True).when(no).then(False)).to_series()
+
+
+def as_status(text: "pl.Series") -> "pl.Series":
+    """``ok``, ``error``, ``rejected`` or ``cancelled``, from words or HTTP codes; null where neither is known."""
+    import polars as pl
+
+    word = text.str.to_lowercase()
+    code = word.cast(pl.Int64, strict=False)
+    ok = word.is_in(["ok", "success", "succeeded", "successful", "completed", "true"]) | code.is_between(200, 299)
+    rejected = word.is_in(["rejected", "throttled", "rate_limited"]) | (code == 429)
+    cancelled = word.is_in(["cancelled", "canceled", "aborted", "abort"]) | code.is_in([499, 0, -3])
+    failed = word.is_in(["error", "failure", "failed", "errored", "false"]) | (code >= 400)
+    choice = pl.when(ok).then(pl.lit("ok")).when(rejected).then(pl.lit("rejected"))
+    choice = choice.when(cancelled).then(pl.lit("cancelled")).when(failed).then(pl.lit("error"))
+    return pl.select(choice).to_series()

@@ -1,0 +1,87 @@
+"""The joint shape of input and output lengths: how it is kept, merged and drawn from."""
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Floats, Ints, LengthCounts, Workload
+from tokenfleet.workload.streams import stream
+
+_EXACT = 16
+_STEPS_PER_OCTAVE = 8
+_OCTAVES = 18
+
+
+def fixed_edges() -> Floats:
+    """Edges of the length bins, the same for every profile, so that profiles add up.
+
+    One bin for each length from 0 to 15 tokens, then eight per doubling up to 4 million tokens: a bin is at most 9 %
+    wide. Bin ``i`` holds lengths from ``edges[i]``, that one excluded from bin ``i + 1``.
+    """
+    steps = np.arange(1, _OCTAVES * _STEPS_PER_OCTAVE + 1)
+    wide = np.unique(np.ceil(_EXACT * 2.0 ** (steps / _STEPS_PER_OCTAVE)))
+    return np.concatenate((np.arange(_EXACT + 1, dtype=np.float64), wide))
+
+
+def count_values(tokens: Ints) -> LengthCounts:
+    """How often each length occurs: exact, and small, since lengths are whole tokens."""
+    if not len(tokens):
+        return LengthCounts(values=np.zeros(0, dtype=np.int64), counts=np.zeros(0, dtype=np.int64))
+    if int(tokens.max()) < 4_000_000:
+        dense = np.bincount(tokens)
+        values = np.flatnonzero(dense)
+        return LengthCounts(values=values.astype(np.int64), counts=dense[values].astype(np.int64))
+    values, counts = np.unique(tokens, return_counts=True)
+    return LengthCounts(values=values.astype(np.int64), counts=counts.astype(np.int64))
+
+
+def add_values(left: LengthCounts, right: LengthCounts) -> LengthCounts:
+    """Counts of both together, exactly."""
+    values, position = np.unique(np.concatenate((left.values, right.values)), return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.int64)
+    np.add.at(counts, position, np.concatenate((left.counts, right.counts)))
+    return LengthCounts(values=values.astype(np.int64), counts=counts)
+
+
+def count_pairs(input_tokens: Ints, output_tokens: Ints, edges: Floats) -> npt.NDArray[np.int64]:
+    """Requests by (input bin, output bin)."""
+    size = len(edges) - 1
+    # One lookup table turns lengths into bins without a search per request.
+    longest = int(max(input_tokens.max(initial=0), output_tokens.max(initial=0)))
+    table = np.searchsorted(edges, np.arange(min(longest, int(edges[-1])) + 1), side="right") - 1
+    table = np.minimum(table, size - 1)
+    cap = len(table) - 1
+    cell = table[np.minimum(input_tokens, cap)] * size + table[np.minimum(output_tokens, cap)]
+    return np.bincount(cell, minlength=size * size).reshape(size, size).astype(np.int64)
+
+
+def draw_joint(workload: Workload, seed: int, count: int) -> tuple[Ints, Ints]:
+    """Draw lengths that keep both exact marginals and, bin by bin, how they go together.
+
+    A cell of the joint table is drawn first, then a length from the recorded ones inside each of its two bins.
+
+    Raises:
+        BadInput: the profile holds no requests.
+    """
+    cells = workload.joint_counts.ravel()
+    total = int(cells.sum())
+    if total == 0 or workload.input_counts is None or workload.output_counts is None:
+        raise BadInput.at("profile", "holds no lengths to draw from", "profile a trace with requests in it")
+    random = stream(seed, "length cells")
+    cell = np.searchsorted(np.cumsum(cells), random.random(count) * total, side="right")
+    rows, columns = np.divmod(cell, workload.joint_counts.shape[1])
+    inside_input = stream(seed, "input tokens").random(count)
+    inside_output = stream(seed, "output tokens").random(count)
+    return (
+        _inside(workload.input_counts, workload.input_edges, rows, inside_input),
+        _inside(workload.output_counts, workload.output_edges, columns, inside_output),
+    )
+
+
+def _inside(lengths: LengthCounts, edges: Floats, bins: npt.NDArray[np.int64], share: Floats) -> Ints:
+    upto = np.concatenate(([0], np.cumsum(lengths.counts)))
+    border = upto[np.searchsorted(lengths.values, edges)]
+    border[-1] = upto[-1]
+    place = border[bins] + share * (border[bins + 1] - border[bins])
+    index = np.searchsorted(upto, place, side="right") - 1
+    return np.asarray(lengths.values[np.minimum(index, len(lengths.values) - 1)], dtype=np.int32)

@@ -1,0 +1,114 @@
+"""From a trace to a workload: what the traffic looks like, in numbers that can be checked."""
+
+from typing import Any
+
+import numpy as np
+
+from tokenfleet.domain.trace import LengthCounts, LengthSummary, Quality, Trace, Workload
+from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.joint import fixed_edges
+from tokenfleet.workload.prefixes import shared_tokens
+from tokenfleet.workload.tally import NS, Longs, Tally, interarrival_cv, tally_of
+
+WHOLE_MINUTE_SLACK_S = 1.0
+"""A last minute counts as whole when the trace ends this close to its end: the next request was about due."""
+
+
+def profile(trace: Trace, quality: Quality | None = None) -> Workload:
+    """Describe a trace.
+
+    Minutes are counted from second 0 of the trace, and a last, broken minute is left out of peak and mean alike: the
+    convention behind the figures published for the public traces.
+
+    Args:
+        trace: At least one request.
+        quality: What reading reported; a trace that was drawn has none.
+
+    Raises:
+        BadInput: no requests.
+    """
+    shareable = None
+    if trace.prefixes is not None and trace.prefix_node is not None:
+        served = shared_tokens(trace.prefixes, trace.prefix_node, trace.input_tokens)
+        shareable = float(served.sum() / trace.input_tokens.sum(dtype=np.int64))
+    sessions = None
+    if trace.session is not None:
+        sessions = len(np.unique(trace.session[trace.session >= 0]))
+    extra: dict[str, Any] = {"start_utc": trace.start_utc}
+    return describe(
+        tally_of(trace), quality or _drawn(trace.request_count), shareable=shareable, sessions=sessions, extra=extra
+    )
+
+
+def describe(
+    tally: Tally,
+    quality: Quality,
+    *,
+    shareable: float | None = None,
+    sessions: int | None = None,
+    extra: dict[str, Any] | None = None,
+) -> Workload:
+    """Turn counts into a workload; the counts may come from one trace or from the parts of one, added up."""
+    whole = whole_minutes(tally)
+    requests, tokens = tally.minute_requests[:whole], (tally.minute_input_tokens + tally.minute_output_tokens)[:whole]
+    duration_s = tally.last_ns / NS
+    span_s = max((tally.last_ns - tally.first_ns) / NS, 1e-9)
+    rate = tally.request_count / span_s if tally.request_count > 1 else float("nan")
+    return Workload(
+        request_count=tally.request_count,
+        duration_s=duration_s,
+        mean_rate_per_s=rate,
+        peak_minute_rate_per_s=float(requests.max()) / min(MINUTE_S, max(duration_s, 1.0)),
+        peak_minute_start_s=float(np.argmax(tokens)) * MINUTE_S,
+        peak_to_mean_minute_requests=float(requests.max() / requests.mean()),
+        peak_to_mean_minute_tokens=float(tokens.max() / tokens.mean()),
+        interarrival_cv=interarrival_cv(tally),
+        input_tokens=summary(tally.input_counts),
+        output_tokens=summary(tally.output_counts),
+        joint_counts=tally.pair_counts,
+        input_edges=fixed_edges(),
+        output_edges=fixed_edges(),
+        minute_requests=tally.minute_requests,
+        minute_input_tokens=tally.minute_input_tokens,
+        minute_output_tokens=tally.minute_output_tokens,
+        shareable_input_fraction=shareable,
+        session_count=sessions,
+        tenant_request_counts=dict(sorted(tally.tenant_requests.items(), key=lambda item: (-item[1], item[0]))),
+        quality=quality,
+        extra=extra or {},
+        input_counts=tally.input_counts,
+        output_counts=tally.output_counts,
+    )
+
+
+def whole_minutes(tally: Tally) -> int:
+    """Minutes from second 0 that the trace covers to the end; 1 when it is shorter than that."""
+    mean_gap_s = (tally.last_ns - tally.first_ns) / NS / max(tally.request_count - 1, 1)
+    end_s = tally.last_ns / NS + max(WHOLE_MINUTE_SLACK_S, min(mean_gap_s, MINUTE_S / 2))
+    return max(1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))
+
+
+def summary(lengths: LengthCounts) -> LengthSummary:
+    """Quantiles of counted lengths, linear between ranks as numpy's default."""
+    upto = np.cumsum(lengths.counts)
+    return LengthSummary(
+        p50=_quantile(lengths.values, upto, 0.50),
+        p90=_quantile(lengths.values, upto, 0.90),
+        p95=_quantile(lengths.values, upto, 0.95),
+        p99=_quantile(lengths.values, upto, 0.99),
+        max=float(lengths.values[-1]),
+        mean=float(np.dot(lengths.values, lengths.counts) / upto[-1]),
+    )
+
+
+def _quantile(values: Longs, upto: Longs, fraction: float) -> float:
+    place = fraction * (int(upto[-1]) - 1)
+    below = int(place)
+    share = place - below
+    low = values[np.searchsorted(upto, below, side="right")]
+    high = values[np.searchsorted(upto, min(below + 1, int(upto[-1]) - 1), side="right")]
+    return float(low + (high - low) * share)
+
+
+def _drawn(count: int) -> Quality:
+    return Quality(rows_read=count, rows_kept=count, rows_dropped={}, detected={"format": "drawn"}, warnings=())

@@ -1,0 +1,128 @@
+"""The door for logs: finds out what a file is, reads it, and says what it did."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.trace import Quality, Trace
+from tokenfleet.workload.admit import Admission, admit
+from tokenfleet.workload.formats import public_traces
+from tokenfleet.workload.formats.rows import Reading, ReadOptions
+from tokenfleet.workload.formats.source import Source, nearest, open_source
+from tokenfleet.workload.formats.table import read_table
+from tokenfleet.workload.trace_file import is_own, read_own
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much is done, and how much there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of log."""
+
+    name: str
+    matches: Callable[[Source], bool]
+    read: Callable[[Source, ReadOptions], Reading]
+
+
+def _is_table(source: Source) -> bool:
+    return source.kind in ("csv", "jsonl", "parquet")
+
+
+def _read_table(source: Source, options: ReadOptions) -> Reading:
+    kinds = {"csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
+    return read_table(source, options, name=f"{kinds[source.kind]} table")
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("azure", public_traces.is_azure, public_traces.read_azure),
+    Format("burstgpt", public_traces.is_burstgpt, public_traces.read_burstgpt),
+    Format("mooncake", public_traces.is_mooncake, public_traces.read_mooncake),
+    Format("bailian", public_traces.is_bailian, public_traces.read_bailian),
+    Format("table", _is_table, _read_table),
+)
+"""In order: the first that recognises the content reads it."""
+
+
+def format_names() -> tuple[str, ...]:
+    """Formats that can be named to overrule detection."""
+    return tuple(entry.name for entry in FORMATS)
+
+
+def read_trace(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    format: str | None = None,  # noqa: A002 - the name every user of a reader expects
+    columns: Mapping[str, str] | None = None,
+    zone: str | None = None,
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None,
+    cached: Literal["inside", "outside"] | None = None,
+    zero_output: Literal["drop", "keep"] = "drop",
+    spread_ticks: bool = True,
+    progress: Progress | None = None,
+) -> tuple[Trace, Quality]:
+    """Read logs of any known format into one trace.
+
+    Args:
+        paths: One file or several; gzip is opened on the fly. Several files become one trace on one clock.
+        format: Overrules detection; see :func:`format_names`.
+        columns: Role -> column name, such as ``{"arrival": "ts", "input_tokens": "in"}``; for tables.
+        zone: IANA time zone of stamps that are written without one.
+        time_unit: Unit of stamps that are numbers.
+        cached: Whether input counts already contain cached tokens.
+        zero_output: Drop rows with 0 output tokens as failed, or keep them as prefill-only requests.
+        spread_ticks: Spread requests inside coarse clock ticks; the quality report says so.
+        progress: Told which file is being read.
+
+    Returns:
+        The trace, second 0 at its first request, and the quality report.
+
+    Raises:
+        BadInput: files missing or unreadable, columns missing, or a question that only a person can answer.
+    """
+    files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not files:
+        raise BadInput.at("files", "none given", "name at least one log file")
+    options = ReadOptions(format=format, columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
+    if len(files) == 1 and format is None and is_own(files[0]):
+        return read_own(files[0])
+    readings = _read_all(files, options, progress)
+    return admit(readings, options, Admission(zero_output=zero_output, spread_ticks=spread_ticks))
+
+
+def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | None) -> list[Reading]:
+    readings: list[Reading] = []
+    problems: list[Problem] = []
+    for index, path in enumerate(files):
+        if progress is not None:
+            progress(f"reading {path.name}", index, len(files))
+        try:
+            readings.append(_read_one(open_source(path), options))
+        except BadInput as error:
+            problems += error.problems
+    if problems:
+        raise BadInput(problems)
+    if progress is not None:
+        progress("read", len(files), len(files))
+    return readings
+
+
+def _read_one(source: Source, options: ReadOptions) -> Reading:
+    if options.format is not None:
+        chosen = [entry for entry in FORMATS if entry.name == options.format]
+        if not chosen:
+            mend = nearest(options.format, list(format_names())) or ", ".join(format_names())
+            raise BadInput.at("format", f"there is no format '{options.format}'", mend)
+    else:
+        named = bool(options.columns)
+        chosen = [entry for entry in FORMATS if entry.matches(source) and (not named or entry.name == "table")]
+    if not chosen:
+        raise BadInput.at(
+            source.where, f"is {source.kind} of no known kind", f"known formats: {', '.join(format_names())}"
+        )
+    reading = chosen[0].read(source, options)
+    if source.packed:
+        return replace(reading, detected={**reading.detected, "format": reading.detected["format"] + ", gzip"})
+    return reading

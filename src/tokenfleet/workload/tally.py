@@ -1,0 +1,132 @@
+"""Everything a profile counts, in a form that adds up exactly: tallies of parts give the tally of the whole.
+
+Lengths are counted by value, pairs on fixed bins, time on minutes of one agreed clock, gaps in whole nanoseconds. So no
+sum depends on the order of its parts, and one file or a thousand give the same profile.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import LengthCounts, Trace
+from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.joint import add_values, count_pairs, count_values, fixed_edges
+
+Longs = npt.NDArray[np.int64]
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Counts over some requests of one clock whose second 0 is the start of the whole trace."""
+
+    request_count: int
+    first_ns: int
+    last_ns: int
+    gap_square_sum_ns2: int | None
+    """Sum of squared gaps between arrivals; ``None`` once parts that overlap in time were added."""
+    input_counts: LengthCounts
+    output_counts: LengthCounts
+    pair_counts: Longs
+    minute_requests: Longs
+    """From minute 0 of the clock; as long as needed."""
+    minute_input_tokens: Longs
+    minute_output_tokens: Longs
+    tenant_requests: dict[str, int] = field(default_factory=dict)
+
+
+def tally_of(trace: Trace) -> Tally:
+    """Count one trace.
+
+    Args:
+        trace: Its clock may start before its first request: parts of one trace share second 0.
+
+    Raises:
+        BadInput: no requests.
+    """
+    if trace.request_count == 0:
+        raise BadInput.at("trace", "holds no requests", "see the rows dropped, by reason, in the quality report")
+    arrival_ns = np.rint(trace.arrival_s * NS).astype(np.int64)
+    minute = (trace.arrival_s // MINUTE_S).astype(np.int64)
+    size = int(minute[-1]) + 1
+    tenants: dict[str, int] = {}
+    if trace.tenant is not None:
+        known = trace.tenant[trace.tenant >= 0]
+        seen = np.bincount(known, minlength=len(trace.tenants))
+        tenants = {name: int(seen[index]) for index, name in enumerate(trace.tenants) if seen[index]}
+        if len(known) < trace.request_count:
+            tenants[""] = trace.request_count - len(known)
+    return Tally(
+        request_count=trace.request_count,
+        first_ns=int(arrival_ns[0]),
+        last_ns=int(arrival_ns[-1]),
+        gap_square_sum_ns2=_square_sum(np.diff(arrival_ns)),
+        input_counts=count_values(trace.input_tokens),
+        output_counts=count_values(trace.output_tokens),
+        pair_counts=count_pairs(trace.input_tokens, trace.output_tokens, fixed_edges()),
+        minute_requests=np.bincount(minute, minlength=size).astype(np.int64),
+        minute_input_tokens=_sum_by(minute, trace.input_tokens, size),
+        minute_output_tokens=_sum_by(minute, trace.output_tokens, size),
+        tenant_requests=tenants,
+    )
+
+
+def add(left: Tally, right: Tally) -> Tally:
+    """The tally of both parts together, exactly as if they had been counted as one."""
+    early, late = (left, right) if left.first_ns <= right.first_ns else (right, left)
+    squares: int | None = None
+    if early.gap_square_sum_ns2 is not None and late.gap_square_sum_ns2 is not None and early.last_ns <= late.first_ns:
+        between = late.first_ns - early.last_ns
+        squares = early.gap_square_sum_ns2 + late.gap_square_sum_ns2 + between * between
+    tenants = dict(left.tenant_requests)
+    for name, count in right.tenant_requests.items():
+        tenants[name] = tenants.get(name, 0) + count
+    return Tally(
+        request_count=left.request_count + right.request_count,
+        first_ns=early.first_ns,
+        last_ns=max(left.last_ns, right.last_ns),
+        gap_square_sum_ns2=squares,
+        input_counts=add_values(left.input_counts, right.input_counts),
+        output_counts=add_values(left.output_counts, right.output_counts),
+        pair_counts=left.pair_counts + right.pair_counts,
+        minute_requests=_longer(left.minute_requests, right.minute_requests),
+        minute_input_tokens=_longer(left.minute_input_tokens, right.minute_input_tokens),
+        minute_output_tokens=_longer(left.minute_output_tokens, right.minute_output_tokens),
+        tenant_requests=tenants,
+    )
+
+
+def interarrival_cv(tally: Tally) -> float:
+    """Standard deviation over mean of the gaps; NaN when unknown (fewer than two gaps, or parts that overlap)."""
+    gaps = tally.request_count - 1
+    span = tally.last_ns - tally.first_ns
+    if gaps < 2 or span == 0 or tally.gap_square_sum_ns2 is None:
+        return float("nan")
+    # Whole numbers up to the last division: the variance of nearly equal gaps must not drown in rounding.
+    spread = tally.gap_square_sum_ns2 * gaps - span * span
+    return float(np.sqrt(max(spread, 0) / (span * span)))
+
+
+def _square_sum(gaps: Longs) -> int:
+    """Sum of squares without overflow, by limbs of 15 bits: each partial sum fits 63 bits up to 2**33 gaps."""
+    top, middle, low = gaps >> 30, (gaps >> 15) & 0x7FFF, gaps & 0x7FFF
+    total = int(np.dot(top, top)) << 60
+    total += (int(np.dot(top, middle)) << 46) + (int(np.dot(top, low)) << 31)
+    total += (int(np.dot(middle, middle)) << 30) + (int(np.dot(middle, low)) << 16)
+    return total + int(np.dot(low, low))
+
+
+def _sum_by(minute: Longs, tokens: npt.NDArray[np.int32], size: int) -> Longs:
+    # Arrivals are sorted, so each minute is one slice and sums stay whole numbers.
+    edges = np.searchsorted(minute, np.arange(size + 1))
+    upto = np.concatenate(([0], np.cumsum(tokens, dtype=np.int64)))
+    return np.asarray(upto[edges[1:]] - upto[edges[:-1]], dtype=np.int64)
+
+
+def _longer(left: Longs, right: Longs) -> Longs:
+    out = np.zeros(max(len(left), len(right)), dtype=np.int64)
+    out[: len(left)] += left
+    out[: len(right)] += right
+    return out

@@ -1,0 +1,50 @@
+"""Clocks that only tick now and then: found, and mended by spreading requests inside each tick."""
+
+import numpy as np
+
+from tokenfleet.workload.streams import stream
+from tokenfleet.workload.tally import NS, Longs
+
+SMALLEST_TICK_NS = NS // 2
+"""Coarser stamps than half a second bend queueing; finer ones do not matter at the scale of a prefill."""
+
+_LOOSE = 0.01
+
+
+def tick_of(arrival_ns: Longs) -> int | None:
+    """The clock's tick in nanoseconds when stamps are coarse and requests share them, else ``None``.
+
+    Two patterns are known: every stamp a whole second, or nearly all gaps between different stamps within 1 % of
+    one length (the public Mooncake trace ticks every 2,997 to 3,003 ms).
+
+    Args:
+        arrival_ns: Sorted stamps.
+    """
+    if len(arrival_ns) < 4:
+        return None
+    distinct = np.unique(arrival_ns)
+    if len(distinct) == len(arrival_ns) or len(distinct) < 2:
+        return None
+    gaps = np.diff(distinct)
+    middle = int(np.median(gaps))
+    steady = np.mean(np.abs(gaps - middle) <= _LOOSE * middle)
+    if middle >= SMALLEST_TICK_NS and steady >= 0.9 and len(gaps) >= 10:
+        return int(round(middle / 1e6) * 1_000_000)
+    if np.all((distinct - distinct[0]) % NS == 0):
+        return NS
+    return None
+
+
+def spread(arrival_ns: Longs, tick_ns: int) -> Longs:
+    """Move each request to a random place inside its tick, keeping the order of the file.
+
+    Stamps are taken as rounded down. Uniform places are what a Poisson stream leaves when only the counts are known;
+    the draw depends on nothing but the number of rows.
+    """
+    random = stream(0, "ticks").random(len(arrival_ns))
+    distinct, position = np.unique(arrival_ns, return_inverse=True)
+    room = np.minimum(np.diff(np.append(distinct, distinct[-1] + tick_ns)), tick_ns)
+    # Sorting by (tick, place) keeps rows of a tick in file order while their places rise.
+    order = np.lexsort((random, position))
+    place = random[order]
+    return np.asarray(arrival_ns + (place * room[position]).astype(np.int64), dtype=np.int64)
