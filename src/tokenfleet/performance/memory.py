@@ -7,9 +7,10 @@ from math import ceil
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, KvWindow, Layout, MemoryBudget
+from tokenfleet.domain.replica import Deployment, EngineSettings, KvWindow, Layout, MemoryBudget
 from tokenfleet.performance.coefficients import constant, engine_family, engine_version
 from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, SequenceMemory, sequence_memory
+from tokenfleet.performance.precision import arithmetic_notes
 from tokenfleet.performance.shard import weight_groups
 from tokenfleet.performance.support import missing_facts, unsupported
 
@@ -27,16 +28,17 @@ def weights_bytes(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
     return ceil(sum(group.stored_bytes for group in groups))
 
 
-def activation_bytes(model: ModelArchitecture, layout: Layout, max_batched_tokens: int) -> int:
+def activation_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettings) -> int:
     """Activation peak of the dense part on one rank while a full step of prefill runs.
 
     ``0.9 x T x (2 x intermediate / tp + 2 x hidden) x 2`` bytes with ``T`` tokens in the step, for the widest block
-    that every token visits. Fitted to start-up logs of vLLM 0.9 and later, 2 to 405 billion parameters.
+    that every token visits; 1.1 instead of 0.9 before vLLM 0.8, where ``T`` is the context limit up to 32k. Fitted
+    to start-up logs, 2 to 405 billion parameters.
 
     Args:
         model: The architecture.
         layout: Ranks of the replica.
-        max_batched_tokens: Largest step in tokens.
+        engine: Its step budget and version.
 
     Returns:
         Bytes.
@@ -46,7 +48,8 @@ def activation_bytes(model: ModelArchitecture, layout: Layout, max_batched_token
         for block in model.feed_forward
     )
     width = 2 * widest / layout.tensor_parallel + 2 * model.hidden_size
-    return round(constant("activation_factor") * max_batched_tokens * width * _ELEMENT_BYTES)
+    factor = constant("activation_factor", "v0" if engine_family(engine.name) == "vllm_v0" else "v1")
+    return round(factor * engine.max_batched_tokens * width * _ELEMENT_BYTES)
 
 
 def expert_workspace_bytes(model: ModelArchitecture, layout: Layout, max_batched_tokens: int) -> int:
@@ -71,9 +74,11 @@ def expert_workspace_bytes(model: ModelArchitecture, layout: Layout, max_batched
     return round(min(constant("expert_workspace_factor") * largest, limit))
 
 
-def graph_bytes(model: ModelArchitecture, layout: Layout) -> int:
+def graph_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettings) -> int:
     """CUDA graphs of one rank: a fixed amount per layer, more with experts (start-up logs, 28 to 94 layers)."""
-    kind = "moe" if any(block.expert_count for block in model.feed_forward) else "dense"
+    kind = "v0" if engine_family(engine.name) == "vllm_v0" else "dense"
+    if any(block.expert_count for block in model.feed_forward):
+        kind = "moe"
     layers = ceil(model.layer_count / layout.pipeline_parallel)
     return round(layers * constant("graph_gib_per_layer", kind) * GIB)
 
@@ -126,22 +131,26 @@ def memory_budget(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
 def _terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> dict[str, int]:
     """Signed terms of one gpu in reading order; they add up to the total whatever their sign."""
     engine, layout = deployment.engine, deployment.layout
-    family = engine_family(engine.name)
     total = gpu.memory_bytes
     fixed = {
         "weights": weights_bytes(model, gpu, deployment),
         "runtime": round(constant("runtime_gib") * GIB),
-        "cuda_graphs": graph_bytes(model, layout),
-        "activation_peak": activation_bytes(model, layout, engine.max_batched_tokens),
+        "cuda_graphs": graph_bytes(model, layout, engine),
+        "activation_peak": activation_bytes(model, layout, engine),
         "expert_workspace": expert_workspace_bytes(model, layout, engine.max_batched_tokens),
     }
     free = total - sum(fixed.values())
-    if family in {"trtllm", "trtllm_2024"}:
+    if _takes_share_of_free(engine.name):
         pool = int(engine.memory_utilization_fraction * free) if free > 0 else free
     else:
         pool = int(engine.memory_utilization_fraction * total) - sum(fixed[name] for name in _inside(engine.name))
     kept = {"kv_cache": 0, "unused": pool} if model.encoder_only else {"kv_cache": pool}
     return {**fixed, **kept, "reserve": free - pool}
+
+
+def _takes_share_of_free(engine_name: str) -> bool:
+    """TensorRT-LLM gives KV a share of what weights and workspaces leave."""
+    return engine_family(engine_name) in {"trtllm", "trtllm_2024"}
 
 
 def _inside(engine_name: str) -> tuple[str, ...]:
@@ -166,13 +175,17 @@ def _verdict(
     pool = terms.get("unused", terms["kv_cache"])
     limit = deployment.engine.context_limit_tokens
     need = 0 if model.encoder_only else _sequence_bytes(sequence, limit or sequence.block_tokens)
-    margin = min(pool - need, terms["reserve"])
+    margin = pool - need
+    if "cuda_graphs" not in _inside(deployment.engine.name) and not _takes_share_of_free(deployment.engine.name):
+        margin = min(margin, terms["reserve"])
     band = max(constant("verdict_margin_gib") * GIB, constant("verdict_margin_fraction") * pool)
     too_close = abs(margin) < band
     reasons = _shortfalls(gpu, terms, need, limit)
     fits = not reasons
     if fits and limit is None and not model.encoder_only:
         reasons += _context_watch(model, sequence, pool)
+    if fits:
+        reasons += arithmetic_notes(model, gpu, deployment.precision)
     if too_close:
         reasons += (
             f"Too close to call: the verdict hangs on {abs(margin) / GIB:.1f} GiB, runtime terms are that unsure",
@@ -192,15 +205,16 @@ def _shortfalls(gpu: Gpu, terms: dict[str, int], need: int, limit: int | None) -
             f"Weights, runtime and activations need {used / GIB:.1f} GiB of the {allowed / GIB:.1f} GiB "
             "that the engine may use on each GPU",
         )
-    if terms["reserve"] < 0:
-        return (
-            f"CUDA graphs and activations need {-terms['reserve'] / GIB:.1f} GiB more on each GPU than the engine's "
-            "memory fraction leaves free",
-        )
+    reasons = []
     if pool < need:
         what = "One KV block needs" if limit is None else f"One sequence of {limit:,} tokens needs"
-        return (f"{what} {need / GIB:.2f} GiB of KV on each GPU, the pool has {pool / GIB:.2f} GiB",)
-    return ()
+        reasons.append(f"{what} {need / GIB:.2f} GiB of KV on each GPU, the pool has {pool / GIB:.2f} GiB")
+    if terms["reserve"] < 0:
+        reasons.append(
+            f"CUDA graphs and activations need {-terms['reserve'] / GIB:.1f} GiB more on each GPU than the engine's "
+            "memory fraction leaves free"
+        )
+    return tuple(reasons)
 
 
 def _context_watch(model: ModelArchitecture, sequence: SequenceMemory, pool: int) -> tuple[str, ...]:

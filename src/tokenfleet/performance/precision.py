@@ -102,3 +102,14 @@ def _multiplied(gpu: Gpu, form: str) -> str:
     if form in {"nvfp4", "mxfp4"} and gpu.fp4_flop_per_s is not None:
         return "fp4"
     return "bf16"
+
+
+def arithmetic_notes(model: ModelArchitecture, gpu: Gpu, precision: Precision) -> tuple[str, ...]:
+    """Where quantised weights multiply in 16 bit, which saves memory and reading but no arithmetic."""
+    form = number_format(model, precision)
+    if form in {"bf16", "int4", "other"} or part_storage(model, gpu, precision, "feed_forward").multiplied != "bf16":
+        return ()
+    units = {"fp8": gpu.fp8_flop_per_s, "int8": gpu.int8_flop_per_s}.get(form, gpu.fp4_flop_per_s)
+    if units is not None:
+        return ()
+    return (f"{gpu.title} has no {form} units: weights are read in {form} and multiplied in 16 bit",)
