@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.provenance import resolved_scenario
-from tokenfleet.app.scenario import Scenario, WorkloadSource, with_overrides
+from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu, GpuPrice
 from tokenfleet.domain.model import ModelArchitecture

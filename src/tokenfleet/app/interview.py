@@ -16,7 +16,7 @@ from tokenfleet.app.quantities import (
     parse_tokens,
     quoted,
 )
-from tokenfleet.app.scenario import SLO_KEY, SPARE_REPLICAS
+from tokenfleet.app.scenario_types import SLO_KEY, SPARE_REPLICAS
 from tokenfleet.app.service_kinds import ServiceKind
 
 Check = Callable[[str], object]

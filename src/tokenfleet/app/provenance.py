@@ -10,7 +10,7 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.trace import Trace
 
 if TYPE_CHECKING:
-    from tokenfleet.app.scenario import Scenario
+    from tokenfleet.app.scenario_types import Scenario
 
 
 def resolved_scenario(

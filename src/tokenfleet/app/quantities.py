@@ -155,11 +155,11 @@ def parse_positive(value: object) -> float:
 def written_duration(duration_s: float) -> str:
     """A duration as a scenario writes it: ``2s``, ``50ms``, ``30min``."""
     for unit in ("d", "h", "min", "s"):
-        if duration_s >= _SECONDS[unit] and math.isclose(
-            round(duration_s / _SECONDS[unit]), duration_s / _SECONDS[unit]
-        ):
-            return f"{duration_s / _SECONDS[unit]:g}{unit}"
-    return f"{duration_s:g}s" if duration_s >= 1.0 else f"{duration_s * 1e3:g}ms"
+        count = duration_s / _SECONDS[unit]
+        if count >= 1.0 and math.isclose(round(count), count, rel_tol=1e-12):
+            return f"{round(count)}{unit}"
+    scale, unit = (1.0, "s") if duration_s >= 1.0 else (1e3, "ms")
+    return f"{duration_s * scale:.6f}".rstrip("0").rstrip(".") + unit
 
 
 def shown_duration(duration_s: float) -> str:

@@ -14,7 +14,7 @@ import yaml
 from tokenfleet.domain.errors import BadInput, Problem
 
 _INTEGER: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]{1,3})?")
+_NUMBER: Final = re.compile(r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?|[0-9]+[eE][-+]?[0-9]{1,3})")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 _PLAIN_TAGS: Final = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
 _MOST_NODES: Final = 100_000

@@ -95,8 +95,8 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose
     from tokenfleet.app.documents import plan_document
-    from tokenfleet.app.scenario import Scenario
-    from tokenfleet.app.scenario_file import checked
+    from tokenfleet.app.scenario import checked
+    from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.summary import summary
     from tokenfleet.app.writing import check_new, save_scenario
     from tokenfleet.app.yaml_lines import KeyPath, dotted

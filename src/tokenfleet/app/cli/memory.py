@@ -54,7 +54,7 @@ def command(
     """
     from tokenfleet.app.fit import fit_document
     from tokenfleet.app.fit_question import FitQuestion, answered
-    from tokenfleet.app.scenario_file import checked
+    from tokenfleet.app.scenario import checked
 
     face.action = "answer"
     given = {

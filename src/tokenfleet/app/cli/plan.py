@@ -36,10 +36,10 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
     from tokenfleet.app.compose import answer, compose
     from tokenfleet.app.documents import plan_document
     from tokenfleet.app.plan_files import check_folder, write_plan
-    from tokenfleet.app.scenario_file import read_scenario
+    from tokenfleet.app.scenario import load_scenario
 
     face.action = "plan"
-    asked = read_scenario(scenario)
+    asked = load_scenario(scenario)
     target = folder if folder is not None else Path(f"{asked.name}-plan")
     check_folder(target)
     with shown(face) as teller:

@@ -1,0 +1,330 @@
+"""What a plan starts from, as strict types: the scenario and the words it may use.
+
+The types say what a scenario file may hold; names (gpus, models, engines, presets) are looked up while reading, so
+that every problem of a file is found in one go. Reading the file itself, with its line numbers, is the business of
+:mod:`tokenfleet.app.scenario`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+
+from tokenfleet import catalog, workload
+from tokenfleet.app.quantities import (
+    Unreadable,
+    parse_duration_s,
+    parse_fraction,
+    parse_positive,
+    parse_rate_per_s,
+    parse_tokens,
+)
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
+from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
+
+SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
+SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
+
+
+def problem(what: str, mend: str = "") -> PydanticCustomError:
+    """An error that carries our two sentences through pydantic untouched."""
+    return PydanticCustomError("tokenfleet", "{what}; {mend}", {"what": what, "mend": mend})
+
+
+def _read_by(parse: Callable[[object], float]) -> BeforeValidator:
+    def read(value: object) -> float:
+        try:
+            return parse(value)
+        except Unreadable as error:
+            raise problem(error.what, error.mend) from None
+
+    return BeforeValidator(read, json_schema_input_type=str | float)
+
+
+def _known(look_up: Callable[[str, ValidationInfo], str]) -> BeforeValidator:
+    def read(value: object, info: ValidationInfo) -> str:
+        if not isinstance(value, str):
+            raise problem(f"{value} is not a name", "write it as text")
+        try:
+            return look_up(value, info)
+        except BadInput as error:
+            first = error.problems[0]
+            raise problem(first.what, first.mend) from None
+
+    return BeforeValidator(read, json_schema_input_type=str)
+
+
+def _one_as_list(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _by_file(info: ValidationInfo) -> Path:
+    return Path(info.context["folder"]) if info.context else Path()
+
+
+def beside(path: str, folder: Path) -> Path:
+    """``path`` as the scenario means it: relative to the scenario's own folder."""
+    return (folder / Path(path).expanduser()).resolve()
+
+
+def _model_name(name: str, info: ValidationInfo) -> str:
+    local = beside(name, _by_file(info))
+    found = catalog.model(str(local) if local.exists() else name)
+    return str(local) if local.exists() else found.name
+
+
+def _engine_name(name: str, _info: ValidationInfo) -> str:
+    return catalog.engine(name, gpu=catalog.gpus()[0]).name
+
+
+def _existing_file(path: str, info: ValidationInfo) -> str:
+    local = beside(path, _by_file(info))
+    if not local.exists():
+        raise problem(f'no file "{path}"', f"looked for {local}; paths count from the folder of the scenario")
+    return str(local)
+
+
+def _lengths(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    try:
+        workload.Lengths.parse(text)
+    except BadInput as error:
+        raise problem(error.problems[0].what, error.problems[0].mend) from None
+    return text
+
+
+Duration = Annotated[float, _read_by(parse_duration_s)]
+Fraction = Annotated[float, _read_by(parse_fraction)]
+Rate = Annotated[float, _read_by(parse_rate_per_s)]
+Tokens = Annotated[int, _read_by(parse_tokens)]
+Positive = Annotated[float, _read_by(parse_positive)]
+GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
+ModelName = Annotated[str, _known(_model_name)]
+EngineName = Annotated[str, _known(_engine_name)]
+InputFile = Annotated[str, _known(_existing_file)]
+Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | int)]
+
+
+class Strict(BaseModel):
+    """Every part of a scenario: unknown keys and near-miss types are problems."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class DrawnLengths(Strict):
+    """Token lengths when there is no log yet: ``MEAN``, ``MEDIAN:P95``."""
+
+    input: Lengths
+    """Prompt tokens per request: ``1000`` is a mean, ``700:1500`` is median and 95th percentile."""
+    output: Lengths
+    """Generated tokens per request, written the same way."""
+
+
+class WorkloadSource(Strict):
+    """Where the demand comes from: exactly one of ``trace``, ``preset``, ``profile``, ``lengths``."""
+
+    trace: Annotated[list[InputFile], BeforeValidator(_one_as_list)] | None = None
+    """A request log, or a list of them: CSV, JSON lines or Parquet, compressed or not."""
+    format: str | None = None
+    """Format of the trace; found from the content when left out."""
+    columns: dict[str, str] | None = None
+    """Which column of the log holds what, such as ``{arrival: time, input_tokens: prompt}``."""
+    preset: str | None = None
+    """Synthetic traffic with published statistics."""
+    profile: InputFile | None = None
+    """A profile file; traffic like it is drawn."""
+    lengths: DrawnLengths | None = None
+    """Lengths as a person knows them; log-normal, bursty arrivals."""
+    peak_rate: Rate | None = None
+    """Requests per second in the busiest minute; for ``preset``, ``profile`` and ``lengths``."""
+    mean_rate: Rate | None = None
+    """Requests per second over the whole time; instead of ``peak_rate``."""
+    peak_to_mean: Positive = 2.0
+    """Busiest minute against the mean; for ``lengths``."""
+    interarrival_cv: Positive = 2.0
+    """Burstiness of arrivals for ``lengths``: 1 is Poisson, real traffic is mostly above."""
+    duration: Duration = 1800.0
+    """How much traffic to draw; for everything but ``trace``."""
+    growth: Positive = 1.0
+    """Demand to plan for, as a multiple of today's: ``1.3`` is 30 % more."""
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_known(cls, value: str | None) -> str | None:
+        if value is not None and value not in workload.preset_names():
+            raise problem(f'unknown preset "{value}"', f"presets: {', '.join(workload.preset_names())}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "WorkloadSource":
+        given = [key for key in ("trace", "preset", "profile", "lengths") if getattr(self, key) is not None]
+        if len(given) != 1:
+            what = f"has {' and '.join(given)}" if given else "does not say where the demand comes from"
+            raise problem(what, "give exactly one of trace, preset, profile, lengths")
+        rates = [key for key in ("peak_rate", "mean_rate") if getattr(self, key) is not None]
+        if given == ["trace"] and rates:
+            raise problem(
+                f"a trace has its own rate, but {rates[0]} is given", "use growth to plan for more than the log shows"
+            )
+        if given in (["preset"], ["lengths"]) and len(rates) != 1:
+            raise problem(
+                f"{given[0]} needs one rate, has {len(rates)}", "give peak_rate or mean_rate, such as peak_rate: 20"
+            )
+        if len(rates) > 1:
+            raise problem("has both peak_rate and mean_rate", "give one of them")
+        return self
+
+
+class Redundancy(Strict):
+    """What may fail while the promise holds."""
+
+    replicas: Literal["none", "n+1", "n+2"] = "n+1"
+    """Spare replicas on top of those that carry the peak minute."""
+
+
+class EngineChoice(Strict):
+    """The serving engine; settings left out keep the defaults of that version on that gpu."""
+
+    name: EngineName = "vllm"
+    """Engine, or engine and version."""
+    max_batched_tokens: Tokens | None = None
+    """Token budget of one step."""
+    max_sequence_count: Tokens | None = None
+    """Sequences that run together in one replica."""
+    block_tokens: Tokens | None = None
+    """Tokens of one KV block."""
+    memory_utilization: Fraction | None = None
+    """Share of GPU memory the engine may take, such as ``90%``."""
+    context_limit: Tokens | None = None
+    """Longest prompt plus output the engine accepts."""
+    prefix_caching: bool | None = None
+    """Reuse the KV cache of equal prompt beginnings."""
+    chunked_prefill: bool | None = None
+    """Cut long prompts into chunks that share steps with decoding."""
+
+
+class Prices(Strict):
+    """Which prices to plan with; without it, the catalog's on-demand quotes."""
+
+    term: Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"] = (
+        "on_demand"
+    )
+    """How the GPUs are bought."""
+    provider: str | None = None
+    """Only quotes of this provider."""
+    usd_per_gpu_hour: dict[GpuName, Positive] = Field(default_factory=dict)
+    """Your own price per GPU and hour, in US dollars, where you have one."""
+
+
+class SloSpec(BaseModel):
+    """Promises: ``ttft_p99``, ``itl_p99``, ``tpot_p50``, ``e2e_p95``... at any percentile, and ``error_rate``."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, use_attribute_docstrings=True)
+    __pydantic_extra__: dict[str, Duration]
+
+    error_rate: Fraction = 0.001
+    """Largest share of requests that may be refused or fail, such as ``0.1%``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_promises(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        wrong = [key for key in value if key != "error_rate" and not SLO_KEY.fullmatch(str(key))]
+        if wrong:
+            raise ValidationError.from_exception_data(
+                "slo", [InitErrorDetails(type=slo_key_problem(str(key)), loc=(str(key),), input=key) for key in wrong]
+            )
+        if not any(SLO_KEY.fullmatch(str(key)) for key in value):
+            raise problem("promises no latency", "give at least one, such as ttft_p99: 2s or itl_p99: 100ms")
+        return value
+
+    def targets(self) -> Slo:
+        """The promises as the domain knows them, in the order written."""
+        latency = []
+        for key, limit_s in (self.__pydantic_extra__ or {}).items():
+            found = SLO_KEY.fullmatch(key)
+            if found is not None:
+                metric = next(name for name in get_args(Metric) if name == found.group(1))
+                latency.append(LatencyTarget(metric=metric, quantile=float(found.group(2)) / 100.0, limit_s=limit_s))
+        return Slo(latency=tuple(latency), error_rate_fraction=self.error_rate)
+
+
+def slo_key_problem(key: str) -> PydanticCustomError:
+    """What to say of a promise nobody knows."""
+    from difflib import get_close_matches
+
+    usual = [f"{metric}_p{quantile}" for metric in get_args(Metric) for quantile in ("50", "90", "95", "99", "99.9")]
+    near = get_close_matches(key, ["error_rate", *usual], n=2, cutoff=0.6)
+    return problem(
+        f'unknown promise "{key}"',
+        f"nearest: {', '.join(near)}"
+        if near
+        else "write METRIC_pPERCENTILE, such as ttft_p99; metrics: ttft, itl, tpot, e2e",
+    )
+
+
+class Scenario(Strict):
+    """One question to plan: the demand, the model, the promise, and what may be bought."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+    """Names the plan and its folder: letters, digits, ``.``, ``_`` and ``-``."""
+    workload: WorkloadSource
+    """Where the demand comes from."""
+    model: ModelName
+    """A name of the catalog, or a path to a ``config.json`` or its folder."""
+    slo: SloSpec
+    """What is promised."""
+    gpus: Annotated[list[GpuName], BeforeValidator(_one_as_list), Field(min_length=1)] = Field(
+        default=["h100_sxm", "h200_sxm", "a100_sxm_80gb", "l40s"]
+    )
+    """Accelerators to try."""
+    precision: Annotated[list[Precision], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
+    """Weight precisions to try. Left out: as the checkpoint stores them where it is quantized, else bf16 and fp8."""
+    kv_dtype: Annotated[list[KvPrecision], BeforeValidator(_one_as_list), Field(min_length=1)] = ["bf16"]
+    """Precisions of the KV cache to try."""
+    tensor_parallel: Annotated[list[Tokens], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
+    """GPUs per replica to try. Left out: 1, 2, 4, 8 as far as a node reaches."""
+    engine: Annotated[
+        EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+    ] = EngineChoice()
+    """Serving engine, as a name or with settings."""
+    redundancy: Redundancy = Redundancy()
+    """What may fail while the promise holds."""
+    prices: Prices = Prices()
+    """Which prices to plan with."""
+    router: Router = "least_in_flight"
+    """How requests find a replica."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Start of every random draw: the same seed gives the same plan, byte for byte."""
+    valid_days: Annotated[int, Field(ge=1, le=366)] = 28
+    """How long the contract may stand before it must be planned again."""
+
+    @property
+    def spare_replica_count(self) -> int:
+        """Replicas that may fail."""
+        return SPARE_REPLICAS[self.redundancy.replicas]
+
+
+def with_overrides(defaults: EngineSettings, choice: EngineChoice) -> EngineSettings:
+    """The engine's defaults with the scenario's own settings on top."""
+    from dataclasses import replace
+
+    renamed = {"memory_utilization": "memory_utilization_fraction", "context_limit": "context_limit_tokens"}
+    given = {
+        renamed.get(key, key): value for key, value in choice.model_dump(exclude_none=True, exclude={"name"}).items()
+    }
+    return replace(defaults, **given)
