@@ -88,8 +88,8 @@ def test_the_first_screen_answers(page):
         "10 GPUs serve meta-llama/Llama-3.3-70B-Instruct for $29.50 an hour ($17.11 to $69.03 by provider)",
         "4 carry the peak alone, so 1 may fail",
         "Promise kept at the peak with 1 replica gone, but thinly",
-        "TTFT p99 ≤ 2 s 0.52 s (0.328–0.806) 0.71 s (0.447–1.1) kept",
-        "ITL p99 ≤ 50 ms 33 ms (26.4–46.2) 38 ms (30.4–53.2) kept, not sure",
+        "TTFT p99 ≤ 2 s 0.52 s (0.33–0.81) 0.71 s (0.45–1.1) kept",
+        "ITL p99 ≤ 50 ms 33 ms (26–46) 38 ms (30–53) kept, not sure",
     )
 
 
@@ -240,7 +240,7 @@ def test_missing_says_why(plan, workload, resolved):
         "No limit was found at the loads tried.",
         "There is no runner-up",
         "unknown: fewer than two gaps",
-        "unknown: the source names no sessions",
+        "unknown: none named in the source",
         "The traffic lasts less than two minutes.",
         "The replay sampled no gauges.",
         "No request reached its first token.",

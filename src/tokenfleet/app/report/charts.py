@@ -91,6 +91,42 @@ def layout(x: Figure, y: Figure, **more: object) -> Figure:
     return {"xaxis": x, "yaxis": y, **more}
 
 
+@dataclass(frozen=True, slots=True)
+class Upward:
+    """A value axis for durations: logarithmic where they differ much, and ticks that people count in."""
+
+    figure: Figure
+    log: bool
+
+    @classmethod
+    def over(cls, title: str, values: Sequence[float]) -> "Upward":
+        """The axis that shows every one of ``values``, all above 0."""
+        low, high = min(values), max(values)
+        if high < 3 * low:
+            return cls(axis(title, range=[0, 1.15 * high]), log=False)
+        first, last = np.log10(low) - 0.1, np.log10(high) + 0.15
+        ticks = _ticks(first, last, (1, 2, 5))
+        if len(ticks) < 4:
+            ticks = _ticks(first, last, (1, 1.5, 2, 3, 4, 5, 7))
+        return cls(
+            axis(
+                f"{title}, log scale",
+                type="log",
+                range=[round(float(first), 4), round(float(last), 4)],
+                tickvals=ticks,
+                ticktext=[f"{tick:,g}" for tick in ticks],
+            ),
+            log=True,
+        )
+
+
+def _ticks(first: float, last: float, steps: tuple[float, ...]) -> list[float]:
+    """Values ``step`` times a power of ten between ``10 ** first`` and ``10 ** last``."""
+    decades = range(int(np.floor(first)), int(np.ceil(last)) + 1)
+    places = [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]
+    return [place for place in places if first <= np.log10(place) <= last]
+
+
 def line(
     name: str,
     x: Sequence[float | None],
@@ -142,7 +178,7 @@ class Marks:
                     "yref": "y domain",
                     "y": 1,
                     "yanchor": "top",
-                    "yshift": -14 * row,
+                    "yshift": -16 * row,
                 },
             )
         )
@@ -191,4 +227,4 @@ def _straight(xref: str, x0: float, x1: float, yref: str, y0: float, y1: float, 
 
 
 def _label(text: str, colour: str, place: Mapping[str, Any]) -> Figure:
-    return {"text": text, "showarrow": False, "font": {"color": colour, "size": 12}, **place}
+    return {"text": text, "showarrow": False, "font": {"color": colour, "size": 12}, "bgcolor": SURFACE, **place}

@@ -99,8 +99,13 @@ def _sentence(plan: Plan, chosen: Sized, workload: Workload) -> str:
         carry = "all of them are needed at the peak, so none may fail"
     return (
         f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}. "
-        f"In the busiest minute {amount(workload.peak_minute_rate_per_s)} requests arrive each second."
+        f"At the peak {amount(_peak_rate_per_s(plan, workload))} requests arrive each second."
     )
+
+
+def _peak_rate_per_s(plan: Plan, workload: Workload) -> float:
+    """Rate in the window that was judged; without one, that of the busiest minute."""
+    return plan.peak_rate_per_s or workload.peak_minute_rate_per_s
 
 
 def _may_fail(count: int) -> str:
@@ -130,9 +135,9 @@ def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
             note=f"{usd(low)}–{usd(high)}/h by provider" if low < high else "one published price only",
         ),
         Fact(
-            name="Peak minute",
-            value=f"{amount(workload.peak_minute_rate_per_s)} requests/s",
-            note=f"mean {amount(workload.mean_rate_per_s)} requests/s",
+            name="Peak demand",
+            value=f"{amount(_peak_rate_per_s(plan, workload))} requests/s",
+            note=f"mean {amount(workload.mean_rate_per_s)}{_sustained(plan)}",
         ),
     ]
     if plan.bill and plan.bill.usd_per_request is not None:
@@ -142,6 +147,11 @@ def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
             )
         )
     return tuple(facts)
+
+
+def _sustained(plan: Plan) -> str:
+    rate_per_s = plan.sustained_rate_per_s
+    return "" if rate_per_s is None else f"; without the spare it carries {amount(rate_per_s)}"
 
 
 def _same(results: tuple[SloResult, ...], wanted: SloResult) -> SloResult | None:

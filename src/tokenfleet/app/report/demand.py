@@ -60,11 +60,9 @@ def describe(workload: Workload) -> Demand:
 
 
 def _facts(workload: Workload) -> Table:
-    sessions = (
-        "unknown: the source names no sessions" if workload.session_count is None else exact(workload.session_count)
-    )
+    sessions = "unknown: none named in the source" if workload.session_count is None else exact(workload.session_count)
     shareable = (
-        "unknown: the source shows no prefixes"
+        "unknown: no prefixes in the source"
         if workload.shareable_input_fraction is None
         else percent(workload.shareable_input_fraction)
     )
@@ -235,7 +233,7 @@ def _heat_map(workload: Workload) -> Chart | Absent:
     return Chart(
         key="joint-lengths",
         title=title,
-        note="Darker: more requests, each shade step a power of ten. Long prompts with long answers cost most.",
+        note="Stronger colour: more requests, in powers of ten. Long prompts with long answers cost most.",
         figure={
             "data": [
                 {

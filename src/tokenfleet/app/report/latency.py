@@ -1,7 +1,8 @@
 """Latency against load, and latency against cost."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tokenfleet.app.report.charts import (
@@ -14,6 +15,7 @@ from tokenfleet.app.report.charts import (
     Figure,
     Marks,
     Table,
+    Upward,
     axis,
     layout,
     line,
@@ -47,9 +49,26 @@ def load_curves(plan: Plan) -> tuple[Chart | Absent, ...]:
     return tuple(_load_curve(plan, points, *curve) for curve in _CURVES)
 
 
-def _scale(values: list[float]) -> tuple[float, str]:
-    """Factor and unit for an axis of durations."""
-    return (1e3, "ms") if values and max(values) < 1.0 else (1.0, "s")
+@dataclass(frozen=True, slots=True)
+class HeldAgainst:
+    """The axis of a latency, in a unit that suits, with the promises on it drawn into ``marks``."""
+
+    factor: float
+    """Axis units per second."""
+    unit: str
+    figure: Figure
+
+    @classmethod
+    def promises(cls, plan: Plan, metric: str, values_s: Sequence[float], marks: Marks) -> "HeldAgainst":
+        """An axis that shows ``values_s`` (all above 0) and every promise on ``metric``."""
+        targets = [target for target in plan.question.slo.latency if target.metric == metric]
+        everything = [*values_s, *(target.limit_s for target in targets)]
+        factor, unit = (1e3, "ms") if max(everything) < 1.0 else (1.0, "s")
+        up = Upward.over(f"{metric.upper()}, {unit}", [each * factor for each in everything])
+        for target in targets:
+            text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
+            marks.level(target.limit_s * factor, text, log=up.log)
+        return cls(factor, unit, up.figure)
 
 
 def _load_curve(
@@ -58,19 +77,15 @@ def _load_curve(
     known = [value for point in points for value in (middle(point), tail(point)) if value is not None and value > 0]
     if not known:
         return Absent(title=f"{title} against load", why="Too few requests at every load to say a quantile.")
-    targets = [target for target in plan.question.slo.latency if target.metric == metric]
-    factor, unit = _scale([*known, *(target.limit_s for target in targets)])
     rates = plain(point.rate_per_s for point in points)
     marks = Marks()
-    for target in targets:
-        text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
-        marks.level(target.limit_s * factor, text, log=True)
+    held = HeldAgainst.promises(plan, metric, known, marks)
     peak_rate_per_s = next((point.rate_per_s / point.load_fraction for point in points if point.load_fraction > 0), 0.0)
     if peak_rate_per_s > 0:
         marks.upright(peak_rate_per_s, "planned peak")
     traces = [
-        _quantile_line("median", points, rates, middle, factor, unit, FIRST, "dot"),
-        _quantile_line("p99", points, rates, tail, factor, unit, SECOND, "solid"),
+        _quantile_line("median", points, rates, middle, held, FIRST, "dot"),
+        _quantile_line("p99", points, rates, tail, held, SECOND, "solid"),
     ]
     missing = sum(tail(point) is None for point in points)
     note = "The chosen fleet with the spare gone, replayed at each load. Crosses: a promise is broken at that load."
@@ -85,7 +100,7 @@ def _load_curve(
             "layout": marks.onto(
                 layout(
                     axis("requests per second", rangemode="tozero"),
-                    axis(f"{unit}, log scale", type="log", dtick="D2"),
+                    held.figure,
                 )
             ),
         },
@@ -98,8 +113,7 @@ def _quantile_line(
     points: list[CurvePoint],
     rates: list[float | None],
     read: Read,
-    factor: float,
-    unit: str,
+    held: HeldAgainst,
     colour: str,
     dash: str,
 ) -> Figure:
@@ -107,9 +121,9 @@ def _quantile_line(
     return line(
         name,
         rates,
-        [None if value is None or value <= 0 else float(f"{value * factor:.5g}") for value in values],
+        [None if value is None or value <= 0 else float(f"{value * held.factor:.5g}") for value in values],
         colour,
-        f"{name}: %{{y:.3~r}} {unit} at %{{x:.3~r}} requests/s",
+        f"{name}: %{{y:.3~r}} {held.unit} at %{{x:.3~r}} requests/s",
         dash=dash,
         mode="lines+markers",
         marker={
@@ -162,19 +176,15 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
     placed = [(point, value) for point in plan.frontier if (value := read(point)) is not None and value > 0]
     if len(placed) < 2:
         return Absent(title=title, why="Fewer than two fleets had enough requests to predict it.")
-    targets = [target for target in plan.question.slo.latency if target.metric == metric]
-    factor, unit = _scale([*(value for _, value in placed), *(target.limit_s for target in targets)])
     marks = Marks()
-    for target in targets:
-        text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
-        marks.level(target.limit_s * factor, text, log=True)
+    held = HeldAgainst.promises(plan, metric, [value for _, value in placed], marks)
     edge = best_of([(point.price_usd_per_hour, value) for point, value in placed])
     chosen = [pair for pair in placed if _is_chosen(plan, pair[0])]
     others = [pair for pair in placed if not _is_chosen(plan, pair[0])]
     data: list[Figure] = [
-        _staircase(edge, factor),
-        _dots("other fleets", others, factor, unit, FIRST, "circle", 9),
-        _dots("chosen", chosen, factor, unit, SECOND, "star", 16),
+        _staircase(edge, held.factor),
+        _dots("other fleets", others, held, FIRST, "circle", 9),
+        _dots("chosen", chosen, held, SECOND, "star", 16),
     ]
     return Chart(
         key=f"frontier-{metric}",
@@ -188,7 +198,7 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
             "layout": marks.onto(
                 layout(
                     axis("US dollars per hour", tickprefix="$"),
-                    axis(f"{metric.upper()} p99, {unit}, log scale", type="log", dtick="D2"),
+                    held.figure,
                 )
             ),
         },
@@ -226,8 +236,7 @@ def _staircase(edge: list[tuple[float, float]], factor: float) -> Figure:
 def _dots(
     name: str,
     placed: list[tuple[FrontierPoint, float]],
-    factor: float,
-    unit: str,
+    held: HeldAgainst,
     colour: str,
     symbol: str,
     size_px: int,
@@ -235,7 +244,7 @@ def _dots(
     texts = [
         f"<b>{plural(point.replica_count, 'replica')} of {html.escape(point.gpu)}</b> "
         f"(TP{point.tensor_parallel}, {html.escape(point.precision)})<br>"
-        f"{usd(point.price_usd_per_hour)}/h, {digits(value * factor)} {unit}"
+        f"{usd(point.price_usd_per_hour)}/h, {digits(value * held.factor)} {held.unit}"
         for point, value in placed
     ]
     return {
@@ -243,7 +252,7 @@ def _dots(
         "mode": "markers",
         "name": name,
         "x": plain(point.price_usd_per_hour for point, _ in placed),
-        "y": plain(value * factor for _, value in placed),
+        "y": plain(value * held.factor for _, value in placed),
         "text": texts,
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"color": colour, "size": size_px, "symbol": symbol, "line": {"color": INK, "width": 1}},

@@ -168,12 +168,13 @@ def _gpu_difference(chosen: Sized, other: Sized) -> str:
 
 
 def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
-    names = tuple(promise_name(result.name) for result in chosen.slo)
+    latencies_s = tuple(result for result in chosen.slo if result.unit == "s")
+    names = tuple(promise_name(result.name) for result in latencies_s)
     rows = []
     for sized in (chosen, *others):
         by_name = {result.name: result for result in sized.slo}
         latencies = []
-        for wanted in chosen.slo:
+        for wanted in latencies_s:
             result = by_name.get(wanted.name)
             if result is None or result.predicted is None:
                 latencies.append("too few requests to say")
@@ -195,5 +196,5 @@ def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
     return Table(
         head=("Candidate", "Replicas + spare", "GPUs", "Price", "Against the choice", *names),
         rows=tuple(rows),
-        numeric=frozenset({1, 2, 3}),
+        numeric=frozenset({1, 2, 3, *range(5, 5 + len(names))}),
     )

@@ -109,8 +109,10 @@ def measure_range(value: float | None, low: float | None, high: float | None, un
         return text
     if unit not in {"s", "fraction"}:
         return f"{text} ({amount(low)}–{amount(high)})"
+    if low == high:
+        return text
     scale = _second_unit(value)[0] if unit == "s" else 0.01
-    return f"{text} ({digits(low / scale)}–{digits(high / scale)})"
+    return f"{text} ({digits(low / scale, 2)}–{digits(high / scale, 2)})"
 
 
 def plural(count: int, noun: str) -> str:

@@ -18,6 +18,7 @@ from tokenfleet.app.report.charts import (
     plain,
 )
 from tokenfleet.app.report.decision import predicted, promise_name
+from tokenfleet.app.report.latency import HeldAgainst
 from tokenfleet.app.report.sampling import in_buckets, over_time
 from tokenfleet.app.report.words import amount, duration, exact, measure, percent, plural
 from tokenfleet.domain.plan import Plan, Sized
@@ -47,11 +48,21 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
         else "no replica to spare, so the whole fleet"
     )
     return WorstDay(
-        sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.",
+        sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.{_fullest(plan)}",
         table=_totals(whole, degraded, chosen.spare_count > 0),
         promises=_overall(plan),
         charts=(*_gauges(degraded.telemetry, scale, window), _ttft(plan, degraded, scale, window)),
     )
+
+
+def _fullest(plan: Plan) -> str:
+    """How full the fullest replica is in the judged window, where the plan says so."""
+    parts = []
+    if plan.sequence_peak_count is not None:
+        parts.append(f"holds {plural(plan.sequence_peak_count, 'sequence')}")
+    if plan.kv_peak_fraction is not None:
+        parts.append(f"uses {percent(plan.kv_peak_fraction)} of its KV memory")
+    return f" At the judged peak the fullest replica {' and '.join(parts)}." if parts else ""
 
 
 def _overall(plan: Plan) -> Table | None:
@@ -146,16 +157,11 @@ def _gauges(telemetry: Telemetry | None, scale: TimeAxis, window: _Window) -> tu
 def _ttft(plan: Plan, record: RunRecord, scale: TimeAxis, window: _Window) -> Chart | Absent:
     title = "Time to first token as the day went"
     seen = over_time(record.arrival_s, record.ttft_s)
-    if not len(seen.start_s):
+    known = [float(value) for series in (seen.median, seen.highest) for value in series if value > 0]
+    if not known:
         return Absent(title=title, why="No request reached its first token.")
-    slowest = float(np.nanmax(seen.highest))
-    targets = [target for target in plan.question.slo.latency if target.metric == "ttft"]
-    factor, unit = (1e3, "ms") if max([slowest, *(each.limit_s for each in targets)]) < 1.0 else (1.0, "s")
     marks = window.marks()
-    for target in targets:
-        marks.level(
-            target.limit_s * factor, f"promise {promise_name(target.name)} {duration(target.limit_s)}", log=True
-        )
+    held = HeldAgainst.promises(plan, "ttft", known, marks)
     time = scale.of(seen.start_s + seen.width_s / 2)
     return Chart(
         key="ttft-over-time",
@@ -163,13 +169,20 @@ def _ttft(plan: Plan, record: RunRecord, scale: TimeAxis, window: _Window) -> Ch
         note=f"By arrival, in spans of {duration(seen.width_s)}: the median and the slowest request of each.",
         figure={
             "data": [
-                line("slowest", time, plain(seen.highest * factor), SECOND, f"slowest: %{{y:.3~r}} {unit}"),
-                line("median", time, plain(seen.median * factor), FIRST, f"median: %{{y:.3~r}} {unit}", dash="dot"),
+                line("slowest", time, plain(seen.highest * held.factor), SECOND, f"slowest: %{{y:.3~r}} {held.unit}"),
+                line(
+                    "median",
+                    time,
+                    plain(seen.median * held.factor),
+                    FIRST,
+                    f"median: %{{y:.3~r}} {held.unit}",
+                    dash="dot",
+                ),
             ],
             "layout": marks.onto(
                 layout(
                     axis(scale.title),
-                    axis(f"TTFT, {unit}, log scale", type="log", dtick="D2"),
+                    held.figure,
                     hovermode="x unified",
                 )
             ),
