@@ -5,8 +5,10 @@ Promises: one canonical name per thing; an unknown name fails with the nearest o
 or choose anything.
 """
 
+from tokenfleet.catalog.config import read_config
 from tokenfleet.catalog.engines import engine, engine_names
 from tokenfleet.catalog.gpus import gpu, gpus
+from tokenfleet.catalog.models import model, model_names
 from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, reference_price
 
 __all__ = [
@@ -17,5 +19,8 @@ __all__ = [
     "gpu",
     "gpu_prices",
     "gpus",
+    "model",
+    "model_names",
+    "read_config",
     "reference_price",
 ]

@@ -1,0 +1,168 @@
+"""Models by the names people write, each read from its facts by the reader of any ``config.json``."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from tokenfleet.catalog.config import read_config
+from tokenfleet.catalog.quantization import split_ending
+from tokenfleet.catalog.tables import data, rows
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.model import CheckpointQuantization, ModelArchitecture, Part
+
+_SAME_SHAPE = frozenset(("instruct", "chat", "it", "hf", "base", "meta"))
+"""Words of a name that tell how a model was trained or packed, never how it is built."""
+
+_META_FP8: tuple[Part, ...] = ("feed_forward",)
+"""Meta's own FP8 checkpoints of Llama 3.1 405B leave attention in 16 bit."""
+
+Key = tuple[str, ...]
+
+
+@cache
+def model_names() -> tuple[str, ...]:
+    """Canonical names of every model of the catalog, in alphabetical order."""
+    files = (entry.name for entry in (data() / "models").iterdir() if entry.name.endswith(".json"))
+    return tuple(sorted((name.removesuffix(".json").replace("--", "/", 1) for name in files), key=str.lower))
+
+
+def model(name_or_path: str, *, where: str = "model") -> ModelArchitecture:
+    """The architecture that a name or a path means.
+
+    A name is looked up as written (case and organisation do not matter), then among the names people write for
+    models of the same shape, then with its quantization ending taken off. Words such as *Instruct* or *Base* say
+    nothing about the shape. Whatever was concluded is said in ``notes``; no name is matched by likeness.
+
+    Args:
+        name_or_path: ``meta-llama/Llama-3.3-70B-Instruct``, ``llama-3.3-70b``, ``Qwen3-32B-FP8``, or the path of
+            a ``config.json`` or of its folder.
+        where: file, line or key of the name, for the error.
+
+    Raises:
+        BadInput: nobody knows the name (the nearest ones are given), or the file cannot be read.
+    """
+    path = Path(name_or_path)
+    if name_or_path.endswith(".json") or path.is_dir():
+        return _from_file(path / "config.json" if path.is_dir() else path, where=where)
+    found = _named(name_or_path)
+    if found is not None:
+        return found
+    split = split_ending(name_or_path)
+    base = _named(split[0]) if split else None
+    if split and base is not None:
+        return _quantized(base, name_or_path, split[1], split[2])
+    raise BadInput.at(where, f"unknown model {name_or_path!r}", _mend(split[0] if split else name_or_path))
+
+
+def _mend(name: str) -> str:
+    nearest = nearest_model_names(name)
+    file = "or give the path of the model's config.json"
+    return f"nearest: {', '.join(nearest)}; {file}" if nearest else file.removeprefix("or ")
+
+
+def nearest_model_names(name: str) -> tuple[str, ...]:
+    """Up to three canonical names that look like ``name``, nearest first."""
+    bare = {known.split("/")[-1].lower(): known for known in model_names()}
+    matches = get_close_matches(name.rsplit("/", maxsplit=1)[-1].lower(), bare, n=3, cutoff=0.5)
+    return tuple(bare[match] for match in matches)
+
+
+def _key(name: str) -> Key:
+    """Name without organisation, case, punctuation and words that say nothing about the shape."""
+    words = re.split(r"[^a-z0-9.]+", name.lower().rsplit("/", 1)[-1])
+    return tuple(word for word in words if word and word not in _SAME_SHAPE)
+
+
+@cache
+def _by_exact_name() -> dict[str, str]:
+    names = {name.lower(): name for name in model_names()}
+    return {name.split("/")[-1].lower(): name for name in model_names()} | names
+
+
+@cache
+def _by_key() -> dict[Key, str]:
+    """Canonical name of each key; a key that two models of the catalog share is left out."""
+    names: dict[Key, list[str]] = {}
+    for name in model_names():
+        names.setdefault(_key(name), []).append(name)
+    return {key: found[0] for key, found in names.items() if len(found) == 1}
+
+
+@cache
+def _aliases() -> dict[Key, tuple[str, str, str]]:
+    return {
+        _key(row["written"]): (row["model"], row["max_context_tokens"], row["note"]) for row in rows("model_aliases")
+    }
+
+
+def _named(name: str) -> ModelArchitecture | None:
+    exact = _by_exact_name().get(name.lower())
+    if exact is not None:
+        return _from_catalog(exact)
+    alias = _aliases().get(_key(name))
+    if alias is not None:
+        canonical, context, note = alias
+        found = _same_shape(canonical, name, *([note] if note else []))
+        return replace(found, max_context_tokens=int(context)) if context else found
+    canonical = _by_key().get(_key(name), "")
+    return _same_shape(canonical, name) if canonical else None
+
+
+def _same_shape(canonical: str, name: str, *notes: str) -> ModelArchitecture:
+    """Another checkpoint of the same shape; a name without organisation is read as the one of the catalog."""
+    found = _from_catalog(canonical)
+    said = (*found.notes, f"{name}: shape of {canonical}", *notes)
+    return replace(found, name=name if "/" in name else canonical, notes=said)
+
+
+@cache
+def _from_catalog(name: str) -> ModelArchitecture:
+    file = f"{name.replace('/', '--', 1)}.json"
+    facts = json.loads((data() / "models" / file).read_text(encoding="utf-8"))
+    found = read_config(facts["architecture"], name=name, source=f"catalog {file}", partial=True)
+    notes = (*found.notes, *([facts["note"]] if facts.get("note") else []))
+    return replace(found, source=facts["source"], notes=notes)
+
+
+def _quantized(
+    base: ModelArchitecture, name: str, ending: str, scheme: CheckpointQuantization | None
+) -> ModelArchitecture:
+    """The same shape, its weights stored as the ending of the name says."""
+    own = base.quantization
+    if scheme is None:
+        note = f"{ending}: weights in plain 16 bit"
+    elif own is not None and own.number_format == scheme.number_format:
+        scheme, note = own, f"{ending}: as the published checkpoint of {base.name}"
+    elif name.lower().startswith("meta-llama/") and "405b" in name.lower():
+        scheme = replace(scheme, quantized_parts=_META_FP8)
+        note = f"{ending} of Meta: feed-forward in FP8, attention in 16 bit"
+    else:
+        note = f"{ending} read from the name: {scheme.number_format} in all linear layers"
+    full_name = name if "/" in name else f"{base.name}-{ending}"
+    return replace(base, name=full_name, quantization=scheme, notes=(*base.notes, note))
+
+
+def _from_file(path: Path, *, where: str) -> ModelArchitecture:
+    """A config on disk; the quantization file that some exporters put beside it is read too."""
+    config = _json(path, where=where)
+    beside = path.with_name("hf_quant_config.json")
+    if beside.is_file() and "quantization_config" not in config:
+        config = {**config, "quantization_config": {"quant_method": "modelopt", **_json(beside, where=where)}}
+    name = str(config.get("_name_or_path") or path.resolve().parent.name)
+    return read_config(config, name=name, source=str(path))
+
+
+def _json(path: Path, *, where: str) -> Mapping[str, object]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput.at(where, f"cannot read {path}: {error.strerror}", "give the path of a config.json") from error
+    except ValueError as error:
+        raise BadInput.at(where, f"{path} is not JSON: {error}", "give the config.json of a model") from error
+    if not isinstance(config, dict):
+        raise BadInput.at(where, f"{path} holds no JSON object", "give the config.json of a model")
+    return config
