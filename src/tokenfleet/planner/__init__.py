@@ -5,6 +5,7 @@ talk to people.
 """
 
 from tokenfleet.planner.answer import plan
+from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.progress import PlanProgress, Progress
 
-__all__ = ["PlanProgress", "Progress", "plan"]
+__all__ = ["PlanProgress", "Progress", "plan", "plan_document", "why_it_lost"]

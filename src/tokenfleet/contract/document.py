@@ -1,0 +1,226 @@
+"""From a plan to the contract it gives."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import date, timedelta
+
+import numpy as np
+
+from tokenfleet.contract.schema import (
+    FORMAT,
+    ClauseResult,
+    Contract,
+    Cost,
+    Demand,
+    Evidence,
+    FleetSize,
+    Hardware,
+    LatencyClause,
+    Limits,
+    Loss,
+    Model,
+    Promise,
+    ReplayEvidence,
+    Runtime,
+    ScaleOut,
+    Survives,
+    Validity,
+)
+from tokenfleet.domain.plan import Bill, Plan, Sized
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Workload
+
+VALID_DAYS = 28
+
+
+def contract_document(
+    plan: Plan,
+    workload: Workload,
+    resolved: Mapping[str, object],
+    *,
+    made_on: date,
+    valid_days: int = VALID_DAYS,
+    scale_out_s: float | None = None,
+    scale_out_source: str = "",
+    degrade: Sequence[str] = (),
+) -> dict[str, object]:
+    """Writes down what a feasible plan promises, with the evidence there is.
+
+    Args:
+        plan: A plan with a chosen fleet.
+        workload: Profile of the planned demand.
+        resolved: What the plan was made from: ``scenario``, ``seed``, ``versions`` with ``tokenfleet``, and ``sha256``
+            by what it covers (``demand`` and ``model`` among them).
+        made_on: Day of the replay; the contract starts then.
+        valid_days: Days until it expires.
+        scale_out_s: Seconds from the decision to a ready replica; ``None`` is unknown.
+        scale_out_source: Where that figure comes from.
+        degrade: Steps taken above the promised load, mildest first.
+
+    Returns:
+        A document for :func:`write_contract`; keys as in :class:`tokenfleet.contract.schema.Contract`.
+
+    Raises:
+        ValueError: an infeasible plan, which has nothing to promise.
+    """
+    chosen, bill, degraded = plan.chosen, plan.bill, plan.degraded
+    if chosen is None or bill is None or degraded is None:
+        raise ValueError("an infeasible plan gives no contract")
+    digests = _digests(resolved)
+    contract = Contract(
+        contract=FORMAT,
+        name=plan.question.name,
+        model=Model(name=plan.question.model.name, sha256=digests["model"]),
+        runtime=_runtime(chosen),
+        gpu=_hardware(chosen),
+        fleet=FleetSize(
+            replica_count=chosen.replica_count,
+            carrying_count=chosen.carrying_count,
+            spare_count=chosen.spare_count,
+            gpu_count=chosen.gpu_count,
+            router=plan.question.router,
+        ),
+        workload=_demand(plan, workload, degraded, digests["demand"]),
+        promise=_promise(plan),
+        evidence=_evidence(plan, resolved, made_on),
+        survives=_survives(plan, chosen),
+        limits=_limits(plan, chosen),
+        scale_out=ScaleOut(ready_after_s=scale_out_s, source=scale_out_source or "unknown"),
+        degrade=tuple(degrade),
+        cost=_cost(chosen, bill),
+        valid=Validity(
+            since=made_on,
+            until=made_on + timedelta(days=valid_days),
+            void_if_changed={**digests, "scenario": digest(resolved["scenario"])},
+        ),
+        assumptions=plan.assumptions,
+    )
+    return contract.model_dump(mode="python")
+
+
+def digest(value: object) -> str:
+    """SHA-256 of plain data, the same whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _digests(resolved: Mapping[str, object]) -> dict[str, str]:
+    found = resolved["sha256"]
+    if not isinstance(found, Mapping):
+        raise TypeError("resolved['sha256'] holds digests by name")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _runtime(chosen: Sized) -> Runtime:
+    settings = asdict(chosen.replica.deployment.engine)
+    name = settings.pop("name")
+    return Runtime(engine=name, settings=settings, sha256=digest(settings))
+
+
+def _hardware(chosen: Sized) -> Hardware:
+    deployment = chosen.replica.deployment
+    layout = deployment.layout
+    return Hardware(
+        name=deployment.gpu,
+        per_replica_count=layout.gpu_count,
+        tensor_parallel=layout.tensor_parallel,
+        pipeline_parallel=layout.pipeline_parallel,
+        attention_data_parallel=layout.attention_data_parallel,
+        precision=deployment.precision,
+        kv_precision=deployment.kv_precision,
+    )
+
+
+def _demand(plan: Plan, workload: Workload, record: RunRecord, sha256: str) -> Demand:
+    inside = (record.arrival_s >= plan.peak_start_s) & (record.arrival_s < plan.peak_end_s)
+    length_s = plan.peak_end_s - plan.peak_start_s
+    return Demand(
+        name=plan.question.name,
+        sha256=sha256,
+        request_count=workload.request_count,
+        peak_start_s=plan.peak_start_s,
+        peak_end_s=plan.peak_end_s,
+        peak_rate_per_s=plan.peak_rate_per_s,
+        peak_input_tokens_per_s=int(record.input_tokens[inside].sum(dtype=np.int64)) / length_s,
+        peak_output_tokens_per_s=int(record.output_tokens[inside].sum(dtype=np.int64)) / length_s,
+        input_tokens_p50=workload.input_tokens.p50,
+        input_tokens_p95=workload.input_tokens.p95,
+        input_tokens_max=workload.input_tokens.max,
+        output_tokens_p50=workload.output_tokens.p50,
+        output_tokens_p95=workload.output_tokens.p95,
+        output_tokens_max=workload.output_tokens.max,
+    )
+
+
+def _promise(plan: Plan) -> Promise:
+    slo = plan.question.slo
+    clauses = (
+        LatencyClause(metric=target.metric, quantile=target.quantile, limit_s=target.limit_s) for target in slo.latency
+    )
+    return Promise(latency=tuple(clauses), error_rate_fraction=slo.error_rate_fraction)
+
+
+def _evidence(plan: Plan, resolved: Mapping[str, object], made_on: date) -> Evidence:
+    versions = resolved["versions"]
+    if not isinstance(versions, Mapping):
+        raise TypeError("resolved['versions'] holds versions by package")
+    replay = ReplayEvidence(
+        made_on=made_on,
+        package_version=str(versions["tokenfleet"]),
+        seed=plan.question.seed,
+        peak_spare_gone=_results(plan.slo_degraded),
+        peak_all_present=_results(plan.slo_whole),
+    )
+    return Evidence(status="UNPROVEN", replay=replay, load_test=None)
+
+
+def _results(results: Sequence[SloResult]) -> tuple[ClauseResult, ...]:
+    return tuple(ClauseResult(**asdict(result)) for result in results)
+
+
+def _survives(plan: Plan, chosen: Sized) -> Survives:
+    unseen = Loss(count=1, kept=None, how="not examined")
+    if chosen.spare_count == 0:
+        replica = Loss(count=1, kept=None, how="not examined: no replica is spare")
+    else:
+        replica = Loss(
+            count=chosen.spare_count,
+            kept=all(result.kept for result in (*plan.slo_degraded_overall, *plan.slo_degraded) if result.sample_count),
+            how=f"replay of the whole demand on {chosen.carrying_count} replicas",
+        )
+    return Survives(replica=replica, node=unseen, zone=unseen)
+
+
+def _limits(plan: Plan, chosen: Sized) -> Limits:
+    replica = chosen.replica
+    engine = replica.deployment.engine
+    binding = plan.limits[0] if plan.limits else None
+    following = plan.limits[1] if len(plan.limits) > 1 else None
+    room = (replica.kv_block_count - replica.kv_fixed_block_count) * replica.kv_block_tokens
+    return Limits(
+        sequences_per_replica_count=engine.max_sequence_count,
+        longest_request_tokens=min(room, engine.context_limit_tokens or room),
+        sustained_rate_per_s=plan.sustained_rate_per_s,
+        binding=binding.limit if binding else None,
+        next=following.limit if following else None,
+        next_rate_per_s=following.rate_at_limit_per_s if following else None,
+        kv_peak_fraction=plan.kv_peak_fraction,
+        sequence_peak_count=plan.sequence_peak_count,
+    )
+
+
+def _cost(chosen: Sized, bill: Bill) -> Cost:
+    price = chosen.price
+    return Cost(
+        total_usd_per_hour=bill.total_usd_per_hour,
+        low_usd_per_hour=chosen.price_low_usd_per_gpu_hour * chosen.gpu_count,
+        high_usd_per_hour=chosen.price_high_usd_per_gpu_hour * chosen.gpu_count,
+        input_usd_per_hour=bill.input_usd_per_hour,
+        cached_usd_per_hour=bill.cached_usd_per_hour,
+        output_usd_per_hour=bill.output_usd_per_hour,
+        idle_usd_per_hour=bill.idle_usd_per_hour,
+        spare_usd_per_hour=bill.spare_usd_per_hour,
+        price_source=f"{price.provider}, {price.term}, {price.as_of or 'undated'}: {price.source}",
+    )

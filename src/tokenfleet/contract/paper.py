@@ -1,0 +1,162 @@
+"""The contract on paper: YAML with comments a person can read, and back again with the line of every mistake."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from tokenfleet.contract.schema import Contract
+from tokenfleet.domain.errors import BadInput, Problem
+
+_KeyPath = tuple[str | int, ...]
+
+_COMMENTS = {
+    "contract": "Version of this format.",
+    "runtime": "Every engine setting counts: change one, and the promise is not examined any more.",
+    "gpu": "One replica.",
+    "fleet": "carrying_count replicas keep the promise alone; spare_count more are paid for.",
+    "workload": "The demand the promise was examined with; rates are those of its peak window.",
+    "promise": "Times in seconds. A request that never finishes counts as late.",
+    "evidence": "predicted_low and predicted_high: the 90 % range of the step times, replayed.",
+    "survives": "kept: null means not examined.",
+    "limits": "Rates are what the carrying replicas sustain within the promise.",
+    "scale_out": "Nothing above counts on a replica that is still starting. null is unknown.",
+    "degrade": "What happens when more arrives than promised for, mildest first.",
+    "cost": "Dollars per hour. input + cached + output + idle + spare = total.",
+    "valid": "Ends on the day, or at once when one of the digests changes.",
+}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lists indented under their key, and tuples as lists."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        """Indents lists too: easier to read."""
+        super().increase_indent(flow, False)
+
+
+_Dumper.add_representer(tuple, lambda dumper, data: dumper.represent_list(data))
+
+
+def contract_text(document: Mapping[str, object]) -> str:
+    """The document as commented YAML.
+
+    Raises:
+        pydantic.ValidationError: it is no contract; a bug of the caller.
+    """
+    contract = Contract.model_validate(document)
+    lines = [f"# {line}\n" for line in _summary(contract)]
+    for key, value in contract.model_dump(mode="python").items():
+        body = yaml.dump(
+            {key: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
+        )
+        lines.append("\n" + (f"# {_COMMENTS[key]}\n" if key in _COMMENTS else "") + body)
+    return "".join(lines)
+
+
+def _summary(contract: Contract) -> list[str]:
+    fleet, gpu = contract.fleet, contract.gpu
+    promised = [
+        f"{clause.metric.upper()} p{clause.quantile * 100:g} <= {clause.limit_s:g} s"
+        for clause in contract.promise.latency
+    ]
+    promised.append(f"errors <= {contract.promise.error_rate_fraction * 100:g} %")
+    state = "no load test yet -> UNPROVEN" if contract.evidence.load_test is None else contract.evidence.status
+    return [
+        f"Capacity contract {contract.name}",
+        "",
+        f"buy       {fleet.replica_count} replicas of {gpu.per_replica_count} x {gpu.name} (TP{gpu.tensor_parallel}, "
+        f"{gpu.precision}, kv {gpu.kv_precision}): {fleet.gpu_count} gpus, ${contract.cost.total_usd_per_hour:.2f}/h",
+        f"carries   {contract.workload.peak_rate_per_s:.3g} requests/s at the peak with "
+        f"{fleet.carrying_count} replicas; {fleet.spare_count} may fail",
+        f"promise   {'   '.join(promised)}",
+        f"evidence  replay of {contract.evidence.replay.made_on}; {state}",
+        f"valid     until {contract.valid.until}",
+    ]
+
+
+def write_contract(document: Mapping[str, object], path: Path) -> None:
+    """Writes the document to ``path`` whole or not at all.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    text = contract_text(document)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(draft).replace(path)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+
+
+def read_contract(path: Path) -> dict[str, object]:
+    """Reads a contract; nothing is guessed.
+
+    Returns:
+        The document, as :func:`contract_document` gives it.
+
+    Raises:
+        BadInput: no such file, no YAML, or keys and values that are no contract, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput.at(
+            str(path), f"cannot be read ({error})", "name a contract.yaml that a plan has written"
+        ) from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        value = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput.at(f"{path}:{line}", f"is not YAML: {error.problem}", "mend the line or plan again") from error
+    lines: dict[_KeyPath, int] = {}
+    problems = _number_lines(node, (), lines, path)
+    try:
+        contract = Contract.model_validate(value)
+    except ValidationError as error:
+        problems += [_problem(path, lines, detail["loc"], detail["msg"]) for detail in error.errors()]
+        raise BadInput(problems) from error
+    if problems:
+        raise BadInput(problems)
+    return contract.model_dump(mode="python")
+
+
+def _number_lines(node: yaml.Node | None, where: _KeyPath, lines: dict[_KeyPath, int], path: Path) -> list[Problem]:
+    """Notes the line of each key; a key written twice is a problem."""
+    problems: list[Problem] = []
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = (*where, str(key.value))
+            line = key.start_mark.line + 1
+            if below in lines:
+                problems.append(Problem(f"{path}:{line}", f"{_dotted(below)} is written twice", "keep one"))
+            lines[below] = line
+            problems += _number_lines(value, below, lines, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*where, index)] = value.start_mark.line + 1
+            problems += _number_lines(value, (*where, index), lines, path)
+    return problems
+
+
+def _problem(path: Path, lines: Mapping[_KeyPath, int], where: _KeyPath, what: str) -> Problem:
+    known = where
+    while known and known not in lines:
+        known = known[:-1]
+    line = lines.get(known, 1)
+    return Problem(
+        f"{path}:{line}", f"{_dotted(where) or 'the file'}: {what[0].lower()}{what[1:]}", "mend it or plan again"
+    )
+
+
+def _dotted(where: _KeyPath) -> str:
+    text = ""
+    for part in where:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

@@ -1,0 +1,223 @@
+"""The capacity contract as types. Strict: an unknown key, a missing one or a wrong type is a problem.
+
+The order of the fields is the order a person reads. Times are seconds, money is dollars, shares are fractions.
+"""
+
+from datetime import date
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
+
+FORMAT: Final = 1
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Model(_Part):
+    """What is served."""
+
+    name: str
+    sha256: str
+
+
+class Runtime(_Part):
+    """The engine and every setting that shapes memory and batching."""
+
+    engine: str
+    settings: dict[str, str | int | float | bool | None]
+    sha256: str
+    """Of the settings."""
+
+
+class Hardware(_Part):
+    """One replica."""
+
+    name: str
+    per_replica_count: Annotated[int, Field(ge=1)]
+    tensor_parallel: Annotated[int, Field(ge=1)]
+    pipeline_parallel: Annotated[int, Field(ge=1)] = 1
+    attention_data_parallel: Annotated[int, Field(ge=1)] = 1
+    precision: str
+    kv_precision: str
+
+
+class FleetSize(_Part):
+    """How many."""
+
+    replica_count: Annotated[int, Field(ge=1)]
+    carrying_count: Annotated[int, Field(ge=1)]
+    spare_count: Count
+    gpu_count: Annotated[int, Field(ge=1)]
+    router: str
+
+
+class Demand(_Part):
+    """The traffic the promise was examined with. More of it, or longer requests, and the promise is not examined."""
+
+    name: str
+    sha256: str
+    request_count: Count
+    peak_start_s: Amount
+    peak_end_s: Amount
+    peak_rate_per_s: Amount
+    peak_input_tokens_per_s: Amount
+    peak_output_tokens_per_s: Amount
+    input_tokens_p50: Amount
+    input_tokens_p95: Amount
+    input_tokens_max: Amount
+    output_tokens_p50: Amount
+    output_tokens_p95: Amount
+    output_tokens_max: Amount
+
+
+class LatencyClause(_Part):
+    """``metric`` at ``quantile`` is at most ``limit_s``."""
+
+    metric: Metric
+    quantile: Annotated[float, Field(gt=0, lt=1)]
+    limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Promise(_Part):
+    """What is promised, at the peak, with ``survives.replica.count`` replicas gone."""
+
+    latency: tuple[LatencyClause, ...]
+    error_rate_fraction: Fraction
+
+    @property
+    def slo(self) -> Slo:
+        """As the judge takes it."""
+        targets = (
+            LatencyTarget(metric=clause.metric, quantile=clause.quantile, limit_s=clause.limit_s)
+            for clause in self.latency
+        )
+        return Slo(latency=tuple(targets), error_rate_fraction=self.error_rate_fraction)
+
+
+class ClauseResult(_Part):
+    """One clause in the replay: what was predicted, with its 90 % range."""
+
+    name: str
+    unit: str
+    promised: float
+    predicted: float | None
+    predicted_low: float | None
+    predicted_high: float | None
+    sample_count: Count
+    kept: bool
+
+
+class ReplayEvidence(_Part):
+    """The replay behind the promise."""
+
+    made_on: date
+    package_version: str
+    seed: int
+    peak_spare_gone: tuple[ClauseResult, ...]
+    peak_all_present: tuple[ClauseResult, ...]
+
+
+class LoadTestEvidence(_Part):
+    """A measured run."""
+
+    made_on: date
+    run_sha256: str
+    clauses: tuple[ClauseResult, ...]
+
+
+class Evidence(_Part):
+    """Why anybody should believe it. Replay alone leaves a contract UNPROVEN."""
+
+    status: Literal["UNPROVEN", "PROVEN", "BROKEN"]
+    replay: ReplayEvidence
+    load_test: LoadTestEvidence | None
+
+
+class Loss(_Part):
+    """A loss the promise was examined with. ``kept`` is null where it was not examined."""
+
+    count: Count
+    kept: bool | None
+    how: str
+
+
+class Survives(_Part):
+    """What may fail."""
+
+    replica: Loss
+    node: Loss
+    zone: Loss
+
+
+class Limits(_Part):
+    """Where it ends. The fleet's rates are those of the carrying replicas."""
+
+    sequences_per_replica_count: Annotated[int, Field(ge=1)]
+    longest_request_tokens: Annotated[int, Field(ge=1)]
+    sustained_rate_per_s: Amount | None
+    binding: str | None
+    next: str | None
+    next_rate_per_s: Amount | None
+    kv_peak_fraction: Fraction | None
+    sequence_peak_count: Count | None
+
+
+class ScaleOut(_Part):
+    """Time from the decision to a ready replica. Null is unknown; nothing in the promise counts on it."""
+
+    ready_after_s: Amount | None
+    source: str
+
+
+class Cost(_Part):
+    """One hour of the fleet. The lines add up to the total."""
+
+    total_usd_per_hour: Amount
+    low_usd_per_hour: Amount
+    high_usd_per_hour: Amount
+    input_usd_per_hour: Amount
+    cached_usd_per_hour: Amount
+    output_usd_per_hour: Amount
+    idle_usd_per_hour: Amount
+    spare_usd_per_hour: Amount
+    price_source: str
+
+
+class Validity(_Part):
+    """When it ends. A changed digest ends it at once."""
+
+    since: date
+    until: date
+    void_if_changed: dict[str, str]
+    """sha256 by what it covers."""
+
+
+class Contract(_Part):
+    """The whole of it."""
+
+    contract: Literal[1]
+    """Version of this format."""
+    name: str
+    model: Model
+    runtime: Runtime
+    gpu: Hardware
+    fleet: FleetSize
+    workload: Demand
+    promise: Promise
+    evidence: Evidence
+    survives: Survives
+    limits: Limits
+    scale_out: ScaleOut
+    degrade: tuple[str, ...]
+    """Steps taken when more arrives than promised for, mildest first; empty: none declared."""
+    cost: Cost
+    valid: Validity
+    assumptions: tuple[str, ...]

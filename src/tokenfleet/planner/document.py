@@ -1,0 +1,202 @@
+"""A plan as a document for machines. The names here are a promise: they do not change."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import LengthSummary, Workload
+from tokenfleet.planner import words
+
+_SHOWN_RUNNERS_UP = 20
+
+
+def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]) -> dict[str, object]:
+    """Everything a plan found, ready for JSON; ``null`` is unknown, never 0, and no number is NaN.
+
+    ``slo`` is judged in the peak window with the spare replicas gone; ``redundancy`` has the other cases. Prices per
+    million tokens are the attributed ones: each times its tokens, plus idle and spare, is the bill.
+    """
+    chosen, bill = plan.chosen, plan.bill
+    document: dict[str, object] = {
+        "name": plan.question.name,
+        "model": plan.question.model.name,
+        "feasible": chosen is not None,
+        "fleet": [_group(chosen)] if chosen else [],
+        "price_usd_per_hour": chosen.price_usd_per_hour if chosen else None,
+        "price_low_usd_per_hour": chosen.price_low_usd_per_gpu_hour * chosen.gpu_count if chosen else None,
+        "price_high_usd_per_hour": chosen.price_high_usd_per_gpu_hour * chosen.gpu_count if chosen else None,
+        **_prices(bill),
+        **_limits(plan),
+        "slo": [asdict(result) for result in plan.slo_degraded],
+        "reasons": [_reason(reason) for reason in plan.reasons],
+        "assumptions": list(plan.assumptions),
+        "redundancy": _redundancy(plan) if chosen else [],
+        "cost": asdict(bill) if bill else None,
+        "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
+        "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
+        "rejected": [_rejected(candidate) for candidate in plan.rejected],
+        "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
+        "curve": [asdict(point) for point in plan.curve],
+        "frontier": [asdict(point) for point in plan.frontier],
+        "peak": _peak(plan),
+        "workload": _workload(workload),
+        "search": {
+            "candidate_count": len(plan.question.candidates) + len(plan.question.rejected),
+            "replayed_count": plan.replayed_count,
+            "anomalies": list(plan.anomalies),
+        },
+        "resolved": dict(resolved),
+    }
+    _refuse_nan(document, "plan")
+    return document
+
+
+def why_it_lost(loser: Sized, winner: Sized) -> str:
+    """One sentence on a runner-up: ``$3.20/h more: 6 gpus at $4.10 where the plan has 8 at $2.68``."""
+    extra = loser.price_usd_per_hour - winner.price_usd_per_hour
+    mine = f"{loser.gpu_count} gpus at ${loser.price.price_usd_per_gpu_hour:.2f}"
+    theirs = f"{winner.gpu_count} at ${winner.price.price_usd_per_gpu_hour:.2f}"
+    if extra > 0.0:
+        return f"${extra:.2f}/h more: {mine} where the plan has {theirs}"
+    if loser.gpu_count != winner.gpu_count:
+        return f"the same price with more gpus: {mine} where the plan has {theirs}"
+    return "the same price and gpus; the plan has the lower TTFT"
+
+
+def _group(sized: Sized) -> dict[str, object]:
+    deployment = sized.replica.deployment
+    price = sized.price
+    return {
+        "gpu": deployment.gpu,
+        "gpu_count": sized.gpu_count,
+        "replica_count": sized.replica_count,
+        "carrying_replica_count": sized.carrying_count,
+        "spare_replica_count": sized.spare_count,
+        "tensor_parallel": deployment.layout.tensor_parallel,
+        "precision": deployment.precision,
+        "kv_dtype": deployment.kv_precision,
+        "engine": deployment.engine.name,
+        "price_usd_per_gpu_hour": price.price_usd_per_gpu_hour,
+        "price_source": f"{price.provider} {price.term} {price.as_of}".strip(),
+        "kv_capacity_tokens_per_replica": sized.replica.memory.kv_capacity_tokens,
+    }
+
+
+def _prices(bill: Bill | None) -> dict[str, object]:
+    return {
+        "price_usd_per_million_input_tokens": bill.usd_per_million_input_tokens if bill else None,
+        "price_usd_per_million_cached_tokens": bill.usd_per_million_cached_tokens if bill else None,
+        "price_usd_per_million_output_tokens": bill.usd_per_million_output_tokens if bill else None,
+        "price_usd_per_request": bill.usd_per_request if bill else None,
+    }
+
+
+def _limits(plan: Plan) -> dict[str, object]:
+    limits: Sequence[LimitUse] = plan.limits
+    return {
+        "binding_limit": limits[0].limit if limits else None,
+        "next_limit": limits[1].limit if len(limits) > 1 else None,
+        "limits": [asdict(limit) for limit in limits],
+        "sustained_rate_per_s": plan.sustained_rate_per_s,
+    }
+
+
+def _redundancy(plan: Plan) -> list[dict[str, object]]:
+    """Each case with its clauses; ``kept`` over the whole trace and in the peak window."""
+    cases = [("all replicas present", 0, plan.slo_whole, plan.slo_whole_overall)]
+    if plan.chosen and plan.chosen.spare_count:
+        spare = plan.chosen.spare_count
+        cases.append((f"{spare} spare gone", spare, plan.slo_degraded, plan.slo_degraded_overall))
+    return [
+        {
+            "scenario": name,
+            "lost_replica_count": lost,
+            "kept": all(_kept(result) for result in (*peak, *overall)),
+            "slo_peak": [asdict(result) for result in peak],
+            "slo_overall": [asdict(result) for result in overall],
+        }
+        for name, lost, peak, overall in cases
+    ]
+
+
+def _kept(result: SloResult) -> bool:
+    return result.kept or result.sample_count == 0
+
+
+def _runner_up(sized: Sized, winner: Sized) -> dict[str, object]:
+    return {
+        "fleet": [_group(sized)],
+        "price_usd_per_hour": sized.price_usd_per_hour,
+        "slo": [asdict(result) for result in sized.slo],
+        "why_it_lost": why_it_lost(sized, winner),
+    }
+
+
+def _reason(reason: Reason) -> dict[str, object]:
+    return {"kind": reason.kind, "text": reason.text, "relax": reason.relax or None}
+
+
+def _rejected(candidate: Rejected) -> dict[str, object]:
+    return {
+        "gpu": candidate.gpu,
+        "precision": candidate.precision,
+        "tensor_parallel": candidate.tensor_parallel,
+        "reasons": [_reason(reason) for reason in candidate.reasons],
+    }
+
+
+def _outpriced(candidate: Outpriced) -> dict[str, object]:
+    deployment = candidate.replica.deployment
+    return {
+        "replica": words.layout(deployment),
+        "gpu": deployment.gpu,
+        "precision": deployment.precision,
+        "tensor_parallel": deployment.layout.tensor_parallel,
+        "failed_count": candidate.failed_count,
+        "broken": list(candidate.broken),
+    }
+
+
+def _peak(plan: Plan) -> dict[str, object]:
+    return {
+        "start_s": plan.peak_start_s,
+        "end_s": plan.peak_end_s,
+        "rate_per_s": plan.peak_rate_per_s,
+        "kv_used_fraction": plan.kv_peak_fraction,
+        "sequence_count": plan.sequence_peak_count,
+    }
+
+
+def _workload(workload: Workload) -> dict[str, object]:
+    return {
+        "request_count": workload.request_count,
+        "duration_s": workload.duration_s,
+        "mean_rate_per_s": workload.mean_rate_per_s,
+        "peak_minute_rate_per_s": workload.peak_minute_rate_per_s,
+        "peak_to_mean_minute_requests": workload.peak_to_mean_minute_requests,
+        "peak_to_mean_minute_tokens": workload.peak_to_mean_minute_tokens,
+        "interarrival_cv": workload.interarrival_cv,
+        "input_tokens": _lengths(workload.input_tokens),
+        "output_tokens": _lengths(workload.output_tokens),
+        "shareable_input_fraction": workload.shareable_input_fraction,
+        "rows_dropped": dict(workload.quality.rows_dropped),
+        "warnings": list(workload.quality.warnings),
+    }
+
+
+def _lengths(summary: LengthSummary) -> dict[str, object]:
+    return dict(asdict(summary))
+
+
+def _refuse_nan(value: object, where: str) -> None:
+    """Walks the document; a NaN or infinity is a bug of ours and must not reach a machine as a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}")
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            _refuse_nan(below, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, below in enumerate(value):
+            _refuse_nan(below, f"{where}[{index}]")
