@@ -45,6 +45,7 @@ class Composition:
     workload: Workload
     resolved: dict[str, object]
     """The scenario with its defaults, versions and digests, for every result."""
+    valid_days: int
 
 
 def compose(scenario: Scenario, teller: Teller) -> Composition:
@@ -76,7 +77,9 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         seed=scenario.seed,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
-    return Composition(question=question, trace=trace, workload=described, resolved=resolved)
+    return Composition(
+        question=question, trace=trace, workload=described, resolved=resolved, valid_days=scenario.valid_days
+    )
 
 
 def answer(composition: Composition, teller: Teller) -> Plan:

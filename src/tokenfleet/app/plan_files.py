@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from tokenfleet import contract
@@ -67,7 +68,13 @@ def whole_or_nothing(folder: Path) -> Iterator[Path]:
 
 
 def write_plan(
-    plan: Plan, composition: Composition, document: dict[str, object], folder: Path, *, command: str
+    plan: Plan,
+    composition: Composition,
+    document: dict[str, object],
+    folder: Path,
+    *,
+    command: str,
+    made_on: date,
 ) -> Written:
     """Write ``plan.json``, ``report.html`` and, when a fleet keeps the promise, ``contract.yaml``.
 
@@ -79,7 +86,9 @@ def write_plan(
         (draft / "plan.json").write_text(text + "\n", encoding="utf-8")
         write_report(plan, composition.workload, composition.resolved, draft / "report.html", command=command)
         if plan.chosen is not None:
-            promise = contract.contract_document(plan, composition.workload, composition.resolved)
+            promise = contract.contract_document(
+                plan, composition.workload, composition.resolved, made_on=made_on, valid_days=composition.valid_days
+            )
             contract.write_contract(promise, draft / CONTRACT)
         files = tuple(sorted(entry.name for entry in draft.iterdir()))
     stale = CONTRACT not in files and (folder / CONTRACT).exists()

@@ -125,9 +125,9 @@ def parse_tokens(value: object) -> int:
         digits = value.strip().replace(",", "").replace("_", "")
         value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Unreadable(f"{quoted(value)} is not a number of tokens", "write a whole number, such as 32768")
+        raise Unreadable(f"{quoted(value)} is not a whole number", "write a whole number, such as 32768")
     if value <= 0:
-        raise Unreadable(f"{value} tokens are none", "write a whole number above 0")
+        raise Unreadable(f"{value} is not above 0", "write a whole number above 0")
     return value
 
 

@@ -92,7 +92,8 @@ def _said(details: ErrorDetails, loc: KeyPath, keys: list[str]) -> tuple[str, st
 
 
 def _nearest(word: str, choices: list[str]) -> str:
-    near = get_close_matches(word.lower(), choices, n=2, cutoff=0.6)
+    inside = [choice for choice in choices if word and word.lower() in choice]
+    near = list(dict.fromkeys([*inside, *get_close_matches(word.lower(), choices, n=2, cutoff=0.6)]))[:3]
     return f"nearest: {', '.join(near)}" if near else f"known: {', '.join(choices)}"
 
 

@@ -110,6 +110,7 @@ Duration = Annotated[float, _read_by(parse_duration_s)]
 Fraction = Annotated[float, _read_by(parse_fraction)]
 Rate = Annotated[float, _read_by(parse_rate_per_s)]
 Tokens = Annotated[int, _read_by(parse_tokens)]
+Count = Annotated[int, _read_by(parse_tokens)]
 Positive = Annotated[float, _read_by(parse_positive)]
 GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
 ModelName = Annotated[str, _known(_model_name)]
@@ -198,11 +199,11 @@ class Redundancy(Strict):
 class EngineChoice(Strict):
     """The serving engine; settings left out keep the defaults of that version on that gpu."""
 
-    name: EngineName = "vllm"
+    name: EngineName = Field(default="vllm", validate_default=True)
     """Engine, or engine and version."""
     max_batched_tokens: Tokens | None = None
     """Token budget of one step."""
-    max_sequence_count: Tokens | None = None
+    max_sequence_count: Count | None = None
     """Sequences that run together in one replica."""
     block_tokens: Tokens | None = None
     """Tokens of one KV block."""
@@ -259,7 +260,9 @@ class SloSpec(BaseModel):
             found = SLO_KEY.fullmatch(key)
             if found is not None:
                 metric = next(name for name in get_args(Metric) if name == found.group(1))
-                latency.append(LatencyTarget(metric=metric, quantile=float(found.group(2)) / 100.0, limit_s=limit_s))
+                latency.append(
+                    LatencyTarget(metric=metric, quantile=round(float(found.group(2)) / 100.0, 12), limit_s=limit_s)
+                )
         return Slo(latency=tuple(latency), error_rate_fraction=self.error_rate)
 
 
@@ -296,11 +299,11 @@ class Scenario(Strict):
     """Weight precisions to try. Left out: as the checkpoint stores them where it is quantized, else bf16 and fp8."""
     kv_dtype: Annotated[list[KvPrecision], BeforeValidator(_one_as_list), Field(min_length=1)] = ["bf16"]
     """Precisions of the KV cache to try."""
-    tensor_parallel: Annotated[list[Tokens], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
+    tensor_parallel: Annotated[list[Count], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
     """GPUs per replica to try. Left out: 1, 2, 4, 8 as far as a node reaches."""
     engine: Annotated[
         EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
-    ] = EngineChoice()
+    ] = Field(default_factory=EngineChoice)
     """Serving engine, as a name or with settings."""
     redundancy: Redundancy = Redundancy()
     """What may fail while the promise holds."""

@@ -10,6 +10,7 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Workload
+from tokenfleet.planner import why_it_lost
 
 Block = tuple[str, Sequence[str]]
 
@@ -168,11 +169,13 @@ def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:
 def second(chosen: Sized, runners_up: Sequence[Sized]) -> list[str]:
     """The runner-up, and why it lost."""
     if not runners_up:
-        return ["no other candidate keeps the promise"]
+        return ["no other candidate keeps the promise at a price near this one"]
     other = runners_up[0]
-    dearer = other.price_usd_per_hour / chosen.price_usd_per_hour - 1.0
-    why = f"{dearer * 100:.0f} % dearer" if dearer >= 0.005 else "the same price, but less room in the promise"
-    return [f"{other.replica_count} replicas of {replica_name(other)}: {shown_usd(other.price_usd_per_hour)}/h, {why}"]
+    replicas = "1 replica" if other.replica_count == 1 else f"{other.replica_count} replicas"
+    return [
+        f"{replicas} of {replica_name(other)}    {shown_usd(other.price_usd_per_hour)}/h",
+        f"lost: {why_it_lost(other, chosen)}",
+    ]
 
 
 def assumed(plan: Plan, workload: Workload) -> list[str]:

@@ -94,7 +94,6 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose
-    from tokenfleet.app.documents import plan_document
     from tokenfleet.app.scenario import checked
     from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.summary import summary
@@ -107,6 +106,8 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
             known = known[:-1]
         spelled = f"--{path[1]}".replace("_", "-") if path[:1] == ("slo",) and len(path) > 1 else ""
         return spelled if spelled in _PROMISES else _OPTIONS.get(dotted(known), "command line")
+
+    from tokenfleet.planner import plan_document
 
     face.action = "estimate"
     if save is not None:

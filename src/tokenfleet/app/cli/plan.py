@@ -1,5 +1,6 @@
 """``tokenfleet plan``: the main job."""
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,9 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose
-    from tokenfleet.app.documents import plan_document
     from tokenfleet.app.plan_files import check_folder, write_plan
     from tokenfleet.app.scenario import load_scenario
+    from tokenfleet.planner import plan_document
 
     face.action = "plan"
     asked = load_scenario(scenario)
@@ -47,7 +48,9 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
         plan = answer(composition, teller)
         document = plan_document(plan, composition.workload, composition.resolved)
         teller.say("writing the plan")
-        written = write_plan(plan, composition, document, target, command=f"tokenfleet plan {scenario}")
+        written = write_plan(
+            plan, composition, document, target, command=f"tokenfleet plan {scenario}", made_on=date.today()
+        )
     if face.json:
         face.document(document)
     else:

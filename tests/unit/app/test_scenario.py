@@ -1,0 +1,184 @@
+"""A scenario file: every problem at once, each with line, key, and how to mend it."""
+
+import json
+
+import pytest
+import yaml
+
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.slo import LatencyTarget
+
+GOOD = """\
+name: chat-2026q4
+workload:
+  lengths: {input: 700:1500, output: 140:300}
+  mean_rate: 20
+model: meta-llama/Llama-3.3-70B-Instruct
+slo: {ttft_p99: 2s, itl_p99.9: 100ms, error_rate: 0.1%}
+gpus: [h100-sxm, H200]
+"""
+
+
+def write(folder, text):
+    path = folder / "chat.yaml"
+    path.write_text(text)
+    return path
+
+
+def said(folder, text):
+    path = write(folder, text)
+    with pytest.raises(BadInput) as caught:
+        load_scenario(path)
+    assert caught.value.exit_code == 2
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def test_names_become_canonical_and_quantities_si(tmp_path):
+    scenario = load_scenario(write(tmp_path, GOOD))
+    assert scenario.gpus == ["h100_sxm", "h200_sxm"]
+    assert scenario.workload.duration == 1800.0
+    slo = scenario.slo.targets()
+    assert slo.latency == (
+        LatencyTarget(metric="ttft", quantile=0.99, limit_s=2.0),
+        LatencyTarget(metric="itl", quantile=0.999, limit_s=0.1),
+    )
+    assert slo.error_rate_fraction == pytest.approx(0.001)
+    assert scenario.spare_replica_count == 1
+    assert scenario.engine.name.startswith("vllm-")
+
+
+def test_all_problems_of_a_file_come_at_once_in_the_order_of_its_lines(tmp_path):
+    text = """\
+name: chat 1
+workload:
+  lengths: {input: 1500:700, output: none}
+  mean_rate: 20 rps
+  growth: +30%
+model: meta-llama/Llama-3.3-71B-Instruct
+slo:
+  ttft_p99: 2 sec
+  itl_99: 50ms
+gpus: [h100_sxm, h1000]
+precision: [bf16, fp9]
+redundancy: {replicas: n+3}
+enigne: vllm
+seed: one
+"""
+    problems = said(tmp_path, text)
+    lines = [int(problem.split(":")[1]) for problem in problems]
+    assert lines == sorted(lines)
+    joined = "\n".join(problems)
+    for part in (
+        'chat.yaml:1: name: "chat 1" cannot name a folder',
+        "chat.yaml:3: workload.lengths.input: the median 1500 is above the p95 700",
+        "chat.yaml:3: workload.lengths.output:",
+        'chat.yaml:4: workload.mean_rate: "20 rps" is not a request rate',
+        'chat.yaml:5: workload.growth: "+30%" is not a plain number; write 1.3 for 30 % more',
+        "chat.yaml:6: model: ",
+        'chat.yaml:9: slo.itl_99: unknown promise "itl_99"; nearest: itl_p99',
+        "chat.yaml:10: gpus[1]: ",
+        'chat.yaml:11: precision[1]: "fp9" is not known; nearest: fp8',
+        'chat.yaml:12: redundancy.replicas: "n+3" is not known; nearest: n+2',
+        "chat.yaml:13: enigne: unknown key; nearest: engine",
+        'chat.yaml:14: seed: "one" is not a whole number',
+    ):
+        assert part in joined, joined
+    assert "Llama-3.3-70B-Instruct" in next(problem for problem in problems if "model:" in problem)
+    assert "h100_sxm" in next(problem for problem in problems if "gpus[1]" in problem)
+
+
+def test_a_bad_duration_beside_a_good_promise_is_found(tmp_path):
+    assert said(tmp_path, GOOD.replace("2s", "2 sec")) == [
+        'chat.yaml:6: slo.ttft_p99: "2 sec" is not a duration; write 2s or 2000ms'
+    ]
+
+
+SLO = "slo: {ttft_p99: 2s, itl_p99.9: 100ms, error_rate: 0.1%}"
+LENGTHS = "lengths: {input: 700:1500, output: 140:300}"
+MODEL = "model: meta-llama/Llama-3.3-70B-Instruct"
+GPUS = "gpus: [h100-sxm, H200]"
+NOT_A_SCENARIO = "chat.yaml: is not a scenario: the file must hold key: value lines"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (GOOD, "just words\n", NOT_A_SCENARIO),
+        (GOOD, "- a\n- b\n", NOT_A_SCENARIO),
+        ("name: chat-2026q4\n", "", "chat.yaml:1: name: is missing"),
+        (MODEL, "seed: 2", "chat.yaml:1: model: is missing"),
+        (MODEL, "model: 70", "chat.yaml:5: model: 70 is not a name"),
+        (SLO, "slo: {}", "chat.yaml:6: slo: promises no latency"),
+        (SLO, "slo:", "chat.yaml:6: slo: nothing is not a mapping"),
+        ("error_rate: 0.1%", "error_rate: 0.1", "chat.yaml:6: slo.error_rate: 0.1 may mean 0.1 % or 10 %"),
+        ("ttft_p99", "ttft_p100", "chat.yaml:6: slo.ttft_p100: unknown promise"),
+        ("ttft_p99", "latency", "chat.yaml:6: slo.latency: unknown promise"),
+        (GPUS, "gpus: []", "chat.yaml:7: gpus: is an empty list; name at least one"),
+        (GPUS, "gpus: h1000", "chat.yaml:7: gpus: "),
+        ("mean_rate: 20", "rate: 20", "chat.yaml:4: workload.rate: unknown key; nearest: peak_rate, mean_rate"),
+        ("  mean_rate: 20\n", "", "chat.yaml:2: workload: lengths needs one rate, has 0"),
+        ("mean_rate: 20", "mean_rate: 20\n  peak_rate: 30", "chat.yaml:2: workload: lengths needs one rate, has 2"),
+        (f"  {LENGTHS}\n", "", "chat.yaml:2: workload: does not say where the demand comes from"),
+        ("  lengths:", "  preset: chat\n  lengths:", "chat.yaml:2: workload: has preset and lengths"),
+        (LENGTHS, "preset: chatt", 'chat.yaml:3: workload.preset: unknown preset "chatt"'),
+        (LENGTHS, "trace: no.csv", 'chat.yaml:3: workload.trace: no file "no.csv"'),
+        (LENGTHS, "lengths: {input: 700}", "chat.yaml:3: workload.lengths.output: is missing"),
+        (GPUS, "engine: {name: vlm}", "chat.yaml:7: engine.name: unknown engine"),
+        (GPUS, "engine: vlm", "chat.yaml:7: engine: unknown engine"),
+        (GPUS, "engine: {memory_utilization: 0.9}", "chat.yaml:7: engine.memory_utilization: 0.9 may mean"),
+        (GPUS, "engine: {max_num_seqs: 9}", "chat.yaml:7: engine.max_num_seqs: unknown key"),
+        (GPUS, "prices: {usd_per_gpu_hour: {h1000: 2}}", "chat.yaml:7: prices.usd_per_gpu_hour.h1000: "),
+        (GPUS, "prices: {usd_per_gpu_hour: {l4: 0}}", "chat.yaml:7: prices.usd_per_gpu_hour.l4: 0 is not above 0"),
+        (GPUS, "prices: {term: on-demand}", 'chat.yaml:7: prices.term: "on-demand" is not known; nearest: on_demand'),
+        (GPUS, "router: random", 'chat.yaml:7: router: "random" is not known'),
+        (GPUS, "tensor_parallel: [1, two]", 'chat.yaml:7: tensor_parallel[1]: "two" is not a whole number'),
+        (GPUS, "seed: -1", "chat.yaml:7: seed: -1: "),
+        (GPUS, "valid_days: 0", "chat.yaml:7: valid_days: 0: "),
+        (GPUS, "name: again", "chat.yaml:7: name: is written twice, first on line 1"),
+    ],
+)
+def test_every_kind_of_problem_names_line_and_key(tmp_path, old, new, message):
+    assert old in GOOD
+    problems = said(tmp_path, GOOD.replace(old, new, 1))
+    assert any(problem.startswith(message) for problem in problems), problems
+
+
+def test_a_trace_has_its_own_rate(tmp_path):
+    (tmp_path / "log.csv").write_text("")
+    text = GOOD.replace("  lengths: {input: 700:1500, output: 140:300}\n", "  trace: log.csv\n")
+    assert said(tmp_path, text) == [
+        "chat.yaml:2: workload: a trace has its own rate, but mean_rate is given; "
+        "use growth to plan for more than the log shows"
+    ]
+
+
+def test_paths_count_from_the_folder_of_the_scenario(tmp_path, monkeypatch):
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "log.csv").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    text = GOOD.replace("lengths: {input: 700:1500, output: 140:300}\n  mean_rate: 20", "trace: log.csv")
+    assert load_scenario(write(folder, text)).workload.trace == [str(folder / "log.csv")]
+
+
+def test_engine_settings_override_the_defaults(tmp_path):
+    from tokenfleet import catalog
+    from tokenfleet.app.scenario_types import with_overrides
+
+    text = GOOD + "engine: {name: vllm, memory_utilization: 85%, context_limit: 16384, prefix_caching: false}\n"
+    choice = load_scenario(write(tmp_path, text)).engine
+    defaults = catalog.engine("vllm", gpu=catalog.gpu("h100_sxm"))
+    settings = with_overrides(defaults, choice)
+    assert (settings.memory_utilization_fraction, settings.context_limit_tokens) == (0.85, 16384)
+    assert settings.prefix_caching is False
+    assert settings.max_batched_tokens == defaults.max_batched_tokens
+
+
+def test_the_schema_of_the_types_accepts_what_the_reader_accepts():
+    schema = Scenario.model_json_schema()
+    assert set(yaml.safe_load(GOOD)) <= set(schema["properties"])
+    assert schema["additionalProperties"] is False
+    json.dumps(schema)
