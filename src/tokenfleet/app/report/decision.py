@@ -214,7 +214,7 @@ def _infeasible(plan: Plan) -> Infeasible:
             head=("Promise asked for", "Limit"),
             rows=(
                 *((promise_name(each.name), f"≤ {duration(each.limit_s)}") for each in slo.latency),
-                ("Error rate", f"≤ {measure(slo.error_rate_fraction, 'fraction')}"),
+                ("Errors", f"≤ {measure(slo.error_rate_fraction, 'fraction')}"),
             ),
             numeric=frozenset({1}),
         ),
