@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenfleet.cost import bill, usd_per_million
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord
+
+EMPTY = GapHistogram(lower_s=np.array([0.0, 1.0]), count=np.array([0]))
+
+
+def run(*, prefill_s=10.0, decode_s=30.0, cached_s=0.0, replicas=2, inputs=(100, 100), outputs=(10, 10), cached=(0, 0)):
+    count = len(inputs)
+    return RunRecord(
+        arrival_s=np.zeros(count),
+        first_token_s=np.ones(count),
+        finish_s=np.full(count, 2.0),
+        input_tokens=np.array(inputs, dtype=np.int32),
+        output_tokens=np.array(outputs, dtype=np.int32),
+        cached_tokens=np.array(cached, dtype=np.int32),
+        preemption_count=np.zeros(count, dtype=np.int32),
+        replica=np.zeros(count, dtype=np.int32),
+        status=np.zeros(count, dtype=np.int8),
+        gaps=EMPTY,
+        peak_gaps=None,
+        busy=BusyTime(
+            prefill_s=prefill_s, decode_s=decode_s, cached_prefix_s=cached_s, step_count=1, mixed_step_count=0
+        ),
+        replica_count=replicas,
+        end_s=2.0,
+        telemetry=None,
+    )
+
+
+def lines(made):
+    return (
+        made.input_usd_per_hour,
+        made.cached_usd_per_hour,
+        made.output_usd_per_hour,
+        made.idle_usd_per_hour,
+        made.spare_usd_per_hour,
+    )
+
+
+def test_time_pays_for_the_tokens_it_made():
+    made = bill(
+        run(prefill_s=20.0, decode_s=60.0, cached_s=5.0),
+        usd_per_gpu_hour=3.0,
+        gpus_per_replica_count=2,
+        spare_count=1,
+        span_s=100.0,
+    )
+    assert made.total_usd_per_hour == 18.0
+    assert made.spare_usd_per_hour == 6.0
+    # 200 replica-seconds cost 12 dollars: 15 go to input, 5 to cached, 60 to output, 120 wait.
+    assert lines(made) == pytest.approx((0.9, 0.3, 3.6, 7.2, 6.0), abs=1e-8)
+
+
+def test_price_times_tokens_plus_idle_and_spare_is_the_bill():
+    record = run(prefill_s=20.0, decode_s=60.0, cached_s=5.0, inputs=(900, 700), outputs=(80, 40), cached=(300, 0))
+    made = bill(record, usd_per_gpu_hour=2.99, gpus_per_replica_count=4, spare_count=1, span_s=50.0)
+    hours = 3600.0 / 50.0
+    spent = (
+        made.usd_per_million_input_tokens * 1300 * hours / 1e6
+        + made.usd_per_million_cached_tokens * 300 * hours / 1e6
+        + made.usd_per_million_output_tokens * 120 * hours / 1e6
+        + made.idle_usd_per_hour
+        + made.spare_usd_per_hour
+    )
+    assert spent == pytest.approx(made.total_usd_per_hour, rel=1e-9)
+    assert made.usd_per_request * 2 * hours == pytest.approx(made.total_usd_per_hour)
+    assert made.usd_per_million_output_tokens_loaded * 120 * hours / 1e6 == pytest.approx(made.total_usd_per_hour)
+
+
+def test_what_was_not_produced_has_no_price():
+    made = bill(
+        run(prefill_s=1.0, decode_s=0.0, outputs=(0, 0)),
+        usd_per_gpu_hour=3.0,
+        gpus_per_replica_count=1,
+        spare_count=0,
+        span_s=10.0,
+    )
+    assert made.usd_per_million_output_tokens is None
+    assert made.usd_per_million_output_tokens_loaded is None
+    assert made.usd_per_million_cached_tokens is None
+    assert made.usd_per_million_input_tokens is not None
+
+
+def test_refused_requests_carry_no_cost():
+    record = run(inputs=(100, 100), outputs=(10, 10))
+    record.status[1] = 1
+    made = bill(record, usd_per_gpu_hour=3.0, gpus_per_replica_count=1, spare_count=0, span_s=100.0)
+    assert made.usd_per_request == pytest.approx(6.0 / 36.0)
+
+
+def test_more_work_than_time_is_refused():
+    with pytest.raises(ValueError, match="replica-seconds"):
+        bill(
+            run(prefill_s=100.0, decode_s=101.0),
+            usd_per_gpu_hour=1.0,
+            gpus_per_replica_count=1,
+            spare_count=0,
+            span_s=100.0,
+        )
+
+
+@settings(max_examples=300)
+@given(
+    price=st.floats(0.01, 1000.0),
+    gpus=st.integers(1, 72),
+    replicas=st.integers(1, 500),
+    spare=st.integers(0, 20),
+    span=st.floats(1.0, 1e7),
+    parts=st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)),
+    order=st.permutations(range(5)),
+)
+def test_the_lines_add_up_to_the_last_bit(price, gpus, replicas, spare, span, parts, order):
+    prefill, decode, cached = parts
+    share = replicas * span / max(1.0, prefill + decode)
+    record = run(
+        prefill_s=prefill * share, decode_s=decode * share, cached_s=cached * prefill * share, replicas=replicas
+    )
+    made = bill(record, usd_per_gpu_hour=price, gpus_per_replica_count=gpus, spare_count=spare, span_s=span)
+    each = lines(made)
+    total = 0.0
+    for index in order:
+        total += each[index]
+    assert total == made.total_usd_per_hour
+    assert min(each) >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("usd_per_hour", "per_s", "busy", "expected"),
+    [
+        (2.5, 700.0, 1.0, 0.992),
+        (2.5, 700.0, 0.1, 9.92),
+        (2.836, 441.76, 1.0, 1.783),
+        (2.836, 2203.64 + 441.76, 1.0, 0.298),
+        (5.672, 441.76, 1.0, 3.567),
+    ],
+)
+def test_published_prices_per_million_tokens(usd_per_hour, per_s, busy, expected):
+    # A rented gpu busy all or a tenth of the time; a benchmark on half an instance, output alone and all tokens.
+    assert usd_per_million(usd_per_hour, per_s, busy_fraction=busy) == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_month_reserved_against_the_part_of_it_used():
+    # 2 gpus at 3 dollars for 730 hours make 500 million tokens, busy a fifth of the time.
+    per_s = 500e6 / (730 * 3600)
+    assert usd_per_million(6.0, per_s) == pytest.approx(8.76)
+    assert usd_per_million(6.0 * 0.2, per_s) == pytest.approx(1.752)
+
+
+@pytest.mark.parametrize(("cost_usd", "expected"), [(91.65, 79.52), (110.0, 95.44), (207.0, 179.61)])
+def test_a_new_price_scales_every_line(cost_usd, expected):
+    old, new = (
+        bill(run(), usd_per_gpu_hour=price, gpus_per_replica_count=1, spare_count=1, span_s=100.0)
+        for price in (63.296, 54.92)
+    )
+    assert cost_usd * new.usd_per_request / old.usd_per_request == pytest.approx(expected, rel=1e-4)
+    assert [b / a for a, b in zip(lines(old), lines(new), strict=True) if a] == pytest.approx([54.92 / 63.296] * 4)
+
+
+def test_nothing_produced_costs_an_unknown_amount():
+    assert usd_per_million(2.5, 0.0) is None
+    assert usd_per_million(2.5, 10.0, busy_fraction=0.0) is None
+    with pytest.raises(ValueError, match="busy fraction"):
+        usd_per_million(2.5, 10.0, busy_fraction=1.5)

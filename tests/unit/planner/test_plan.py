@@ -1,0 +1,185 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.plan import Reason, Rejected
+from tokenfleet.planner import answer as answer_module
+from tokenfleet.planner import plan
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+
+PRICES = [toy.price("h100_sxm", 3.0), toy.price("a100_sxm_80gb", 1.5)]
+CANDIDATES = [toy.replica(slots=16), toy.replica(gpu="a100_sxm_80gb", slots=8, step_ms=15.0)]
+
+
+def test_the_answer_is_a_border_and_the_spare_comes_on_top():
+    trace = toy.trace(count=600, rate=40.0)
+    made = plan(toy.question(CANDIDATES[:1], PRICES), trace)
+    count = made.chosen.carrying_count
+    assert count > 1
+    assert made.chosen.replica_count == count + 1
+    assert made.degraded.replica_count == count
+    assert made.record.replica_count == count + 1
+    assert all(result.kept for result in (*made.slo_degraded, *made.slo_whole, *made.slo_degraded_overall))
+    fewer = toy.question([CANDIDATES[0]], PRICES, spare=0)
+    assert plan(fewer, trace).chosen.carrying_count == count
+
+
+def test_every_clause_has_a_range_that_holds_it():
+    made = plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0))
+    for result in (*made.slo_degraded, *made.slo_whole):
+        assert result.predicted_low <= result.predicted <= result.predicted_high
+
+
+def test_the_cheaper_wins_and_the_other_is_named():
+    made = plan(toy.question(CANDIDATES, PRICES), toy.trace(count=600, rate=40.0))
+    others = [sized.price_usd_per_hour for sized in made.runners_up]
+    assert made.chosen.price_usd_per_hour <= min(others)
+    assert others == sorted(others)
+
+
+def test_a_gpu_without_a_price_is_out_and_never_free():
+    made = plan(toy.question(CANDIDATES, PRICES[:1]), toy.trace(rate=20.0))
+    assert made.chosen.replica.deployment.gpu == "h100_sxm"
+    (out,) = made.rejected
+    assert (out.gpu, out.reasons[0].kind) == ("a100_sxm_80gb", "price_missing")
+    nobody = plan(toy.question(CANDIDATES, []), toy.trace(rate=20.0))
+    assert nobody.chosen is None
+    assert {reason.kind for reason in nobody.reasons} == {"price_missing"}
+
+
+def test_equal_prices_go_to_fewer_gpus():
+    wide = toy.replica(tensor_parallel=2, slots=16, gpu="a100_sxm_80gb")
+    made = plan(toy.question([wide, toy.replica(slots=16)], PRICES), toy.trace(rate=40.0))
+    assert made.chosen.gpu_count == made.runners_up[0].gpu_count / 2
+    assert made.chosen.price_usd_per_hour == made.runners_up[0].price_usd_per_hour
+
+
+def test_infeasible_names_the_floor_and_a_change_that_works():
+    question = toy.question(CANDIDATES, PRICES, promise=toy.slo(ttft=0.015))
+    made = plan(question, toy.trace())
+    assert made.chosen is None
+    assert made.record is None
+    assert made.reasons[0].kind == "ttft_floor"
+    assert "Prefill of the p99 input" in made.reasons[0].text
+    limit = float(made.reasons[0].relax.split("ttft_p99 >= ")[1].split(" ")[0])
+    cap = int(made.reasons[0].relax.split("cap input at ")[1].split(" ")[0])
+    relaxed = toy.slo(ttft=limit)
+    assert plan(replace(question, slo=relaxed), toy.trace()).chosen is not None
+    trace = toy.trace()
+    capped = replace(trace, input_tokens=np.minimum(trace.input_tokens, cap).astype(np.int32))
+    assert plan(question, capped).chosen is not None
+
+
+def test_infeasible_before_the_planner_was_asked_keeps_its_reasons():
+    out = Rejected(
+        gpu="l4",
+        precision="bf16",
+        tensor_parallel=1,
+        reasons=(Reason(kind="memory", text="Weights need 140 GiB of 22 GiB.", relax="4 x h100_sxm"),),
+    )
+    made = plan(toy.question([], PRICES, rejected=[out]), toy.trace())
+    assert made.chosen is None
+    assert made.reasons == out.reasons
+    assert made.replayed_count == 0
+
+
+def test_a_promise_kept_by_none_at_any_count_says_what_happens_there():
+    slow = toy.replica(slots=4, step_ms=10.0, token_us=100.0)
+    # Alone a step takes 10 ms, but the four it is made for take 10.3 ms.
+    made = plan(toy.question([slow], PRICES, promise=toy.slo(itl=0.0101)), toy.trace())
+    assert made.chosen is None
+    assert made.reasons[0].kind == "capacity"
+    assert "itl_p99" in made.reasons[0].text
+    assert "itl_p99 >= " in made.reasons[0].relax
+
+
+def test_limits_name_what_stops_the_queue():
+    # The toy's replicas stop at their slots and at nothing else.
+    made = plan(toy.question(CANDIDATES[1:], PRICES), toy.trace(count=600, rate=40.0))
+    first, second = made.limits[:2]
+    assert first.limit == "sequence_slots"
+    assert first.rate_at_limit_per_s == pytest.approx(made.sustained_rate_per_s)
+    assert first.rate_at_limit_per_s >= made.peak_rate_per_s
+    assert second.rate_at_limit_per_s > first.rate_at_limit_per_s
+    assert len({use.limit for use in made.limits}) == len(made.limits) == 5
+
+
+def test_the_curve_rises_with_load_and_breaks_somewhere():
+    made = plan(toy.question(CANDIDATES[1:], PRICES), toy.trace(count=600, rate=40.0))
+    ttft = [point.ttft_p99_s for point in made.curve]
+    assert ttft[-1] > 2 * ttft[0]
+    assert made.curve[0].kept
+    assert made.curve[-1].rate_per_s == pytest.approx(1.5 * made.peak_rate_per_s)
+
+
+def test_the_frontier_has_the_chosen_fleet_and_only_undominated_points_are_efficient():
+    made = plan(toy.question(CANDIDATES, PRICES), toy.trace(count=600, rate=40.0))
+    cheapest = made.frontier[0]
+    assert cheapest.price_usd_per_hour == made.chosen.price_usd_per_hour
+    assert cheapest.efficient
+    for point in made.frontier:
+        better = [
+            other
+            for other in made.frontier
+            if other.price_usd_per_hour < point.price_usd_per_hour
+            and other.ttft_p99_s <= point.ttft_p99_s
+            and other.itl_p99_s <= point.itl_p99_s
+        ]
+        if better:
+            assert not point.efficient
+
+
+def test_a_long_trace_is_searched_on_its_peak_and_proved_whole(monkeypatch):
+    monkeypatch.setattr(answer_module, "SEARCH_REQUESTS", 300)
+    monkeypatch.setattr(answer_module, "DETAIL_REQUESTS", 200)
+    trace = toy.trace(count=2000, rate=40.0)
+    made = plan(toy.question(CANDIDATES, PRICES), trace)
+    assert len(made.degraded.arrival_s) == 2000
+    assert all(result.kept for result in (*made.slo_degraded, *made.slo_degraded_overall))
+    assert any("busiest stretch" in line for line in made.assumptions)
+
+
+def test_progress_never_falls_and_ends_whole():
+    steps = []
+    plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0), progress=steps.append)
+    fractions = [step.done_fraction for step in steps]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert {"floors", "sizing", "verifying", "limits", "curve"} <= {step.phase for step in steps}
+    assert "a100" in steps[-1].best
+
+
+def test_the_same_question_has_the_same_answer():
+    question, trace = toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0)
+    first, second = plan(question, trace), plan(question, trace)
+    assert first.chosen == second.chosen
+    assert first.limits == second.limits
+    assert first.frontier == second.frontier
+    assert first.replayed_count == second.replayed_count
+
+
+def test_an_empty_trace_or_an_unknown_router_is_bad_input():
+    nothing = toy.trace(count=1)
+    empty = replace(
+        nothing,
+        arrival_s=nothing.arrival_s[:0],
+        input_tokens=nothing.input_tokens[:0],
+        output_tokens=nothing.output_tokens[:0],
+    )
+    with pytest.raises(BadInput, match="no requests"):
+        plan(toy.question(CANDIDATES, PRICES), empty)
+    with pytest.raises(BadInput, match="least_in_flight"):
+        plan(replace(toy.question(CANDIDATES, PRICES), router="randomly"), nothing)
+
+
+def test_hopelessly_dear_candidates_are_not_sized():
+    dear = toy.replica(slots=16, tensor_parallel=8)
+    made = plan(toy.question([*CANDIDATES, dear], PRICES), toy.trace(rate=40.0))
+    (out,) = made.outpriced
+    assert out.replica is dear
+    assert out.failed_count == 0
+    assert out.broken == ()
