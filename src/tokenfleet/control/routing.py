@@ -1,0 +1,74 @@
+"""Routing: each policy scores one replica; the request goes to the lowest score.
+
+Every function takes and returns integers that fit in 64 bits, so that compiled and plain Python agree. A router
+knows the counts it keeps itself: how many requests it has sent to a replica that have not ended. It does not know
+output lengths, nor what happens inside a replica.
+"""
+
+LOAD_SLACK_COUNT = 4
+"""Requests above the fair share that a replica may hold before it stops being home to more."""
+
+
+def round_robin(after_count: int) -> int:
+    """Everybody in turn.
+
+    Args:
+        after_count: How many replicas come between the one whose turn it is and this one, 0 .. replicas - 1.
+
+    Returns:
+        Score, lowest wins.
+    """
+    return after_count
+
+
+def least_in_flight(in_flight_count: int, after_count: int, replica_count: int) -> int:
+    """The replica with the fewest requests in flight; among equals, the one whose turn comes first.
+
+    Args:
+        in_flight_count: Requests sent to this replica that have not ended, at least 0, below 2**31.
+        after_count: As for :func:`round_robin`.
+        replica_count: All replicas, at least 1, below 2**31.
+
+    Returns:
+        Score, lowest wins.
+    """
+    return in_flight_count * replica_count + after_count
+
+
+def home_replica(key: int, replica_count: int) -> int:
+    """The replica that a session or a shared prefix belongs to: a hash, spread evenly.
+
+    Args:
+        key: Number of the session or prefix, 0 .. 2**31 - 1.
+        replica_count: All replicas, at least 1.
+
+    Returns:
+        Number of the replica, 0 .. replica_count - 1.
+    """
+    mixed = (key & 0x7FFFFFFF) * 0x9E3779B1 & 0x7FFFFFFF
+    mixed = (mixed ^ mixed >> 15) * 0x85EBCA6B & 0x7FFFFFFF
+    return (mixed ^ mixed >> 13) % replica_count
+
+
+def prefix_affinity(
+    in_flight_count: int, after_count: int, replica_count: int, is_home: bool, total_in_flight_count: int
+) -> int:
+    """Home, where the prefix is likely cached, unless home holds well more than its share; then least in flight.
+
+    The bound is a quarter above the mean plus a few requests: a prefix that everybody shares must not load one
+    replica with everybody (consistent hashing with bounded loads, Mirrokni et al. 2018).
+
+    Args:
+        in_flight_count: As for :func:`least_in_flight`.
+        after_count: As for :func:`round_robin`.
+        replica_count: As for :func:`least_in_flight`.
+        is_home: Whether this is the home of the request's session or prefix.
+        total_in_flight_count: Requests in flight on all replicas, below 2**31.
+
+    Returns:
+        Score, lowest wins; -1 for a home with room.
+    """
+    bound = 5 * total_in_flight_count + 4 * LOAD_SLACK_COUNT * replica_count
+    if is_home and 4 * replica_count * in_flight_count <= bound:
+        return -1
+    return in_flight_count * replica_count + after_count

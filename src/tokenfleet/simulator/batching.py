@@ -1,0 +1,214 @@
+"""Continuous batching: what the next step computes.
+
+The rules are those of the vLLM V1 scheduler, first come first served: running sequences first, in order of
+admission, each decode one token, an incomplete prefill what is left of the token budget; then, unless somebody was
+preempted in this step, the waiting requests from the head of the queue, until one does not fit. So a prefill that
+is not complete is always the last of the running list.
+"""
+
+from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, take_blocks
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.decoding import stop_decoding
+from tokenfleet.simulator.layout import (
+    BLOCK_TOKENS,
+    BUDGET,
+    CACHED_PAIRS,
+    CHUNKED,
+    CLOCK,
+    COMPUTED,
+    DECODE,
+    DECODING,
+    ENDING,
+    EVICTED,
+    FINISH,
+    FIRST_RUNNING,
+    FIXED_BLOCKS,
+    FREE_BLOCKS,
+    FULL_PROMPT_GATE,
+    GROUP,
+    HIT,
+    HORIZON,
+    LAST_RUNNING,
+    MAX_BATCHED_TOKENS,
+    MAX_SEQUENCES,
+    NONE,
+    ORIGIN,
+    PAIRS,
+    PARTIAL,
+    PREEMPTED,
+    PREEMPTIONS,
+    QUEUE_HEAD,
+    READY,
+    REQUEST,
+    RUNNING,
+    RUNNING_NEXT,
+    STATE,
+    STEP,
+    TARGET,
+    WATERMARK_BLOCKS,
+)
+from tokenfleet.simulator.memory import (
+    Memory,
+    count_preemption,
+    input_tokens,
+    produced_tokens,
+    set_produced_tokens,
+)
+from tokenfleet.simulator.pool import free_sequence
+from tokenfleet.simulator.queues import leave_queue, queue_first, spare_slot, start_running, stop_running
+from tokenfleet.simulator.ring import take_from_ring
+
+
+@compiled
+def chunk_tokens(memory: Memory, replica: int, sequence: int) -> int:
+    """Tokens that an incomplete prefill gets in this step."""
+    return min(memory[sequence + TARGET] - memory[sequence + COMPUTED], memory[replica + BUDGET])
+
+
+@compiled
+def chunk_blocks(memory: Memory, replica: int, sequence: int) -> int:
+    """Blocks that it needs for them."""
+    group = memory[replica + GROUP]
+    computed = memory[sequence + COMPUTED]
+    after = computed + chunk_tokens(memory, replica, sequence)
+    return blocks_for(memory, group, after) - blocks_for(memory, group, computed)
+
+
+@compiled
+def prefill_chunk(memory: Memory, replica: int, sequence: int) -> None:
+    """Give a prefill its tokens and blocks."""
+    tokens = chunk_tokens(memory, replica, sequence)
+    start = memory[sequence + COMPUTED]
+    take_blocks(memory, replica, chunk_blocks(memory, replica, sequence))
+    memory[replica + PAIRS] += tokens * start + tokens * (tokens + 1) // 2
+    memory[replica + CACHED_PAIRS] += tokens * memory[sequence + HIT]
+    memory[replica + BUDGET] -= tokens
+    memory[sequence + COMPUTED] = start + tokens
+    memory[replica + PARTIAL] = sequence if start + tokens < memory[sequence + TARGET] else NONE
+
+
+@compiled
+def admit(memory: Memory, replica: int, request: int) -> int:
+    """Admit the head of the queue if tokens, blocks and the gate allow it; its sequence, or ``NONE``.
+
+    Nothing is set aside for output, nor for the rest of a prompt that is let in whole: the gate only looks.
+    """
+    group = memory[replica + GROUP]
+    known = input_tokens(memory, request) + produced_tokens(memory, request)
+    hit = 0
+    if memory[group + CHUNKED] == 0 and known - hit > memory[replica + BUDGET]:
+        return NONE
+    first_chunk = hit + min(known - hit, memory[replica + BUDGET])
+    need = blocks_for(memory, group, known if memory[group + FULL_PROMPT_GATE] else first_chunk)
+    need += memory[group + FIXED_BLOCKS]
+    if memory[replica + RUNNING] > 0:
+        need += memory[group + WATERMARK_BLOCKS]
+    if need > memory[replica + FREE_BLOCKS]:
+        return NONE
+    leave_queue(memory, replica)
+    sequence = start_running(memory, replica, request)
+    take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
+    memory[sequence + COMPUTED] = hit
+    memory[sequence + HIT] = hit
+    memory[sequence + TARGET] = known
+    prefill_chunk(memory, replica, sequence)
+    return sequence
+
+
+@compiled
+def admit_waiting(memory: Memory, replica: int) -> int:
+    """Admit from the head of the queue until one does not fit; the first admitted sequence, or ``NONE``."""
+    first = NONE
+    most = memory[memory[replica + GROUP] + MAX_SEQUENCES]
+    while memory[replica + BUDGET] > 0 and memory[replica + RUNNING] < most:
+        request = memory[replica + QUEUE_HEAD]
+        if request == NONE or memory[request + READY] > memory[replica + CLOCK]:
+            break
+        sequence = admit(memory, replica, request)
+        if sequence == NONE:
+            break
+        if first == NONE:
+            first = sequence
+    return first
+
+
+@compiled
+def preempt(memory: Memory, replica: int, sequence: int) -> None:
+    """Take all blocks from a sequence; it computes prompt and output again, before all that wait.
+
+    One whose last step is in flight gets its last token all the same, so it does not wait again.
+    """
+    request = memory[sequence + REQUEST]
+    count_preemption(memory, request)
+    memory[replica + PREEMPTIONS] += 1
+    memory[replica + PREEMPTED] = 1
+    free_sequence(memory, replica, sequence)
+    stop_running(memory, replica, sequence)
+    if memory[sequence + STATE] == ENDING:
+        memory[sequence + STATE] = EVICTED
+        return
+    if memory[sequence + STATE] == DECODE:
+        computed = memory[sequence + ORIGIN] + memory[replica + STEP]
+        set_produced_tokens(memory, request, computed + 1 - input_tokens(memory, request))
+        memory[request + FINISH] = memory[replica + HORIZON]
+        stop_decoding(memory, replica, sequence)
+        take_from_ring(memory, replica, sequence)
+    queue_first(memory, replica, request)
+    spare_slot(memory, replica, sequence)
+
+
+@compiled
+def blocks_wanted(memory: Memory, replica: int, sequence: int) -> int:
+    """Blocks that one running sequence needs in this step."""
+    state = memory[sequence + STATE]
+    if state == DECODE:
+        computed = memory[sequence + ORIGIN] + memory[replica + STEP]
+        return 1 if computed % memory[memory[replica + GROUP] + BLOCK_TOKENS] == 0 else 0
+    if state == ENDING:
+        return 0
+    return chunk_blocks(memory, replica, sequence)
+
+
+@compiled
+def serve_by_order(memory: Memory, replica: int) -> None:
+    """Not all running sequences find blocks: serve them in order, each at the cost of the last.
+
+    An incomplete prefill is the last, so it is preempted, by another or as the one that fails itself.
+    """
+    sequence = memory[replica + FIRST_RUNNING]
+    while sequence != NONE:
+        wanted = blocks_wanted(memory, replica, sequence)
+        while wanted > memory[replica + FREE_BLOCKS]:
+            victim = memory[replica + LAST_RUNNING]
+            preempt(memory, replica, victim)
+            if victim == sequence:
+                return
+        take_blocks(memory, replica, wanted)
+        sequence = memory[sequence + RUNNING_NEXT]
+
+
+@compiled
+def schedule(memory: Memory, replica: int) -> int:
+    """Fix what the next step computes besides its decodes, and take the blocks that all of it needs.
+
+    Returns:
+        The first sequence that prefills in the step; all behind it in the running list prefill too. Or ``NONE``.
+    """
+    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS] - memory[replica + DECODING]
+    memory[replica + PAIRS] = 0
+    memory[replica + CACHED_PAIRS] = 0
+    memory[replica + PREEMPTED] = 0
+    partial = memory[replica + PARTIAL]
+    need = decode_blocks_now(memory, replica)
+    chunk = chunk_blocks(memory, replica, partial) if partial != NONE else 0
+    if need + chunk > memory[replica + FREE_BLOCKS]:
+        serve_by_order(memory, replica)
+        return NONE
+    take_blocks(memory, replica, need)
+    if partial == NONE:
+        return admit_waiting(memory, replica)
+    if memory[replica + BUDGET] == 0:
+        return NONE
+    prefill_chunk(memory, replica, partial)
+    admit_waiting(memory, replica)
+    return partial

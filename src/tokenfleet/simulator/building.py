@@ -1,0 +1,253 @@
+"""Writes trace and fleet into the buffer that the kernel runs in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.trace import Trace
+from tokenfleet.simulator import layout as at
+from tokenfleet.simulator.gaps import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
+from tokenfleet.simulator.ring import WORD_BITS
+
+Buffer = npt.NDArray[np.int64]
+PS_PER_S = 1e12
+LONGEST_RING = 2048
+"""Buckets of the ring at most; sequences with more steps to go are put in again on the far side."""
+ROUTERS = {
+    "round_robin": at.ROUND_ROBIN,
+    "least_in_flight": at.LEAST_IN_FLIGHT,
+    "prefix_affinity": at.PREFIX_AFFINITY,
+}
+NO_CONTEXT_LIMIT = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A stretch of the buffer."""
+
+    start: int
+    words: int
+
+    @property
+    def stop(self) -> int:
+        """Index behind the last word."""
+        return self.start + self.words
+
+
+class Planner:
+    """Hands out stretches of the buffer, one behind the other, each on a cache line of its own."""
+
+    def __init__(self) -> None:
+        self.used = at.HEADER_WORDS
+
+    def take(self, words: int) -> Section:
+        """The next ``words`` words."""
+        section = Section(self.used, words)
+        self.used = (section.stop + 7) // 8 * 8
+        return section
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the sections of one buffer lie."""
+
+    replicas: Section
+    groups: Section
+    tables: tuple[Section, ...]
+    events: Section
+    in_flight: Section
+    tree: Section
+    bounds: Section
+    guesses: Section
+    gaps: Section
+    peak_gaps: Section
+    samples: Section
+    states: tuple[Section, ...]
+    """Per replica: sequences, ring, bitmap, phases."""
+    requests: Section
+    words: int
+
+
+def ring_size(trace: Trace) -> int:
+    """Buckets of the finish ring: a power of two beyond the longest output, within reason."""
+    longest = int(trace.output_tokens.max()) if trace.request_count else 1
+    return min(LONGEST_RING, max(2 * WORD_BITS, 1 << (longest + 2).bit_length()))
+
+
+def state_words(group: ReplicaGroup, ring: int) -> tuple[int, int, int, int]:
+    """Words of one replica's sequences, ring, bitmap and phase counters."""
+    sequences = group.replica.deployment.engine.max_sequence_count * at.SEQUENCE_WORDS
+    return sequences, ring, ring // WORD_BITS, group.replica.kv_block_tokens
+
+
+def place(trace: Trace, fleet: Fleet) -> Places:
+    """Lay the sections out: what every event touches first, the requests last."""
+    planner = Planner()
+    replicas = [group for group in fleet.groups for _ in range(group.replica_count)]
+    leaves = leaf_count(len(replicas))
+    ring = ring_size(trace)
+    sections = {
+        "replicas": planner.take(len(replicas) * at.REPLICA_WORDS),
+        "groups": planner.take(len(fleet.groups) * at.GROUP_WORDS),
+        "events": planner.take(leaves),
+        "in_flight": planner.take(len(replicas)),
+        "tree": planner.take(2 * leaves),
+        "bounds": planner.take(GAP_BINS + 1),
+        "guesses": planner.take(GUESSES),
+        "gaps": planner.take(GAP_BINS),
+        "peak_gaps": planner.take(GAP_BINS),
+        "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
+    }
+    tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
+    states = tuple(planner.take(sum(state_words(group, ring))) for group in replicas)
+    requests = planner.take(trace.request_count * at.REQUEST_WORDS)
+    return Places(tables=tables, states=states, requests=requests, words=planner.used, **sections)
+
+
+def leaf_count(replica_count: int) -> int:
+    """Leaves of the tournament tree: a power of two."""
+    return 1 << (replica_count - 1).bit_length()
+
+
+def build(trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None) -> tuple[Buffer, Places]:
+    """The buffer at time 0, every replica idle.
+
+    Args:
+        trace: Checked requests.
+        fleet: A checked fleet.
+        peak_window_s: Start and end of the window whose token gaps are counted apart.
+    """
+    places = place(trace, fleet)
+    memory = np.zeros(places.words, dtype=np.int64)
+    write_header(memory, places, trace, fleet)
+    if peak_window_s is not None:
+        memory[at.PEAK_START] = to_ps(peak_window_s[0])
+        memory[at.PEAK_END] = to_ps(peak_window_s[1])
+    for index, group in enumerate(fleet.groups):
+        write_group(memory, places, index, group, ring_size(trace))
+    number = 0
+    for index, group in enumerate(fleet.groups):
+        for _ in range(group.replica_count):
+            write_replica(memory, places, number, index, group, ring_size(trace))
+            number += 1
+    write_requests(memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS), trace)
+    return memory, places
+
+
+def to_ps(time_s: float) -> int:
+    """Seconds as integer picoseconds, within what the kernel can hold."""
+    return int(min(max(round(time_s * PS_PER_S), 0), at.NEVER_PS - 1)) if np.isfinite(time_s) else at.NEVER_PS - 1
+
+
+def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> None:
+    """Offsets, the tables of the gap bins, the empty tournament."""
+    count = places.replicas.words // at.REPLICA_WORDS
+    leaves = places.events.words
+    for field, value in (
+        (at.REQUESTS_AT, places.requests.start),
+        (at.REQUEST_COUNT, trace.request_count),
+        (at.REPLICAS_AT, places.replicas.start),
+        (at.REPLICA_COUNT, count),
+        (at.EVENTS_AT, places.events.start),
+        (at.IN_FLIGHT_AT, places.in_flight.start),
+        (at.TREE_AT, places.tree.start),
+        (at.TREE_LEAVES, leaves),
+        (at.ROUTER, ROUTERS[fleet.router]),
+        (at.BOUNDS_AT, places.bounds.start),
+        (at.GUESS_AT, places.guesses.start),
+        (at.GAPS_AT, places.gaps.start),
+        (at.PEAK_GAPS_AT, places.peak_gaps.start),
+        (at.SAMPLES_AT, places.samples.start),
+    ):
+        memory[field] = value
+    memory[places.bounds.start : places.bounds.stop] = gap_bounds_ps()
+    memory[places.guesses.start : places.guesses.stop] = gap_guesses()
+    memory[places.events.start : places.events.stop] = at.NEVER_PS
+    tree = memory[places.tree.start : places.tree.stop]
+    tree[leaves:] = np.arange(leaves)
+    for node in range(leaves - 1, 0, -1):
+        tree[node] = tree[2 * node]
+
+
+def write_group(memory: Buffer, places: Places, index: int, group: ReplicaGroup, ring: int) -> None:
+    """Physics and rules of one replica group."""
+    replica = group.replica
+    engine = replica.deployment.engine
+    step = replica.step_time
+    row = places.groups.start + index * at.GROUP_WORDS
+    table = places.tables[index]
+    memory[table.start : table.stop] = step.token_ps
+    for field, value in (
+        (at.TOKEN_TABLE_AT, table.start),
+        (at.SEQUENCE_PS, step.sequence_ps),
+        (at.CONTEXT_PS, step.context_ps),
+        (at.WINDOW_PS, step.window_ps),
+        (at.WINDOW_TOKENS, step.window_tokens),
+        (at.PAIR_PS, step.pair_ps),
+        (at.EAGER_PS, step.eager_ps),
+        (at.REQUEST_PS, step.request_ps),
+        (at.MAX_BATCHED_TOKENS, engine.max_batched_tokens),
+        (at.MAX_SEQUENCES, engine.max_sequence_count),
+        (at.BLOCK_TOKENS, replica.kv_block_tokens),
+        (at.BLOCK_COUNT, replica.kv_block_count),
+        (at.FIXED_BLOCKS, replica.kv_fixed_block_count),
+        (at.WATERMARK_BLOCKS, int(engine.watermark_fraction * replica.kv_block_count)),
+        (at.CHUNKED, engine.chunked_prefill),
+        (at.FULL_PROMPT_GATE, engine.full_prompt_gate),
+        (at.LAG, engine.async_scheduling),
+        (at.CONTEXT_LIMIT, NO_CONTEXT_LIMIT if engine.context_limit_tokens is None else engine.context_limit_tokens),
+        (at.RING_MASK, ring - 1),
+        (at.PREFIX_CACHING, engine.prefix_caching),
+    ):
+        memory[row + field] = value
+
+
+def write_replica(memory: Buffer, places: Places, number: int, index: int, group: ReplicaGroup, ring: int) -> None:
+    """One idle replica: all blocks free, all sequence rows spare."""
+    row = places.replicas.start + number * at.REPLICA_WORDS
+    sequences, ring_words, bitmap, _ = state_words(group, ring)
+    start = places.states[number].start
+    for field, value in (
+        (at.GROUP, places.groups.start + index * at.GROUP_WORDS),
+        (at.NUMBER, number),
+        (at.FREE_BLOCKS, group.replica.kv_block_count),
+        (at.SPARE_SLOT, start),
+        (at.RING_AT, start + sequences),
+        (at.BITMAP_AT, start + sequences + ring_words),
+        (at.PHASES_AT, start + sequences + ring_words + bitmap),
+    ):
+        memory[row + field] = value
+    rows = np.arange(start, start + sequences, at.SEQUENCE_WORDS)
+    memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]
+
+
+def write_requests(rows: Buffer, trace: Trace) -> None:
+    """One row per request, written in place: a long trace has no room for copies."""
+    if not trace.request_count:
+        return
+    rows[:, at.READY] = np.rint(trace.arrival_s * PS_PER_S)
+    rows[:, at.LENGTHS] = trace.output_tokens
+    rows[:, at.LENGTHS] <<= 32
+    rows[:, at.LENGTHS] |= trace.input_tokens
+    rows[:, at.FIRST_TOKEN] = -1
+    rows[:, at.FINISH] = -1
+    rows[:, at.PLACE] = affinity_keys(trace)
+    rows[:, at.PREFIX] = -1 if trace.prefix_node is None else trace.prefix_node
+
+
+def affinity_keys(trace: Trace) -> Buffer:
+    """What binds a request to a replica: its session, else the root of its prefix, else nothing (``HALF``)."""
+    keys = np.full(trace.request_count, at.HALF, dtype=np.int64)
+    if trace.prefix_node is not None and trace.prefixes is not None:
+        root = np.arange(len(trace.prefixes.parent))
+        for node, above in enumerate(trace.prefixes.parent):
+            if above >= 0:
+                root[node] = root[above]
+        known = trace.prefix_node >= 0
+        keys[known] = root[trace.prefix_node[known]]
+    if trace.session is not None:
+        known = trace.session >= 0
+        keys[known] = trace.session[known]
+    return keys

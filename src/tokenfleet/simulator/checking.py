@@ -1,0 +1,115 @@
+"""What a replay refuses, before anything runs: every problem of trace and fleet at once."""
+
+import difflib
+from collections.abc import Iterator
+from typing import get_args
+
+import numpy as np
+
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.trace import Trace
+
+LONGEST_S = 90 * 86_400.0
+"""Longest trace: 90 days leave room for a backlog within the 53 days more that picoseconds in 63 bits hold."""
+MOST_REQUESTS = 200_000_000
+
+
+def check(trace: Trace, fleet: Fleet) -> None:
+    """Raise one :class:`BadInput` with everything that is wrong with trace and fleet."""
+    problems = [*_trace_problems(trace), *_fleet_problems(fleet)]
+    if problems:
+        raise BadInput(problems)
+
+
+def _trace_problems(trace: Trace) -> Iterator[Problem]:
+    count = trace.request_count
+    arrival_s = np.asarray(trace.arrival_s)
+    if count > MOST_REQUESTS:
+        yield Problem("trace", f"{count} requests, at most {MOST_REQUESTS} fit", "replay a part of it")
+    for name in ("input_tokens", "output_tokens", "prefix_node", "session"):
+        column = getattr(trace, name)
+        if column is not None and len(column) != count:
+            yield Problem(f"trace.{name}", f"{len(column)} entries for {count} requests", "give one per request")
+            return
+    if not np.all(np.isfinite(arrival_s)):
+        row = int(np.argmin(np.isfinite(arrival_s)))
+        yield Problem(f"trace.arrival_s[{row}]", f"{arrival_s[row]} is not a time", "drop or mend the row")
+        return
+    if count and arrival_s[0] < 0:
+        yield Problem("trace.arrival_s[0]", f"{arrival_s[0]} s is before the start of the trace", "start at 0")
+    falls = np.flatnonzero(np.diff(arrival_s) < 0)
+    if len(falls):
+        row = int(falls[0]) + 1
+        yield Problem(
+            f"trace.arrival_s[{row}]",
+            f"{arrival_s[row]} s comes after {arrival_s[row - 1]} s; {len(falls)} such rows",
+            "sort the requests by arrival",
+        )
+    if count and arrival_s[-1] > LONGEST_S:
+        what = f"{arrival_s[-1]} s, at most {LONGEST_S:.0f} s can be replayed"
+        yield Problem(f"trace.arrival_s[{count - 1}]", what, "cut the trace")
+    yield from _length_problems(trace)
+
+
+def _length_problems(trace: Trace) -> Iterator[Problem]:
+    for name, least in (("input_tokens", 1), ("output_tokens", 0)):
+        column = np.asarray(getattr(trace, name))
+        bad = np.flatnonzero(column < least)
+        if len(bad):
+            row = int(bad[0])
+            yield Problem(f"trace.{name}[{row}]", f"{column[row]} tokens; {len(bad)} such rows", f"at least {least}")
+    if (trace.prefix_node is None) != (trace.prefixes is None):
+        yield Problem("trace.prefixes", "prefix_node and prefixes go together", "give both or neither")
+    elif trace.prefix_node is not None and trace.prefixes is not None:
+        nodes = len(trace.prefixes.parent)
+        if np.any(trace.prefix_node >= nodes) or np.any(trace.prefix_node < -1):
+            yield Problem("trace.prefix_node", f"a node outside -1 .. {nodes - 1}", "name nodes of trace.prefixes")
+        if np.any(trace.prefixes.parent >= np.arange(nodes)) or np.any(trace.prefixes.parent < -1):
+            yield Problem("trace.prefixes.parent", "a parent must come before its children", "sort the nodes")
+        if np.any(trace.prefixes.token_count < 0):
+            yield Problem("trace.prefixes.token_count", "a negative number of tokens", "at least 0")
+
+
+def _fleet_problems(fleet: Fleet) -> Iterator[Problem]:
+    routers = get_args(Router)
+    if fleet.router not in routers:
+        near = difflib.get_close_matches(str(fleet.router), routers, n=1, cutoff=0.0)
+        yield Problem("fleet.router", f"no policy is called {fleet.router!r}", f"did you mean {near[0]!r}?")
+    if not fleet.groups:
+        yield Problem("fleet.groups", "no replica group", "give at least one")
+    for index, group in enumerate(fleet.groups):
+        yield from _group_problems(f"fleet.groups[{index}]", group)
+
+
+def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
+    replica = group.replica
+    engine = replica.deployment.engine
+    step = replica.step_time
+    if group.replica_count < 1:
+        yield Problem(f"{where}.replica_count", f"{group.replica_count} replicas", "at least 1")
+    for name, value in (
+        ("kv_block_count", replica.kv_block_count),
+        ("kv_block_tokens", replica.kv_block_tokens),
+        ("engine.max_batched_tokens", engine.max_batched_tokens),
+        ("engine.max_sequence_count", engine.max_sequence_count),
+    ):
+        if value < 1:
+            yield Problem(f"{where}.{name}", f"{value}", "at least 1")
+    if engine.max_batched_tokens < engine.max_sequence_count:
+        yield Problem(
+            f"{where}.engine.max_batched_tokens",
+            f"{engine.max_batched_tokens} is less than max_sequence_count {engine.max_sequence_count}",
+            "each running sequence needs one token of the budget",
+        )
+    needed = max(engine.max_batched_tokens, engine.max_sequence_count) + 1
+    if len(step.token_ps) < needed:
+        yield Problem(f"{where}.step_time.token_ps", f"{len(step.token_ps)} entries", f"{needed} are needed")
+    elif np.any(step.token_ps[1:needed] < 1):
+        yield Problem(f"{where}.step_time.token_ps", "a step that takes no time", "at least 1 ps for 1 token and more")
+    rates = ("sequence_ps", "context_ps", "window_ps", "window_tokens", "pair_ps", "eager_ps", "request_ps")
+    for name in rates:
+        if getattr(step, name) < 0:
+            yield Problem(f"{where}.step_time.{name}", f"{getattr(step, name)}", "at least 0")
+    if not 0.0 <= engine.watermark_fraction < 1.0:
+        yield Problem(f"{where}.engine.watermark_fraction", f"{engine.watermark_fraction}", "0 up to 1")

@@ -1,0 +1,91 @@
+"""How the kernel is compiled, and where the machine code is kept between processes.
+
+numba notices a changed function only by the file it stands in: a helper edited in another file would leave the
+cached machine code of its callers in force. Therefore the cache directory carries a digest of every source that
+is compiled, and an edit anywhere starts a new directory.
+"""
+
+import hashlib
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+ROOMS = ("simulator", "control", "domain")
+"""Rooms whose sources end up in the machine code, as functions or as constants."""
+
+
+def source_digest(package: Path) -> str:
+    """Digest of all sources that may be compiled, and of the versions that compile them.
+
+    Args:
+        package: Folder of the package, the one that holds the rooms.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    digest = hashlib.sha256(f"{sys.version} {numba.__version__} {np.__version__}".encode())
+    for room in ROOMS:
+        for path in sorted((package / room).rglob("*.py")):
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def cache_directory() -> Path:
+    """The folder that holds the machine code of exactly these sources, created if need be.
+
+    ``NUMBA_CACHE_DIR`` wins, then ``XDG_CACHE_HOME``, then ``~/.cache``. Where that cannot be written, a warning
+    says so and a temporary folder is used, so that each process compiles anew.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ:
+        base = Path(os.environ["NUMBA_CACHE_DIR"])
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet"
+    folder = base / f"kernel-{source_digest(Path(__file__).parents[1])}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        folder = Path(tempfile.mkdtemp(prefix="tokenfleet-kernel-"))
+        warnings.warn(
+            f"cannot write {base} ({error.strerror}): the replay kernel is compiled anew in each process",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return folder
+
+
+CACHE = cache_directory()
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+"""``_nrt`` off: nothing in the kernel allocates, and without it calls carry no reference counting."""
+
+
+def compiled(function: Function) -> Function:
+    """Compile for use by another compiled function; it is inlined or linked there, so it needs no cache entry."""
+    return cast("Function", numba.njit(function, **OPTIONS))
+
+
+def entry_point(function: Function) -> Function:
+    """Compile a function that plain Python calls, and keep its machine code on disk. Happens on first call."""
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(CACHE)
+    try:
+        return cast("Function", numba.njit(function, cache=True, **OPTIONS))
+    finally:
+        config.CACHE_DIR = before
+
+
+def is_cached() -> bool:
+    """Whether machine code of these sources is on disk. A processor of another kind may still have to compile."""
+    return next(CACHE.rglob("*.nbc"), None) is not None

@@ -1,0 +1,176 @@
+"""Sequences that decode: how they join the batch, change in it and leave it.
+
+The batch is kept as sums (how many sequences, how much context), so that a run of steps costs the same as one.
+A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and attends to one more in it.
+"""
+
+from tokenfleet.simulator.blocks import count_phase
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.gaps import record_gaps
+from tokenfleet.simulator.layout import (
+    CLOCK,
+    CONTEXT,
+    DECODE,
+    DECODING,
+    ENDING,
+    EVENT_STEP,
+    EVICTED,
+    FINISH,
+    FIRST_TOKEN,
+    GROUP,
+    GROWING,
+    HORIZON,
+    IN_FLIGHT_AT,
+    LAG,
+    LAST_STEP,
+    NONE,
+    NUMBER,
+    ORIGIN,
+    PENDING,
+    REQUEST,
+    RING_MASK,
+    RING_NEXT,
+    STATE,
+    STEP,
+    TARGET,
+    TOTAL_IN_FLIGHT,
+    WINDOW_CONTEXT,
+    WINDOW_TOKENS,
+)
+from tokenfleet.simulator.memory import Memory, output_tokens, produced_tokens, set_produced_tokens
+from tokenfleet.simulator.pool import free_sequence
+from tokenfleet.simulator.queues import spare_slot, stop_running
+from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
+
+
+@compiled
+def window_full_step(memory: Memory, replica: int, sequence: int) -> int:
+    """The last step of a decoding sequence in which its window still grows."""
+    return memory[memory[replica + GROUP] + WINDOW_TOKENS] - memory[sequence + ORIGIN] - 2
+
+
+@compiled
+def await_event(memory: Memory, replica: int, sequence: int) -> None:
+    """Put a decoding sequence into the ring at the next step that changes something about it."""
+    group = memory[replica + GROUP]
+    step = memory[replica + STEP]
+    event = min(memory[sequence + LAST_STEP], step + memory[group + RING_MASK] - 1)
+    window_full = window_full_step(memory, replica, sequence)
+    if step <= window_full < event:
+        event = window_full
+    put_in_ring(memory, replica, sequence, event)
+
+
+@compiled
+def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) -> None:
+    """A complete prefill joins the batch of the next step; ``remaining`` output tokens are to come, at least one."""
+    step = memory[replica + STEP]
+    context = memory[sequence + TARGET] + 1
+    window = memory[memory[replica + GROUP] + WINDOW_TOKENS]
+    memory[sequence + STATE] = DECODE
+    memory[sequence + ORIGIN] = context - 1 - step
+    memory[sequence + LAST_STEP] = step + remaining - 1
+    memory[replica + DECODING] += 1
+    memory[replica + CONTEXT] += context
+    if context < window:
+        memory[replica + GROWING] += 1
+    memory[replica + WINDOW_CONTEXT] += min(context, window)
+    count_phase(memory, replica, sequence, 1)
+    await_event(memory, replica, sequence)
+
+
+@compiled
+def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
+    """Take a decoding sequence out of the batch of the next step."""
+    context = memory[sequence + ORIGIN] + memory[replica + STEP] + 1
+    window = memory[memory[replica + GROUP] + WINDOW_TOKENS]
+    memory[replica + DECODING] -= 1
+    memory[replica + CONTEXT] -= context
+    if context < window:
+        memory[replica + GROWING] -= 1
+    memory[replica + WINDOW_CONTEXT] -= min(context, window)
+    count_phase(memory, replica, sequence, -1)
+
+
+@compiled
+def emit_first(memory: Memory, replica: int, sequence: int) -> None:
+    """A prefill is complete, and its step is the one before the next: it yields a token, or the result.
+
+    The token is the first, or the first since a preemption, which ends a long gap.
+    """
+    request = memory[sequence + REQUEST]
+    horizon = memory[replica + HORIZON]
+    remaining = output_tokens(memory, request) - produced_tokens(memory, request) - 1
+    if remaining >= 0:
+        set_produced_tokens(memory, request, produced_tokens(memory, request) + 1)
+        if memory[request + FIRST_TOKEN] < 0:
+            memory[request + FIRST_TOKEN] = horizon
+        else:
+            last = memory[request + FINISH]
+            record_gaps(memory, 1, horizon - last, 0, 1, last)
+            memory[request + FINISH] = -1
+    if remaining > 0:
+        start_decoding(memory, replica, sequence, remaining)
+    else:
+        memory[sequence + STATE] = ENDING
+        put_in_ring(memory, replica, sequence, memory[replica + STEP] - 1)
+
+
+@compiled
+def end_request(memory: Memory, replica: int, sequence: int) -> None:
+    """The last token has left: record it, free what the sequence holds."""
+    memory[memory[sequence + REQUEST] + FINISH] = memory[replica + CLOCK]
+    memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
+    memory[TOTAL_IN_FLIGHT] -= 1
+    if memory[sequence + STATE] != EVICTED:
+        free_sequence(memory, replica, sequence)
+        stop_running(memory, replica, sequence)
+    spare_slot(memory, replica, sequence)
+
+
+@compiled
+def end_pending(memory: Memory, replica: int) -> None:
+    """End the requests whose last step has run by now."""
+    sequence = memory[replica + PENDING]
+    memory[replica + PENDING] = NONE
+    while sequence != NONE:
+        after = memory[sequence + RING_NEXT]
+        end_request(memory, replica, sequence)
+        sequence = after
+
+
+@compiled
+def collect_events(memory: Memory, replica: int) -> None:
+    """Handle the bucket of the step before the next one: last tokens, windows that are full."""
+    step = memory[replica + STEP] - 1
+    last = NONE
+    sequence = bucket_of(memory, replica, step)
+    while sequence != NONE and memory[sequence + EVENT_STEP] == step:
+        take_from_ring(memory, replica, sequence)
+        decodes = memory[sequence + STATE] == DECODE
+        if decodes and window_full_step(memory, replica, sequence) == step:
+            memory[replica + GROWING] -= 1
+        if decodes and memory[sequence + LAST_STEP] > step:
+            await_event(memory, replica, sequence)
+        else:
+            if decodes:
+                stop_decoding(memory, replica, sequence)
+                memory[sequence + STATE] = ENDING
+            memory[sequence + RING_NEXT] = NONE
+            if last == NONE:
+                memory[replica + PENDING] = sequence
+            else:
+                memory[last + RING_NEXT] = sequence
+            last = sequence
+        sequence = bucket_of(memory, replica, step)
+
+
+@compiled
+def apply_outputs(memory: Memory, replica: int) -> None:
+    """At a boundary: end the requests whose last token is there, take those out of the batch whose last is fixed."""
+    if memory[memory[replica + GROUP] + LAG] > 0:
+        end_pending(memory, replica)
+        collect_events(memory, replica)
+    else:
+        collect_events(memory, replica)
+        end_pending(memory, replica)

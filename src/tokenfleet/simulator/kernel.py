@@ -1,0 +1,157 @@
+"""The fleet in time: one loop over arrivals and boundaries, in order of time, and the only compiled entry point.
+
+At equal times an arrival comes before a boundary: a request that arrives exactly when a step ends joins the next
+step, and the router still counts the requests that this step ends. Among boundaries the lower replica number is
+first.
+"""
+
+from tokenfleet.simulator.blocks import blocks_for, decode_blocks
+from tokenfleet.simulator.compiling import compiled, entry_point
+from tokenfleet.simulator.layout import (
+    ARRIVED_COUNT,
+    BLOCK_COUNT,
+    CHUNKED,
+    CONTEXT_LIMIT,
+    EVENTS_AT,
+    FAULT,
+    FIXED_BLOCKS,
+    FREE_BLOCKS,
+    GROUP,
+    GROWTH_PS,
+    HORIZON,
+    IN_FLIGHT_AT,
+    LAG,
+    MAX_BATCHED_TOKENS,
+    NEVER_PS,
+    NONE,
+    PLACE,
+    QUEUE_HEAD,
+    READY,
+    REPLICA_COUNT,
+    REPLICA_WORDS,
+    REPLICAS_AT,
+    REQUEST_COUNT,
+    REQUEST_PS,
+    REQUEST_WORDS,
+    REQUESTS_AT,
+    RUN,
+    RUNNING,
+    SAMPLE_FREE_BLOCKS,
+    SAMPLE_RUNNING,
+    SAMPLE_WAITING,
+    SAMPLE_WORDS,
+    SAMPLES_AT,
+    STATUS_TOO_LONG,
+    STEP,
+    STEP_PS,
+    TOTAL_IN_FLIGHT,
+    TREE_AT,
+    TREE_LEAVES,
+    TURN,
+    WAITING,
+)
+from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.queues import queue_last
+from tokenfleet.simulator.routing import choose_replica
+from tokenfleet.simulator.stepping import cut_run, pass_boundary, wake
+from tokenfleet.simulator.steptime import steps_until
+
+
+@compiled
+def replay_matches(memory: Memory, number: int) -> None:
+    """Replay the matches of one replica in the tournament for the earliest event, from its leaf to the root."""
+    tree = memory[TREE_AT]
+    events = memory[EVENTS_AT]
+    node = (memory[TREE_LEAVES] + number) >> 1
+    while node > 0:
+        left = memory[tree + 2 * node]
+        right = memory[tree + 2 * node + 1]
+        memory[tree + node] = left if memory[events + left] <= memory[events + right] else right
+        node >>= 1
+
+
+@compiled
+def too_long(memory: Memory, group: int, request: int) -> bool:
+    """Whether a request could never be served to its end, even alone."""
+    tokens = input_tokens(memory, request) + output_tokens(memory, request)
+    if tokens > memory[group + CONTEXT_LIMIT]:
+        return True
+    computed = tokens - 1 if output_tokens(memory, request) > 0 else tokens
+    if memory[group + CHUNKED] == 0 and computed > memory[group + MAX_BATCHED_TOKENS]:
+        return True
+    return blocks_for(memory, group, computed) + memory[group + FIXED_BLOCKS] > memory[group + BLOCK_COUNT]
+
+
+@compiled
+def arrive(memory: Memory, request: int) -> None:
+    """Send a request to a replica, whose run it may cut short."""
+    number = choose_replica(memory, request)
+    memory[TURN] = number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
+    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+    group = memory[replica + GROUP]
+    memory[request + PLACE] = number
+    if too_long(memory, group, request):
+        memory[request + PLACE] = number | STATUS_TOO_LONG << 32
+        return
+    ready_ps = memory[request + READY] + memory[group + REQUEST_PS]
+    memory[request + READY] = ready_ps
+    memory[memory[IN_FLIGHT_AT] + number] += 1
+    memory[TOTAL_IN_FLIGHT] += 1
+    alone = memory[replica + QUEUE_HEAD] == NONE
+    queue_last(memory, replica, request)
+    if not alone:
+        return
+    if memory[memory[EVENTS_AT] + number] == NEVER_PS:
+        wake(memory, replica, ready_ps)
+        replay_matches(memory, number)
+    elif memory[replica + RUN] > 1:
+        cut_run(memory, replica, ready_ps)
+        replay_matches(memory, number)
+
+
+@compiled
+def gauge(memory: Memory, number: int, time_ps: int) -> None:
+    """Write the gauges of one replica as they stand after its last boundary up to ``time_ps``."""
+    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+    sample = memory[SAMPLES_AT] + number * SAMPLE_WORDS
+    free = memory[replica + FREE_BLOCKS]
+    if memory[replica + RUN] > 1:
+        ahead_ps = time_ps + 1 - memory[replica + HORIZON]
+        passed = steps_until(memory[replica + STEP_PS], memory[replica + GROWTH_PS], ahead_ps) - 1
+        passed = min(passed + memory[memory[replica + GROUP] + LAG], memory[replica + RUN] - 1)
+        if passed > 0:
+            free -= decode_blocks(memory, replica, memory[replica + STEP] + 1, passed)
+    memory[sample + SAMPLE_RUNNING] = memory[replica + RUNNING]
+    memory[sample + SAMPLE_WAITING] = memory[replica + WAITING]
+    memory[sample + SAMPLE_FREE_BLOCKS] = free
+
+
+@entry_point
+def advance(memory: Memory, until_ps: int) -> int:
+    """Replay every event up to and including ``until_ps``, then write the gauges.
+
+    Returns:
+        Time of the next event, ``NEVER_PS`` when all requests have ended; -1 after a broken rule.
+    """
+    events = memory[EVENTS_AT]
+    winner = memory[TREE_AT] + 1
+    request = memory[REQUESTS_AT] + memory[ARRIVED_COUNT] * REQUEST_WORDS
+    end = memory[REQUESTS_AT] + memory[REQUEST_COUNT] * REQUEST_WORDS
+    arrival_ps = memory[request + READY] if request < end else NEVER_PS
+    boundary_ps = memory[events + memory[winner]]
+    while min(arrival_ps, boundary_ps) <= until_ps and memory[FAULT] == 0:
+        if arrival_ps <= boundary_ps:
+            arrive(memory, request)
+            request += REQUEST_WORDS
+            arrival_ps = memory[request + READY] if request < end else NEVER_PS
+        else:
+            number = memory[winner]
+            pass_boundary(memory, memory[REPLICAS_AT] + number * REPLICA_WORDS)
+            replay_matches(memory, number)
+        boundary_ps = memory[events + memory[winner]]
+    memory[ARRIVED_COUNT] = (request - memory[REQUESTS_AT]) // REQUEST_WORDS
+    for number in range(memory[REPLICA_COUNT]):
+        gauge(memory, number, until_ps)
+    if memory[FAULT] != 0:
+        return -1
+    return min(arrival_ps, boundary_ps)

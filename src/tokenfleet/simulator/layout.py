@@ -1,0 +1,153 @@
+"""Where everything lies in the one buffer of 64-bit integers that a replay runs in.
+
+Each array argument costs a compiled call seven machine words, and each array more costs a cache line; one flat
+buffer made the same algorithm ten times faster than a tuple of arrays. So the state is written like structs in C:
+``memory[replica + CLOCK]`` is the field ``CLOCK`` of the replica whose row starts at index ``replica``. Rows are
+always named by the index of their first word, never by a running number, unless a comment says so.
+
+Times are integer picoseconds since the start of the trace.
+"""
+
+from tokenfleet.domain.run import Status
+
+NEVER_PS = 1 << 62
+"""Later than any event."""
+NONE = 0
+"""No row: index 0 is the header, so no row starts there."""
+HALF = 0xFFFFFFFF
+"""Mask of the lower of two 32-bit fields in one word."""
+
+# ---- header: one per buffer, at index 0
+REQUESTS_AT = 1  # first request row
+REQUEST_COUNT = 2
+ARRIVED_COUNT = 3  # requests routed so far
+REPLICAS_AT = 4
+REPLICA_COUNT = 5
+EVENTS_AT = 6  # time of the next boundary of each replica, packed so that the fleet loop reads few cache lines
+IN_FLIGHT_AT = 7  # requests routed to each replica and not ended yet
+TREE_AT = 8  # tournament tree over the events
+TREE_LEAVES = 9  # a power of two, at least the number of replicas
+ROUTER = 10
+TURN = 11  # replica number that ties fall to, one further after each request
+TOTAL_IN_FLIGHT = 12
+BOUNDS_AT = 13  # lower edge of each gap bin
+GUESS_AT = 14  # bin within the octave at each 64th of it
+GAPS_AT = 15  # counts of the whole run
+PEAK_GAPS_AT = 16
+PEAK_START = 17
+PEAK_END = 18  # 0 when nobody asked for a peak window
+SAMPLES_AT = 19  # gauges of each replica at the last pause
+NODES_AT = 20  # prefix tree, one row per node
+FAULT = 21  # set when a rule of the kernel itself is broken
+HEADER_WORDS = 32
+
+STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
+
+ROUND_ROBIN = 0
+LEAST_IN_FLIGHT = 1
+PREFIX_AFFINITY = 2
+
+# ---- parameters of a replica group
+TOKEN_TABLE_AT = 0  # duration of a step by number of tokens
+SEQUENCE_PS = 1
+CONTEXT_PS = 2
+WINDOW_PS = 3
+WINDOW_TOKENS = 4
+PAIR_PS = 5
+EAGER_PS = 6
+REQUEST_PS = 7
+MAX_BATCHED_TOKENS = 8
+MAX_SEQUENCES = 9
+BLOCK_TOKENS = 10
+BLOCK_COUNT = 11
+FIXED_BLOCKS = 12  # held by each running sequence besides those that grow
+WATERMARK_BLOCKS = 13
+CHUNKED = 14
+FULL_PROMPT_GATE = 15
+LAG = 16  # steps between fixing a step and starting it: 0, or 1 with async scheduling
+CONTEXT_LIMIT = 17
+RING_MASK = 18
+PREFIX_CACHING = 19
+GROUP_WORDS = 24
+
+# ---- replica
+CLOCK = 0  # the boundary at which the next step is fixed
+HORIZON = 1  # end of the last step fixed so far; equals the clock without async scheduling
+STEP = 2  # number of the next step to fix
+RUN = 3  # pure decode steps fixed at the clock and not applied yet
+STEP_PS = 4  # duration of the first step of the run
+GROWTH_PS = 5  # how much longer each further step of the run is
+GROUP = 6
+NUMBER = 7
+RUNNING = 8  # sequences in the running list, those that wait for their last token included
+DECODING = 9  # sequences that decode in the next step
+CONTEXT = 10  # tokens they attend to in the next step, their own new one included
+GROWING = 11  # those of them whose window is not full
+WINDOW_CONTEXT = 12  # like CONTEXT, each cut at the window
+FREE_BLOCKS = 13
+WAITING = 14
+QUEUE_HEAD = 15  # request rows, linked
+QUEUE_TAIL = 16
+FIRST_RUNNING = 17  # sequence rows, linked in order of admission
+LAST_RUNNING = 18
+PARTIAL = 19  # the sequence whose prefill is not complete; always the last of the running list
+SPARE_SLOT = 20  # unused sequence rows, last used first so that they stay in the cache
+PENDING = 21  # sequences whose last step is in flight (async scheduling)
+ADMITTED = 22  # admissions so far
+RING_AT = 23
+BITMAP_AT = 24
+PHASES_AT = 25
+BUDGET = 26  # tokens left in the step being fixed
+PAIRS = 27  # query-key pairs of prefill in it
+CACHED_PAIRS = 28  # those of them whose key came from the prefix cache
+PREEMPTED = 29  # whether anybody was preempted in it
+PREFILL_BUSY = 30
+DECODE_BUSY = 31
+CACHED_BUSY = 32
+STEPS = 33
+MIXED_STEPS = 34
+PREEMPTIONS = 35
+UNHASHED = 36  # free blocks that hold nothing a later request could use
+OLDEST = 37  # extents nobody uses, least recently used first
+NEWEST = 38
+SPARE_EXTENT = 39
+REPLICA_WORDS = 40
+
+# ---- sequence: a request in the running list
+REQUEST = 0
+ORIGIN = 1  # computed tokens minus step number, while it decodes
+EVENT_STEP = 2  # last step before something about it changes; it sits in this bucket of the ring
+LAST_STEP = 3  # the step of its last token
+RING_NEXT = 4
+RING_PREVIOUS = 5
+RUNNING_NEXT = 6
+RUNNING_PREVIOUS = 7
+ORDER = 8  # admission number
+COMPUTED = 9  # tokens whose KV is computed, while it prefills
+TARGET = 10  # tokens to prefill: the prompt, and what was generated before a preemption
+HIT = 11  # tokens served from the prefix cache at this admission
+STATE = 12
+EXTENT = 13
+SEQUENCE_WORDS = 16
+
+PREFILL = 0
+DECODE = 1
+ENDING = 2  # its last step is fixed
+EVICTED = 3  # preempted with its last step in flight: the token will come, the blocks are gone
+
+# ---- request
+READY = 0  # arrival; once routed, arrival at the scheduler
+LENGTHS = 1  # input tokens, output tokens << 32
+FIRST_TOKEN = 2  # -1 until it is there
+FINISH = 3  # -1 until it is there; the time of the last token while preempted
+HISTORY = 4  # cached tokens, preemption count << 32
+PLACE = 5  # affinity key until routed, then replica number; status << 32
+LINK = 6  # next in the queue, output tokens produced << 32
+PREFIX = 7  # deepest node of the prefix tree
+REQUEST_WORDS = 8
+
+# ---- gauges of a replica at a pause
+SAMPLE_RUNNING = 0
+SAMPLE_WAITING = 1
+SAMPLE_FREE_BLOCKS = 2
+SAMPLE_WORDS = 4

@@ -1,0 +1,70 @@
+"""The type of the buffer, and the fields that share a word."""
+
+from typing import Protocol
+
+import numpy as np
+
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.layout import HALF, HISTORY, LENGTHS, LINK
+
+
+class Memory(Protocol):
+    """A one-dimensional array of 64-bit integers, as both numba and plain Python see it."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+
+
+@compiled
+def float_bits(value: int) -> int:
+    """The bits of an integer as a float64: sign, 11 bits of exponent, 52 of mantissa."""
+    return int(np.float64(value).view(np.int64))
+
+
+@compiled
+def input_tokens(memory: Memory, request: int) -> int:
+    """Prompt length."""
+    return memory[request + LENGTHS] & HALF
+
+
+@compiled
+def output_tokens(memory: Memory, request: int) -> int:
+    """Tokens the request will have generated at its end."""
+    return memory[request + LENGTHS] >> 32
+
+
+@compiled
+def produced_tokens(memory: Memory, request: int) -> int:
+    """Output tokens at the last prefill or preemption; a decoding sequence is ahead of it."""
+    return memory[request + LINK] >> 32
+
+
+@compiled
+def set_produced_tokens(memory: Memory, request: int, tokens: int) -> None:
+    """See :func:`produced_tokens`."""
+    memory[request + LINK] = (memory[request + LINK] & HALF) | (tokens << 32)
+
+
+@compiled
+def next_in_queue(memory: Memory, request: int) -> int:
+    """The request behind this one."""
+    return memory[request + LINK] & HALF
+
+
+@compiled
+def set_next_in_queue(memory: Memory, request: int, follower: int) -> None:
+    """See :func:`next_in_queue`."""
+    memory[request + LINK] = (memory[request + LINK] >> 32 << 32) | follower
+
+
+@compiled
+def count_preemption(memory: Memory, request: int) -> None:
+    """One more preemption of this request."""
+    memory[request + HISTORY] += 1 << 32
+
+
+@compiled
+def was_preempted(memory: Memory, request: int) -> bool:
+    """Whether it was ever preempted."""
+    return (memory[request + HISTORY] >> 32) > 0

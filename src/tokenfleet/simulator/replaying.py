@@ -1,0 +1,144 @@
+"""Replays a trace on a fleet: the door between columns and the compiled kernel."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenfleet.domain.errors import BadInput, TokenfleetError
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Telemetry
+from tokenfleet.domain.trace import Trace
+from tokenfleet.simulator import layout as at
+from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, to_ps
+from tokenfleet.simulator.checking import check
+from tokenfleet.simulator.compiling import is_cached
+from tokenfleet.simulator.gaps import gap_bounds_ps
+from tokenfleet.simulator.kernel import advance
+
+
+def replay(
+    trace: Trace,
+    fleet: Fleet,
+    *,
+    peak_window_s: tuple[float, float] | None = None,
+    telemetry_interval_s: float | None = None,
+) -> RunRecord:
+    """Replay every request of a trace on a fleet, to the end of the last one.
+
+    A request reaches the router at its arrival and the scheduler of its replica ``request_ps`` later. Scheduling
+    follows the vLLM V1 rules with the fleet's engine settings; every output length counts as foreseen
+    (``max_tokens``), so async scheduling wastes no step on a request that has ended. A decoding sequence attends
+    to its context and its own new token.
+
+    Args:
+        trace: Requests in order of arrival.
+        fleet: At least one replica.
+        peak_window_s: Start and end in seconds since the start of the trace; token gaps of steps that end inside
+            (start included, end excluded) are counted apart.
+        telemetry_interval_s: Gauges are taken at multiples of it, from one interval on to the first multiple
+            after the last request has ended, each after the last step boundary up to that moment.
+
+    Returns:
+        The run record, one entry per request in the order of the trace.
+
+    Raises:
+        BadInput: The trace, the fleet, the window or the interval cannot be used; all problems at once.
+    """
+    check(trace, fleet)
+    if peak_window_s is not None and not 0.0 <= peak_window_s[0] < peak_window_s[1]:
+        raise BadInput.at("peak_window_s", f"{peak_window_s} is no window", "start before end, both from 0 on")
+    if telemetry_interval_s is not None and not 1e-6 <= telemetry_interval_s < np.inf:
+        raise BadInput.at("telemetry_interval_s", f"{telemetry_interval_s} s", "at least a microsecond")
+    memory, places = build(trace, fleet, peak_window_s)
+    if telemetry_interval_s is None:
+        run_to(memory, at.NEVER_PS - 1)
+        telemetry = None
+    else:
+        telemetry = sample(memory, places, fleet, to_ps(telemetry_interval_s))
+    return record(memory, places, trace, telemetry, peak_window_s is not None)
+
+
+def warm_up(announce: Callable[[str], None]) -> float:
+    """Make the kernel ready: load its machine code, or compile it once per machine and version.
+
+    Args:
+        announce: Called with one line for a person, and only when the kernel must be compiled.
+
+    Returns:
+        Seconds it took.
+    """
+    start_s = time.perf_counter()
+    if not is_cached():
+        announce("Compiling the replay kernel, once on this machine: about 25 seconds ...")
+    advance(np.zeros(at.HEADER_WORDS, dtype=np.int64), -1)
+    return time.perf_counter() - start_s
+
+
+def run_to(memory: Buffer, until_ps: int) -> int:
+    """Advance the kernel; returns the time of the next event, ``NEVER_PS`` at the end."""
+    following_ps = int(advance(memory, until_ps))
+    if following_ps < 0:
+        raise TokenfleetError("the replay kernel found a request at an empty replica that it could not admit")
+    return following_ps
+
+
+def sample(memory: Buffer, places: Places, fleet: Fleet, interval_ps: int) -> Telemetry:
+    """Run to the end, pausing at each multiple of the interval to read the gauges."""
+    gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+    blocks = np.concatenate([np.full(g.replica_count, g.replica.kv_block_count) for g in fleet.groups])
+    taken: list[Buffer] = []
+    following_ps = 0
+    while following_ps < at.NEVER_PS:
+        following_ps = run_to(memory, (len(taken) + 1) * interval_ps)
+        taken.append(gauges.copy())
+    stacked = np.stack(taken)
+    return Telemetry(
+        time_s=np.arange(1.0, len(taken) + 1.0) * (interval_ps / PS_PER_S),
+        running=stacked[:, :, at.SAMPLE_RUNNING].astype(np.int32),
+        waiting=stacked[:, :, at.SAMPLE_WAITING].astype(np.int32),
+        kv_used_fraction=1.0 - stacked[:, :, at.SAMPLE_FREE_BLOCKS] / blocks,
+    )
+
+
+def record(memory: Buffer, places: Places, trace: Trace, telemetry: Telemetry | None, peak: bool) -> RunRecord:
+    """Read the columns back out of the buffer."""
+    rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
+    replicas = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
+    return RunRecord(
+        arrival_s=trace.arrival_s,
+        first_token_s=seconds(rows[:, at.FIRST_TOKEN]),
+        finish_s=seconds(rows[:, at.FINISH]),
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+        cached_tokens=(rows[:, at.HISTORY] & at.HALF).astype(np.int32),
+        preemption_count=(rows[:, at.HISTORY] >> 32).astype(np.int32),
+        replica=(rows[:, at.PLACE] & at.HALF).astype(np.int32),
+        status=(rows[:, at.PLACE] >> 32).astype(np.int8),
+        gaps=histogram(memory, places.gaps),
+        peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
+        busy=BusyTime(
+            prefill_s=int(replicas[:, at.PREFILL_BUSY].sum()) / PS_PER_S,
+            decode_s=int(replicas[:, at.DECODE_BUSY].sum()) / PS_PER_S,
+            cached_prefix_s=int(replicas[:, at.CACHED_BUSY].sum()) / PS_PER_S,
+            step_count=int(replicas[:, at.STEPS].sum()),
+            mixed_step_count=int(replicas[:, at.MIXED_STEPS].sum()),
+        ),
+        replica_count=len(replicas),
+        end_s=int(rows[:, at.FINISH].max(initial=0)) / PS_PER_S,
+        telemetry=telemetry,
+    )
+
+
+def seconds(times_ps: Buffer) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Picoseconds to seconds; what never happened (-1) is NaN."""
+    times_s = times_ps / PS_PER_S
+    times_s[times_ps < 0] = np.nan
+    return times_s
+
+
+def histogram(memory: Buffer, counts: Section) -> GapHistogram:
+    """A gap histogram with edges in seconds; the last bin has no upper end."""
+    lower_s = gap_bounds_ps() / PS_PER_S
+    lower_s[-1] = np.inf
+    return GapHistogram(lower_s=lower_s, count=memory[counts.start : counts.stop].copy())

@@ -1,0 +1,95 @@
+"""What happens to sequences at which step: buckets by step number, a bit for each bucket that is not empty.
+
+A sequence sits in the bucket of the last step before something about it changes: its end, its window becoming
+full, or merely the far side of the ring, from where it is put in again.
+"""
+
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.layout import (
+    BITMAP_AT,
+    EVENT_STEP,
+    GROUP,
+    NONE,
+    ORDER,
+    RING_AT,
+    RING_MASK,
+    RING_NEXT,
+    RING_PREVIOUS,
+    STEP,
+)
+from tokenfleet.simulator.memory import Memory, float_bits
+
+WORD_BITS = 32
+"""Bits used of each bitmap word: half of it, which keeps the sign out of the shifts."""
+
+
+@compiled
+def put_in_ring(memory: Memory, replica: int, sequence: int, step: int) -> None:
+    """Put a sequence into the bucket of ``step``, sorted by admission.
+
+    Sequences that leave in the same step must leave in order of admission, as their blocks are reused in that order.
+    """
+    memory[sequence + EVENT_STEP] = step
+    slot = step & memory[memory[replica + GROUP] + RING_MASK]
+    bucket = memory[replica + RING_AT] + slot
+    head = memory[bucket]
+    if head == NONE:
+        memory[bucket] = sequence
+        memory[sequence + RING_NEXT] = sequence
+        memory[sequence + RING_PREVIOUS] = sequence
+        memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] |= 1 << (slot % WORD_BITS)
+        return
+    before = memory[head + RING_PREVIOUS]
+    while memory[before + ORDER] > memory[sequence + ORDER] and before != head:
+        before = memory[before + RING_PREVIOUS]
+    if memory[before + ORDER] > memory[sequence + ORDER]:
+        memory[bucket] = sequence
+        before = memory[head + RING_PREVIOUS]
+    after = memory[before + RING_NEXT]
+    memory[sequence + RING_PREVIOUS] = before
+    memory[sequence + RING_NEXT] = after
+    memory[before + RING_NEXT] = sequence
+    memory[after + RING_PREVIOUS] = sequence
+
+
+@compiled
+def take_from_ring(memory: Memory, replica: int, sequence: int) -> None:
+    """Take one sequence out of its bucket."""
+    slot = memory[sequence + EVENT_STEP] & memory[memory[replica + GROUP] + RING_MASK]
+    bucket = memory[replica + RING_AT] + slot
+    after = memory[sequence + RING_NEXT]
+    if after == sequence:
+        memory[bucket] = NONE
+        memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] &= ~(1 << (slot % WORD_BITS))
+        return
+    before = memory[sequence + RING_PREVIOUS]
+    memory[before + RING_NEXT] = after
+    memory[after + RING_PREVIOUS] = before
+    if memory[bucket] == sequence:
+        memory[bucket] = after
+
+
+@compiled
+def bucket_of(memory: Memory, replica: int, step: int) -> int:
+    """First sequence in the bucket of a step, or ``NONE``."""
+    return memory[memory[replica + RING_AT] + (step & memory[memory[replica + GROUP] + RING_MASK])]
+
+
+@compiled
+def lowest_bit(word: int) -> int:
+    """Position of the lowest set bit of a word that is not zero."""
+    return (float_bits(word & -word) >> 52) - 1023
+
+
+@compiled
+def steps_to_next_event(memory: Memory, replica: int) -> int:
+    """Steps from the next one up to and including the next occupied bucket. Some bucket must be occupied."""
+    mask = memory[memory[replica + GROUP] + RING_MASK]
+    bitmap = memory[replica + BITMAP_AT]
+    start = memory[replica + STEP] & mask
+    index = start // WORD_BITS
+    word = memory[bitmap + index] >> (start % WORD_BITS) << (start % WORD_BITS)
+    while word == 0:
+        index = (index + 1) & (mask // WORD_BITS)
+        word = memory[bitmap + index]
+    return ((index * WORD_BITS + lowest_bit(word) - start) & mask) + 1

@@ -1,0 +1,214 @@
+"""A replica in time: from one boundary to the next.
+
+A *boundary* is a moment at which the replica fixes a step: the end of the step before, or, with async scheduling,
+the start of the step before, as the engine then plans one step ahead of the gpu. Step ``s`` is fixed at the
+``CLOCK`` and starts at the ``HORIZON``, the end of step ``s - 1``; without async scheduling the two are one.
+A step with nothing in it takes no time: it stands for the engine waiting until the step in flight ends.
+"""
+
+from tokenfleet.simulator.batching import schedule
+from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.decoding import apply_outputs, emit_first
+from tokenfleet.simulator.gaps import record_gaps
+from tokenfleet.simulator.layout import (
+    BUDGET,
+    CACHED_BUSY,
+    CACHED_PAIRS,
+    CLOCK,
+    COMPUTED,
+    CONTEXT,
+    CONTEXT_PS,
+    DECODE_BUSY,
+    DECODING,
+    EVENTS_AT,
+    FAULT,
+    GROUP,
+    GROWING,
+    GROWTH_PS,
+    HORIZON,
+    LAG,
+    MAX_BATCHED_TOKENS,
+    MIXED_STEPS,
+    NEVER_PS,
+    NONE,
+    NUMBER,
+    PAIR_PS,
+    PAIRS,
+    PENDING,
+    PREEMPTED,
+    PREFILL_BUSY,
+    QUEUE_HEAD,
+    READY,
+    RUN,
+    RUNNING,
+    RUNNING_NEXT,
+    STEP,
+    STEP_PS,
+    STEPS,
+    TARGET,
+    WINDOW_CONTEXT,
+    WINDOW_PS,
+)
+from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.ring import steps_to_next_event
+from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until
+
+
+@compiled
+def set_event(memory: Memory, replica: int, time_ps: int) -> None:
+    """Say when the replica must be looked at next."""
+    memory[memory[EVENTS_AT] + memory[replica + NUMBER]] = time_ps
+
+
+@compiled
+def run_boundary_ps(memory: Memory, replica: int, steps: int) -> int:
+    """The boundary after ``steps`` steps of the current run."""
+    ahead = steps - memory[memory[replica + GROUP] + LAG]
+    return memory[replica + HORIZON] + run_ps(memory[replica + STEP_PS], memory[replica + GROWTH_PS], ahead)
+
+
+@compiled
+def cut_run(memory: Memory, replica: int, ready_ps: int) -> None:
+    """End the current run at the first boundary that is not before ``ready_ps``, where the head may be admitted."""
+    lag = memory[memory[replica + GROUP] + LAG]
+    ahead = steps_until(memory[replica + STEP_PS], memory[replica + GROWTH_PS], ready_ps - memory[replica + HORIZON])
+    memory[replica + RUN] = min(memory[replica + RUN], max(1, ahead + lag))
+    set_event(memory, replica, run_boundary_ps(memory, replica, memory[replica + RUN]))
+
+
+@compiled
+def start_run(memory: Memory, replica: int) -> None:
+    """Fix as many pure decode steps as nothing can interrupt but an arrival."""
+    group = memory[replica + GROUP]
+    decoding = memory[replica + DECODING]
+    growing = memory[replica + GROWING]
+    steps = 1
+    if memory[replica + PREEMPTED] == 0 and memory[replica + PENDING] == NONE:
+        steps = steps_to_next_event(memory, replica)
+        steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
+    memory[replica + RUN] = steps
+    memory[replica + STEP_PS] = decode_step_ps(
+        memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
+    )
+    memory[replica + GROWTH_PS] = memory[group + CONTEXT_PS] * decoding + memory[group + WINDOW_PS] * growing
+    head = memory[replica + QUEUE_HEAD]
+    if head != NONE and memory[head + READY] > memory[replica + CLOCK]:
+        cut_run(memory, replica, memory[head + READY])
+    else:
+        set_event(memory, replica, run_boundary_ps(memory, replica, steps))
+
+
+@compiled
+def finish_run(memory: Memory, replica: int) -> None:
+    """The current run is over: move the replica to the boundary behind it."""
+    steps = memory[replica + RUN]
+    decoding = memory[replica + DECODING]
+    step_ps = memory[replica + STEP_PS]
+    growth_ps = memory[replica + GROWTH_PS]
+    horizon = memory[replica + HORIZON]
+    duration_ps = run_ps(step_ps, growth_ps, steps)
+    record_gaps(memory, decoding, step_ps, growth_ps, steps, horizon)
+    if steps > 1:
+        take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
+    memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
+    memory[replica + HORIZON] = horizon + duration_ps
+    memory[replica + STEP] += steps
+    memory[replica + CONTEXT] += decoding * steps
+    memory[replica + WINDOW_CONTEXT] += memory[replica + GROWING] * steps
+    memory[replica + DECODE_BUSY] += duration_ps
+    memory[replica + STEPS] += steps
+    memory[replica + RUN] = 0
+
+
+@compiled
+def split_busy_time(memory: Memory, replica: int, step_ps: int) -> None:
+    """Share a step with prefill between the phases: the mean of what each costs alone and what it adds."""
+    group = memory[replica + GROUP]
+    decoding = memory[replica + DECODING]
+    pairs = memory[replica + PAIRS]
+    prefill_ps = step_ps
+    if decoding > 0:
+        tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoding
+        decode_alone_ps = decode_step_ps(
+            memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
+        )
+        prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, pairs)
+        prefill_ps = (prefill_alone_ps + step_ps - decode_alone_ps) // 2
+        memory[replica + MIXED_STEPS] += 1
+    memory[replica + PREFILL_BUSY] += prefill_ps
+    memory[replica + DECODE_BUSY] += step_ps - prefill_ps
+    memory[replica + CACHED_BUSY] += min(prefill_ps, memory[group + PAIR_PS] * memory[replica + CACHED_PAIRS])
+    memory[replica + STEPS] += 1
+
+
+@compiled
+def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
+    """Run one step with prefill in it, from sequence ``first`` of the running list on."""
+    group = memory[replica + GROUP]
+    decoding = memory[replica + DECODING]
+    tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
+    step_ps = prefill_step_ps(
+        memory,
+        group,
+        tokens,
+        decoding,
+        memory[replica + CONTEXT],
+        memory[replica + WINDOW_CONTEXT],
+        memory[replica + PAIRS],
+    )
+    split_busy_time(memory, replica, step_ps)
+    start_ps = memory[replica + HORIZON]
+    if decoding > 0:
+        record_gaps(memory, decoding, step_ps, 0, 1, start_ps)
+    memory[replica + HORIZON] = start_ps + step_ps
+    memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
+    memory[replica + STEP] += 1
+    memory[replica + CONTEXT] += decoding
+    memory[replica + WINDOW_CONTEXT] += memory[replica + GROWING]
+    sequence = first
+    while sequence != NONE:
+        if memory[sequence + COMPUTED] == memory[sequence + TARGET]:
+            emit_first(memory, replica, sequence)
+        sequence = memory[sequence + RUNNING_NEXT]
+    set_event(memory, replica, memory[replica + CLOCK])
+
+
+@compiled
+def wake(memory: Memory, replica: int, ready_ps: int) -> None:
+    """An idle replica will fix a step when the head of its queue is ready."""
+    memory[replica + CLOCK] = ready_ps
+    memory[replica + HORIZON] = ready_ps
+    set_event(memory, replica, ready_ps)
+
+
+@compiled
+def run_nothing(memory: Memory, replica: int) -> None:
+    """No sequence can compute anything: wait for the step in flight, for an arrival, or for ever."""
+    head = memory[replica + QUEUE_HEAD]
+    if memory[replica + RUNNING] > 0 or memory[replica + PENDING] != NONE:
+        memory[replica + STEP] += 1
+        memory[replica + CLOCK] = memory[replica + HORIZON]
+        set_event(memory, replica, memory[replica + CLOCK])
+    elif head == NONE:
+        set_event(memory, replica, NEVER_PS)
+    elif memory[head + READY] > memory[replica + CLOCK]:
+        wake(memory, replica, memory[head + READY])
+    else:
+        memory[FAULT] = 1
+        set_event(memory, replica, NEVER_PS)
+
+
+@compiled
+def pass_boundary(memory: Memory, replica: int) -> None:
+    """Everything that a replica does at one boundary: apply what is done, fix what comes next."""
+    if memory[replica + RUN] > 0:
+        finish_run(memory, replica)
+    apply_outputs(memory, replica)
+    first = schedule(memory, replica)
+    if first != NONE:
+        run_prefill_step(memory, replica, first)
+    elif memory[replica + DECODING] > 0:
+        start_run(memory, replica)
+    else:
+        run_nothing(memory, replica)
