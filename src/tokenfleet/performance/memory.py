@@ -103,7 +103,7 @@ def memory_budget(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
     Raises:
         BadInput: The architecture is partial, so that weights are unknown.
     """
-    missing = missing_facts(model)
+    missing = missing_facts(model, deployment.precision)
     if missing:
         raise BadInput(Problem("model", f"{model.name}: {text}", "give its whole config.json") for text in missing)
     terms = _terms(model, gpu, deployment)

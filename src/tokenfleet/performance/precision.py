@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import CheckpointQuantization, ModelArchitecture, Part
 from tokenfleet.domain.replica import Precision
@@ -18,6 +19,9 @@ _STORED_BITS = {
 }
 """Stored bits per weight with scales: FP8 and INT8 one scale per block or row, INT4 a scale and zero per 128,
 MXFP4 an 8-bit scale per 32, NVFP4 an 8-bit scale per 16."""
+
+_HALF_BYTE_BITS = 5
+"""Between the 4-bit formats, scales included, and the 8-bit ones."""
 
 _STORED_AS = {"fp8": "fp8", "int8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "int4", "other": "int4"}
 """Storage class of a number format in the bandwidth constants."""
@@ -77,12 +81,22 @@ def part_storage(model: ModelArchitecture, gpu: Gpu, precision: Precision, part:
 
 
 def _published_storage(gpu: Gpu, published: CheckpointQuantization, form: str, part: Part) -> Storage:
-    bits = published.bits_per_weight
+    bits = stored_bits(published)
     if part == "experts" and published.expert_bits_per_weight is not None:
+        form = "mxfp4" if published.expert_bits_per_weight < _HALF_BYTE_BITS < bits else form
         bits = published.expert_bits_per_weight
-        form = "mxfp4" if bits < 5 < published.bits_per_weight else form
-    multiplied = "bf16" if published.weight_only else _multiplied(gpu, form)
-    return Storage(bits=bits, stored=_STORED_AS[form], multiplied=multiplied)
+    # MXFP4 is weight-only where there are no FP4 units; where there are, engines quantise activations on the way.
+    weight_only = published.weight_only and form != "mxfp4"
+    return Storage(bits=bits, stored=_STORED_AS[form], multiplied="bf16" if weight_only else _multiplied(gpu, form))
+
+
+def stored_bits(published: CheckpointQuantization) -> float:
+    """Bits of a quantised weight as the checkpoint states them, or as its number format has them."""
+    if published.bits_per_weight is not None:
+        return published.bits_per_weight
+    if published.number_format not in _STORED_BITS:
+        raise OutOfRange(f"bits per weight of a {published.method} checkpoint are unknown; ask missing_facts() first")
+    return _STORED_BITS[published.number_format]
 
 
 def _default_parts(model: ModelArchitecture, form: str) -> tuple[Part, ...]:

@@ -1,8 +1,10 @@
 """What engines cannot do and what facts are missing, as sentences."""
 
+from re import search
+
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, Layout
+from tokenfleet.domain.replica import Deployment, Layout, Precision
 from tokenfleet.performance.precision import number_format
 
 _FP8_BLOCK = 128
@@ -10,11 +12,12 @@ _SMALL_FLOATS = frozenset({"fp8", "nvfp4", "mxfp4"})
 _SPLIT_KINDS = frozenset({"full", "sliding", "chunked", "latent", "compressed"})
 
 
-def missing_facts(model: ModelArchitecture) -> tuple[str, ...]:
+def missing_facts(model: ModelArchitecture, precision: Precision = "bf16") -> tuple[str, ...]:
     """Facts without which weights and step time of a model are unknown.
 
     Args:
         model: An architecture, perhaps partial.
+        precision: For ``checkpoint`` the stored bits of the published weights must be known.
 
     Returns:
         One sentence for each missing fact; empty for a complete architecture.
@@ -28,6 +31,11 @@ def missing_facts(model: ModelArchitecture) -> tuple[str, ...]:
         bare = any(block.intermediate_size and not block.weight_count for block in model.feed_forward)
         if bare or layers != model.layer_count:
             missing.append(f"feed-forward blocks of {model.layer_count} layers are not fully described")
+    published = model.quantization
+    if precision != "checkpoint" or published is None:
+        return tuple(missing)
+    if published.bits_per_weight is None and published.number_format == "other":
+        missing.append(f"bits per weight of the {published.method} checkpoint are unknown")
     return tuple(missing)
 
 
@@ -43,7 +51,7 @@ def unsupported(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> t
         One sentence for each reason, for a person; empty when everything is supported.
     """
     return (
-        *missing_facts(model),
+        *missing_facts(model, deployment.precision),
         *_layout_problems(model, deployment.layout),
         *_expert_problems(model, deployment),
         *(f"{gpu.title}: {name} is unknown" for name in gpu.missing),
@@ -117,11 +125,25 @@ def _weight_problems(model: ModelArchitecture, gpu: Gpu, deployment: Deployment)
 def _link_problems(gpu: Gpu, layout: Layout) -> list[str]:
     ranks = layout.gpu_count
     problems = []
-    if ranks > gpu.gpus_per_node_count:
-        problems.append(f"{ranks} gpus are more than one node of {gpu.gpus_per_node_count}; networks are not modelled")
+    reach = max(gpu.gpus_per_node_count, link_reach(gpu))
+    if ranks > reach:
+        problems.append(f"{ranks} gpus are more than one node of {reach}; networks are not modelled")
     if ranks > 1 and gpu.link_bytes_per_s is None and gpu.pcie_bytes_per_s is None:
         problems.append(f"{gpu.title} has no known link rate, so {ranks} gpus cannot be predicted")
     return problems
+
+
+def link_reach(gpu: Gpu) -> int:
+    """Largest number of gpus that the scale-up link joins: a bridge, a node or a rack; 1 without a link."""
+    name = gpu.link_name.lower()
+    if gpu.link_bytes_per_s is None or name.startswith("none"):
+        return 1
+    if "2 or 4" in name:
+        return 4
+    if "pairs" in name:
+        return 2
+    rack = search(r"(\d+) gpus", name)
+    return int(rack[1]) if rack else gpu.gpus_per_node_count
 
 
 def _lacks_bf16(gpu: Gpu) -> bool:

@@ -13,6 +13,7 @@ from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.performance.coefficients import constant, engine_family
 from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, layer_bytes_per_token
 from tokenfleet.performance.shard import WeightGroup, head_bytes, weight_groups
+from tokenfleet.performance.support import link_reach
 
 Seconds = npt.NDArray[np.float64]
 
@@ -307,18 +308,8 @@ def link(gpu: Gpu, rank_count: int, family: str = "vllm") -> tuple[float, float]
     """
     growth = 1 + 0.1 * log2(rank_count)
     growth *= constant("collective_factor", family) if family in {"vllm_v0", "trtllm_2024"} else 1.0
-    if gpu.link_bytes_per_s is not None and rank_count <= _link_reach(gpu):
+    if gpu.link_bytes_per_s is not None and rank_count <= link_reach(gpu):
         return constant("link_fraction") * gpu.link_bytes_per_s, constant("collective_s", "link") * growth
     bucket = "2" if rank_count == 2 else "4" if rank_count <= 4 else "8"
     rate = known(gpu.link_bytes_per_s if gpu.pcie_bytes_per_s is None else gpu.pcie_bytes_per_s)
     return constant("pcie_fraction", bucket) * rate, constant("collective_s", "pcie") * growth
-
-
-def _link_reach(gpu: Gpu) -> int:
-    """Largest number of gpus that the link joins."""
-    name = gpu.link_name.lower()
-    if name.startswith("none"):
-        return 1
-    if "2 or 4" in name:
-        return 4
-    return 2 if "pairs" in name else gpu.gpus_per_node_count
