@@ -29,6 +29,9 @@ def attention_layers(fields: Fields, layers: int) -> tuple[Attention, ...]:
     if ratios is not None:
         return _grouped(_compressed(fields, ratio) for ratio in ratios[:layers])
     pattern = layer_pattern(fields, layers)
+    per_layer = [fields.items(key) for key in _HEADS_PER_LAYER]
+    if any(per_layer):
+        return _grouped(_heads_of_layer(fields, kind, layer, per_layer) for layer, kind in enumerate(pattern))
     kinds = {kind: _block(fields, kind) for kind in dict.fromkeys(pattern)}
     return _indexed(fields, _grouped(kinds[kind] for kind in pattern))
 
@@ -39,6 +42,22 @@ def _grouped(blocks: Iterable[Attention]) -> tuple[Attention, ...]:
     for block in blocks:
         counts[block] = counts.get(block, 0) + 1
     return tuple(replace(block, layer_count=count) for block, count in counts.items())
+
+
+_HEADS_PER_LAYER = ("num_attention_heads_per_layer", "num_key_value_heads_per_layer")
+
+
+def _heads_of_layer(fields: Fields, kind: Kind, layer: int, per_layer: list[list[object] | None]) -> Attention:
+    """Plain attention whose head counts are listed layer by layer."""
+    counts: list[int | None] = []
+    for key, listed in zip(_HEADS_PER_LAYER, per_layer, strict=True):
+        count = listed[layer] if listed and layer < len(listed) else None
+        if listed and (isinstance(count, bool) or not isinstance(count, int)):
+            raise fields.refuse(key, f"no whole number for layer {layer}", "give one entry for each layer")
+        counts.append(count if isinstance(count, int) else None)
+    if kind not in _KEPT or fields.count("kv_lora_rank"):
+        raise fields.refuse("layer_types", "heads listed by layer go with plain attention alone")
+    return _heads(fields, kind, heads=counts[0], kv_heads=counts[1])
 
 
 def _block(fields: Fields, kind: Kind) -> Attention:
@@ -89,10 +108,11 @@ def _kv_heads(fields: Fields, heads: int) -> int:
     return stated or heads
 
 
-def _heads(fields: Fields, kind: Kind) -> Attention:
+def _heads(fields: Fields, kind: Kind, *, heads: int | None = None, kv_heads: int | None = None) -> Attention:
     """Multi-head, grouped-query and multi-query attention, over everything or a window."""
-    hidden, heads, size = fields.need("hidden_size"), fields.need("num_attention_heads"), head_size(fields)
-    kv_heads, value = _kv_heads(fields, heads), fields.count("v_head_dim") or size
+    hidden, size = fields.need("hidden_size"), head_size(fields)
+    heads = heads or fields.need("num_attention_heads")
+    kv_heads, value = kv_heads or _kv_heads(fields, heads), fields.count("v_head_dim") or size
     shared = False
     if kind == "full" and fields.count("global_head_dim"):
         size = value = fields.need("global_head_dim")

@@ -76,7 +76,6 @@ _REFUSED = {
     "cross_attention_layers": "cross-attention layers",
     "num_kv_shared_layers": "layers that share the KV cache of others",
     "hidden_size_per_layer_input": "embeddings of their own for each layer",
-    "num_key_value_heads_per_layer": "another number of KV heads in each layer",
     "attn_type_list": "an attention kind that cannot be read yet",
 }
 

@@ -84,7 +84,7 @@ _FOREIGN = re.compile(
     r"^(mamba|ssm|rwkv|wkv|lightning|linear|conv|attn_type|xlstm|retention|compress|csa|hca|kda|delta)"
 )
 """Keys that speak of a layer shape; one that nobody read means a shape nobody understood."""
-_HARMLESS = re.compile(r"(dtype|bias|chunk_size|hidden_act|activation|dropout|norm|counts|eps|init|_loss_coef)$")
+_HARMLESS = re.compile(r"(dtype|bias|chunk_size|hidden_act|activation|dropout|norm|counts|eps|init|_loss_coef)$|rope")
 
 _CLASS_DEFAULTS: dict[str, dict[str, object]] = {
     "llama": {

@@ -141,4 +141,4 @@ def nearest_gpu_names(name: str) -> tuple[str, ...]:
     """Up to three canonical names that look like ``name``, nearest first."""
     plain = {"".join(re.findall(r"[a-z0-9]+", part.name)): part.name for part in gpus()}
     asked = "".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _NOISE)
-    return tuple(plain[match] for match in get_close_matches(asked, plain, n=3, cutoff=0.5))
+    return tuple(plain[match] for match in get_close_matches(asked, plain, n=3, cutoff=0.6))

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from tokenfleet.catalog.checkpoint_names import split_ending
 from tokenfleet.catalog.config import read_config
-from tokenfleet.catalog.quantization import split_ending
-from tokenfleet.catalog.tables import data, rows
+from tokenfleet.catalog.tables import Row, data, rows
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.model import CheckpointQuantization, ModelArchitecture, Part
 
@@ -46,8 +46,8 @@ def model(name_or_path: str, *, where: str = "model") -> ModelArchitecture:
         BadInput: nobody knows the name (the nearest ones are given), or the file cannot be read.
     """
     path = Path(name_or_path)
-    if name_or_path.endswith(".json") or path.is_dir():
-        return _from_file(path / "config.json" if path.is_dir() else path, where=where)
+    if name_or_path.endswith(".json") or (path / "config.json").is_file():
+        return _from_file(path if name_or_path.endswith(".json") else path / "config.json", where=where)
     found = _named(name_or_path)
     if found is not None:
         return found
@@ -93,10 +93,8 @@ def _by_key() -> dict[Key, str]:
 
 
 @cache
-def _aliases() -> dict[Key, tuple[str, str, str]]:
-    return {
-        _key(row["written"]): (row["model"], row["max_context_tokens"], row["note"]) for row in rows("model_aliases")
-    }
+def _aliases() -> dict[Key, Row]:
+    return {_key(row["written"]): row for row in rows("model_aliases")}
 
 
 def _named(name: str) -> ModelArchitecture | None:
@@ -105,8 +103,9 @@ def _named(name: str) -> ModelArchitecture | None:
         return _from_catalog(exact)
     alias = _aliases().get(_key(name))
     if alias is not None:
-        canonical, context, note = alias
-        found = _same_shape(canonical, name, *([note] if note else []))
+        said = alias["written"] if "/" in alias["written"] and "/" not in name else name
+        found = _same_shape(alias["model"], said, *filter(None, [alias["note"]]))
+        context = alias["max_context_tokens"]
         return replace(found, max_context_tokens=int(context)) if context else found
     canonical = _by_key().get(_key(name), "")
     return _same_shape(canonical, name) if canonical else None
@@ -152,7 +151,8 @@ def _from_file(path: Path, *, where: str) -> ModelArchitecture:
     beside = path.with_name("hf_quant_config.json")
     if beside.is_file() and "quantization_config" not in config:
         config = {**config, "quantization_config": {"quant_method": "modelopt", **_json(beside, where=where)}}
-    name = str(config.get("_name_or_path") or path.resolve().parent.name)
+    written = str(config.get("_name_or_path") or "")
+    name = written if re.fullmatch(r"[\w.-]+/[\w.-]+", written) else path.resolve().parent.name
     return read_config(config, name=name, source=str(path))
 
 
