@@ -7,6 +7,8 @@ that every problem of a file is found in one go. Reading the file itself, with i
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -19,7 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+from pydantic_core import PydanticCustomError
 
 from tokenfleet import catalog, workload
 from tokenfleet.app.quantities import (
@@ -230,11 +232,30 @@ class Prices(Strict):
     """Your own price per GPU and hour, in US dollars, where you have one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _UnknownPromise:
+    """Stands where the limit of a promise stood whose name nobody knows, so that every promise is checked."""
+
+    key: str
+
+
+def _latency_limit(value: object) -> float:
+    if not isinstance(value, _UnknownPromise):
+        return parse_duration_s(value)
+    usual = [f"{metric}_p{quantile}" for metric in get_args(Metric) for quantile in ("50", "90", "95", "99", "99.9")]
+    near = get_close_matches(value.key, ["error_rate", *usual], n=2, cutoff=0.6)
+    mend = f"nearest: {', '.join(near)}" if near else "write METRIC_pPERCENTILE; metrics: ttft, itl, tpot, e2e"
+    raise Unreadable(f'unknown promise "{value.key}"', mend)
+
+
+LatencyLimit = Annotated[float, _read_by(_latency_limit)]
+
+
 class SloSpec(BaseModel):
     """Promises: ``ttft_p99``, ``itl_p99``, ``tpot_p50``, ``e2e_p95``... at any percentile, and ``error_rate``."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, use_attribute_docstrings=True)
-    __pydantic_extra__: dict[str, Duration]
+    __pydantic_extra__: dict[str, LatencyLimit]
 
     error_rate: Fraction = 0.001
     """Largest share of requests that may be refused or fail, such as ``0.1%``."""
@@ -244,14 +265,13 @@ class SloSpec(BaseModel):
     def _keys_are_promises(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        wrong = [key for key in value if key != "error_rate" and not SLO_KEY.fullmatch(str(key))]
-        if wrong:
-            raise ValidationError.from_exception_data(
-                "slo", [InitErrorDetails(type=slo_key_problem(str(key)), loc=(str(key),), input=key) for key in wrong]
-            )
-        if not any(SLO_KEY.fullmatch(str(key)) for key in value):
+        marked = {
+            key: limit if key == "error_rate" or SLO_KEY.fullmatch(str(key)) else _UnknownPromise(str(key))
+            for key, limit in value.items()
+        }
+        if set(marked) <= {"error_rate"}:
             raise problem("promises no latency", "give at least one, such as ttft_p99: 2s or itl_p99: 100ms")
-        return value
+        return marked
 
     def targets(self) -> Slo:
         """The promises as the domain knows them, in the order written."""
@@ -264,20 +284,6 @@ class SloSpec(BaseModel):
                     LatencyTarget(metric=metric, quantile=round(float(found.group(2)) / 100.0, 12), limit_s=limit_s)
                 )
         return Slo(latency=tuple(latency), error_rate_fraction=self.error_rate)
-
-
-def slo_key_problem(key: str) -> PydanticCustomError:
-    """What to say of a promise nobody knows."""
-    from difflib import get_close_matches
-
-    usual = [f"{metric}_p{quantile}" for metric in get_args(Metric) for quantile in ("50", "90", "95", "99", "99.9")]
-    near = get_close_matches(key, ["error_rate", *usual], n=2, cutoff=0.6)
-    return problem(
-        f'unknown promise "{key}"',
-        f"nearest: {', '.join(near)}"
-        if near
-        else "write METRIC_pPERCENTILE, such as ttft_p99; metrics: ttft, itl, tpot, e2e",
-    )
 
 
 class Scenario(Strict):

@@ -99,15 +99,16 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     from tokenfleet.app.summary import summary
     from tokenfleet.app.writing import check_new, save_scenario
     from tokenfleet.app.yaml_lines import KeyPath, dotted
+    from tokenfleet.planner import plan_document
 
     def where(path: KeyPath) -> str:
+        if path[:1] == ("slo",) and len(path) > 1:
+            spelled = f"--{path[1]}".replace("_", "-")
+            return spelled if spelled in _PROMISES else "--slo"
         known = path
         while known and dotted(known) not in _OPTIONS:
             known = known[:-1]
-        spelled = f"--{path[1]}".replace("_", "-") if path[:1] == ("slo",) and len(path) > 1 else ""
-        return spelled if spelled in _PROMISES else _OPTIONS.get(dotted(known), "command line")
-
-    from tokenfleet.planner import plan_document
+        return _OPTIONS.get(dotted(known), "command line")
 
     face.action = "estimate"
     if save is not None:

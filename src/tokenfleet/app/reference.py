@@ -1,0 +1,172 @@
+"""Writes the reference pages from the types and the commands, so that they cannot drift.
+
+``python -m tokenfleet.app.reference DOCS`` renews the part between the markers in ``DOCS/scenario.md`` and
+``DOCS/commands.md``, and ``DOCS/scenario.schema.json`` for editors; a test fails when one of them is stale.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tokenfleet.app import scenario_types as types
+from tokenfleet.app.cli import COMMANDS, root
+
+_BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
+_END: Final = "<!-- end of generated part -->"
+_QUANTITIES: Final = {
+    types.Duration: "duration",
+    types.Fraction: "percent",
+    types.Rate: "rate",
+    types.Tokens: "tokens",
+    types.Count: "whole number",
+    types.Positive: "number",
+    types.GpuName: "gpu",
+    types.ModelName: "model",
+    types.EngineName: "engine",
+    types.InputFile: "file",
+    types.Lengths: "lengths",
+}
+_PARTS: Final = (
+    ("", types.Scenario),
+    ("workload", types.WorkloadSource),
+    ("workload.lengths", types.DrawnLengths),
+    ("slo", types.SloSpec),
+    ("engine", types.EngineChoice),
+    ("redundancy", types.Redundancy),
+    ("prices", types.Prices),
+)
+
+
+def scenario_reference() -> str:
+    """Every key of a scenario as Markdown tables, one for each part."""
+    return "\n".join(line for key, kind in _PARTS for line in _part(key, kind))
+
+
+def _part(key: str, kind: type[BaseModel]) -> Iterator[str]:
+    yield f"### `{key}`" if key else "### The scenario"
+    yield ""
+    yield _sentence(kind.__doc__)
+    yield ""
+    yield "| key | value | if left out | |"
+    yield "|---|---|---|---|"
+    for name, field in kind.model_fields.items():
+        dotted = f"{key}.{name}" if key else name
+        yield f"| `{dotted}` | {_value(field)} | {_default(field)} | {_sentence(field.description)} |"
+    if kind is types.SloSpec:
+        yield "| `slo.METRIC_pPERCENTILE` | duration | no promise | A latency promise; metrics: ttft, itl, tpot, e2e. |"
+    yield ""
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("``", "`").replace("|", "\\|")
+
+
+def _value(field: FieldInfo) -> str:
+    for quantity, name in _QUANTITIES.items():
+        if get_args(quantity)[1] in field.metadata:
+            return name
+    return _kind(field.annotation)
+
+
+def _kind(annotation: Any) -> str:  # noqa: ANN401 - any annotation
+    if annotation in _QUANTITIES:
+        return _QUANTITIES[annotation]
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(inner[0])
+    if origin is Literal:
+        return ", ".join(f"`{choice}`" for choice in inner)
+    if origin in (Union, UnionType):
+        return " or ".join(_kind(part) for part in inner if part is not NoneType)
+    if origin is list:
+        return f"list of {_kind(inner[0])}"
+    if origin is dict:
+        return f"{_kind(inner[1])} by {_kind(inner[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "see below"
+    return {str: "text", int: "whole number", bool: "`true` or `false`", float: "number"}[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None or isinstance(default, BaseModel) or default == {}:
+        return ""
+    if get_args(types.Duration)[1] in field.metadata:
+        from tokenfleet.app.quantities import written_duration
+
+        return f"`{written_duration(default)}`"
+    if get_args(types.Fraction)[1] in field.metadata:
+        return f"`{default * 100:g}%`"
+    listed = (
+        f"[{', '.join(default)}]"
+        if isinstance(default, list)
+        else f"{default:g}"
+        if isinstance(default, float)
+        else default
+    )
+    return f"`{listed}`"
+
+
+def command_reference() -> str:
+    """Every command with its options as Markdown."""
+    return "\n".join(line for name in COMMANDS for line in _command(name))
+
+
+def _command(name: str) -> Iterator[str]:
+    command = root.get_command(click.Context(root), name)
+    if command is None:
+        raise LookupError(name)
+    arguments = " ".join(
+        str(each.human_readable_name).upper() for each in command.params if isinstance(each, click.Argument)
+    )
+    yield f"### `tokenfleet {name}{' ' + arguments if arguments else ''}`"
+    yield ""
+    yield _sentence(command.help)
+    yield ""
+    yield "| option | |"
+    yield "|---|---|"
+    for option in command.params:
+        if isinstance(option, click.Option):
+            spelled = ", ".join(f"`{flag}`" for flag in option.opts)
+            value = "" if option.is_flag else f" `{option.metavar or option.type.name.upper()}`"
+            needed = " Required." if option.required else ""
+            yield f"| {spelled}{value} | {_sentence(option.help)}{needed} |"
+    yield ""
+
+
+def schema() -> str:
+    """JSON schema of a scenario file, for editors."""
+    return json.dumps(types.Scenario.model_json_schema(), indent=2) + "\n"
+
+
+def renewed(page: str, body: str) -> str:
+    """``page`` with the part between the markers replaced by ``body``."""
+    marked = re.compile(f"{re.escape(_BEGIN)}.*{re.escape(_END)}", re.DOTALL)
+    if marked.search(page) is None:
+        raise ValueError("the page has no markers")
+    return marked.sub(lambda _found: f"{_BEGIN}\n\n{body}\n{_END}", page)
+
+
+def pages(docs: Path) -> dict[Path, str]:
+    """What each generated file should hold now."""
+    scenario, commands = docs / "scenario.md", docs / "commands.md"
+    return {
+        scenario: renewed(scenario.read_text(encoding="utf-8"), scenario_reference()),
+        commands: renewed(commands.read_text(encoding="utf-8"), command_reference()),
+        docs / "scenario.schema.json": schema(),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages(Path(sys.argv[1])).items():
+        path.write_text(text, encoding="utf-8")
