@@ -37,12 +37,14 @@ def assumed(plan: Plan) -> Assumptions:
     """What ``plan`` rests on."""
     chosen = plan.chosen
     replicas = [chosen.replica] if chosen else list(plan.question.candidates)
+    # The second section of a feasible plan tells of anomalies where fleets are compared.
+    told = plan.anomalies if chosen else ()
     evidence = dict.fromkeys(replica.band.evidence for replica in replicas)
     return Assumptions(
         bands=_bands(replicas),
         band_sentence=_band_sentence(chosen.replica.band if chosen else None),
         evidence=tuple(evidence),
-        stated=(*plan.assumptions, *plan.question.model.notes),
+        stated=(*(each for each in plan.assumptions if each not in told), *plan.question.model.notes),
         sources=_sources(plan),
         engine=_engine(chosen.replica.deployment.engine) if chosen else None,
     )

@@ -1,5 +1,6 @@
 """First section: what to buy, and whether the promise holds."""
 
+import re
 from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
@@ -201,7 +202,7 @@ def _infeasible(plan: Plan) -> Infeasible:
     slo = plan.question.slo
     asked = ", ".join(f"{promise_name(each.name)} ≤ {duration(each.limit_s)}" for each in slo.latency)
     tried = len(plan.question.candidates) + len(plan.question.rejected)
-    changes = tuple(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
+    changes = _changes(plan.reasons)
     return Infeasible(
         title="No fleet keeps this promise",
         sentence=(
@@ -219,6 +220,12 @@ def _infeasible(plan: Plan) -> Infeasible:
             numeric=frozenset({1}),
         ),
     )
+
+
+def _changes(reasons: tuple[Reason, ...]) -> tuple[str, ...]:
+    """What would help, each once, in the order given. One ``relax`` may offer several, apart by a wide ``or``."""
+    offers = [offer for reason in reasons for offer in re.split(r"\s{2,}or\s{2,}", reason.relax)]
+    return tuple(dict.fromkeys(offer.strip() for offer in offers if offer.strip()))
 
 
 def _reason_text(reason: Reason) -> str:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import Floats
 
-MAX_POINTS = 720
+MAX_POINTS = 1440
+"""A day of minutes is drawn as it is."""
 TIME_BUCKETS = 240
 
 

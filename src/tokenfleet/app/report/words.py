@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 
 UNKNOWN = "unknown"
+GAP = "\u00a0"
+"""Between a number and its unit, so that no line breaks there."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 _SPANS = ((2 * 86_400.0, 86_400.0, "d"), (2 * 3_600.0, 3_600.0, "h"), (120.0, 60.0, "min"))
 
@@ -30,7 +32,7 @@ def amount(value: float | None) -> str:
     for size, prefix in _PREFIXES:
         if abs(value) >= size:
             scale = 1e3 if prefix == "k" else size
-            return f"{digits(value / scale)} {prefix}"
+            return f"{digits(value / scale)}{GAP}{prefix}"
     return digits(value, 4) if value == int(value) else digits(value)
 
 
@@ -52,7 +54,7 @@ def duration(value_s: float | None) -> str:
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     unit_s, name = _second_unit(value_s)
-    return f"{digits(value_s / unit_s)} {name}"
+    return f"{digits(value_s / unit_s)}{GAP}{name}"
 
 
 def clock(value_s: float) -> str:
@@ -67,7 +69,7 @@ def percent(fraction: float | None) -> str:
     """A share as ``12.3 %``."""
     if fraction is None or not math.isfinite(fraction):
         return UNKNOWN
-    return f"{digits(fraction * 100)} %"
+    return f"{digits(fraction * 100)}{GAP}%"
 
 
 def size(value_bytes: float | None) -> str:
@@ -76,8 +78,8 @@ def size(value_bytes: float | None) -> str:
         return UNKNOWN
     for unit_bytes, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if abs(value_bytes) >= unit_bytes:
-            return f"{digits(value_bytes / unit_bytes)} {name}"
-    return f"{digits(value_bytes)} B"
+            return f"{digits(value_bytes / unit_bytes)}{GAP}{name}"
+    return f"{digits(value_bytes)}{GAP}B"
 
 
 def usd(value: float | None) -> str:

@@ -44,9 +44,10 @@
     };
   }
 
-  function draw(width) {
+  function draw(onPaper) {
     for (const [key, figure] of Object.entries(figures)) {
       const place = document.getElementById(key);
+      const width = !onPaper ? undefined : place.closest(".wide") ? 690 : 335;
       const { data, layout } = dressed(figure, (width || place.clientWidth) < 520);
       if (width) layout.width = width;
       Plotly.react(place, data, layout, {
@@ -72,7 +73,7 @@
     root.classList.add("drawn");
     draw();
   }
-  const redraw = (width) => { if (root.classList.contains("drawn")) draw(width); };
+  const redraw = (onPaper) => { if (root.classList.contains("drawn")) draw(onPaper); };
 
   labelled();
   button.hidden = false;
@@ -85,7 +86,7 @@
     before = { theme: root.dataset.theme, closed: [...document.querySelectorAll("details:not([open])")] };
     root.dataset.theme = "light";
     before.closed.forEach((each) => { each.open = true; });
-    redraw(660);
+    redraw(true);
   });
   addEventListener("afterprint", () => {
     if (!before) return;
