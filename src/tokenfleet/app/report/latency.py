@@ -202,7 +202,21 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
                 )
             ),
         },
+        table=_frontier_table(plan, placed, metric),
     )
+
+
+def _frontier_table(plan: Plan, placed: list[tuple[FrontierPoint, float]], metric: str) -> Table:
+    rows = tuple(
+        (
+            f"{plural(point.replica_count, 'replica')} of {point.gpu} (TP{point.tensor_parallel}, {point.precision})",
+            f"{usd(point.price_usd_per_hour)}/h",
+            duration(value),
+            "chosen" if _is_chosen(plan, point) else "",
+        )
+        for point, value in sorted(placed, key=lambda pair: pair[0].price_usd_per_hour)
+    )
+    return Table(head=("Fleet", "Price", f"{metric.upper()} p99", ""), rows=rows, numeric=frozenset({1, 2}))
 
 
 def _is_chosen(plan: Plan, point: FrontierPoint) -> bool:

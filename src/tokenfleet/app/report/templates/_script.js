@@ -45,15 +45,17 @@
   }
 
   function draw(onPaper) {
-    for (const [key, figure] of Object.entries(figures)) {
-      const place = document.getElementById(key);
-      const width = !onPaper ? undefined : place.closest(".wide") ? 690 : 335;
-      const { data, layout } = dressed(figure, (width || place.clientWidth) < 520);
-      if (width) layout.width = width;
-      Plotly.react(place, data, layout, {
-        responsive: !width, displaylogo: false, scrollZoom: false, displayModeBar: false,
-      });
-    }
+    for (const key of Object.keys(figures)) drawOne(key, onPaper);
+  }
+
+  function drawOne(key, onPaper) {
+    const place = document.getElementById(key);
+    const width = !onPaper ? undefined : place.closest(".wide") ? 690 : 335;
+    const { data, layout } = dressed(figures[key], (width || place.clientWidth) < 520);
+    if (width) layout.width = width;
+    Plotly.react(place, data, layout, {
+      responsive: !width, displaylogo: false, scrollZoom: false, displayModeBar: false,
+    });
   }
 
   async function unpacked(id) {
@@ -64,15 +66,6 @@
 
   function labelled() { button.textContent = isDark() ? "Light" : "Dark"; }
 
-  if (typeof DecompressionStream === "undefined") {
-    document.getElementById("no-charts").hidden = false;
-  } else {
-    const script = document.createElement("script");
-    script.textContent = await unpacked("plotly");
-    document.head.append(script);
-    root.classList.add("drawn");
-    draw();
-  }
   const redraw = (onPaper) => { if (root.classList.contains("drawn")) draw(onPaper); };
 
   labelled();
@@ -95,4 +88,20 @@
     before = null;
     redraw();
   });
+
+  // The tables stand already; charts come when plotly is unpacked.
+  try {
+    const script = document.createElement("script");
+    script.textContent = await unpacked("plotly");
+    document.head.append(script);
+    root.classList.add("drawn");
+    // One chart at a time, so that the page answers to a finger or a wheel in between.
+    for (const key of Object.keys(figures)) {
+      drawOne(key);
+      await new Promise((done) => { setTimeout(done); });
+    }
+  } catch (error) {
+    document.getElementById("no-charts").hidden = false;
+    console.error(error);
+  }
 })();
