@@ -6,8 +6,32 @@ Must not know replicas, prices or promises.
 
 from tokenfleet.workload.draw import draw_trace
 from tokenfleet.workload.lengths import Lengths
+from tokenfleet.workload.like import synthesize_like
+from tokenfleet.workload.presets import Preset, preset, preset_document, preset_names, presets
 from tokenfleet.workload.profile import profile
+from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
 from tokenfleet.workload.read import format_names, read_trace
+from tokenfleet.workload.scale import grow, peak_window
+from tokenfleet.workload.synthesize import synthesize
 from tokenfleet.workload.trace_file import write_trace
 
-__all__ = ["Lengths", "draw_trace", "format_names", "profile", "read_trace", "write_trace"]
+__all__ = [
+    "Lengths",
+    "Preset",
+    "draw_trace",
+    "format_names",
+    "grow",
+    "load_profile",
+    "peak_window",
+    "preset",
+    "preset_document",
+    "preset_names",
+    "presets",
+    "profile",
+    "profile_document",
+    "read_trace",
+    "save_profile",
+    "synthesize",
+    "synthesize_like",
+    "write_trace",
+]

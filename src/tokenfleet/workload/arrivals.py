@@ -62,13 +62,7 @@ def minute_shape(random: np.random.Generator, duration_s: float, peak_to_mean: f
     walk = _walk(random, minutes, duration_s)
     if minutes == 1 or peak_to_mean == 1:
         return np.ones(minutes)
-    low, high = 0.0, 1.0
-    while _peak_of(walk, high) < peak_to_mean:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _peak_of(walk, middle) < peak_to_mean else (low, middle)
-    return _shaped(walk, high)
+    return _steepened(walk, peak_to_mean) * minutes
 
 
 def _walk(random: np.random.Generator, minutes: int, duration_s: float) -> Floats:
@@ -88,35 +82,66 @@ def _walk(random: np.random.Generator, minutes: int, duration_s: float) -> Float
     return np.asarray(walk - walk.max(), dtype=np.float64)
 
 
-def _shaped(walk: Floats, steepness: float) -> Floats:
-    load = np.exp(steepness * walk)
-    return np.asarray(load / load.mean(), dtype=np.float64)
+def peaked_counts(load: Floats, total: int, peak_count: float, duration_s: float) -> Longs:
+    """Whole requests per minute whose sum and busiest minute are exactly those asked for.
 
-
-def _peak_of(walk: Floats, steepness: float) -> float:
-    return float(_shaped(walk, steepness).max())
-
-
-def counts_from_shape(shape: Floats, mean_count: float, tail_fraction: float) -> Longs:
-    """Whole requests per minute that follow ``shape``.
-
-    Rounding carries its error from minute to minute, so that the total is kept; the busiest minute is rounded first,
-    because that is the number a plan is made for.
+    The load is raised to the power that gives its busiest minute the right height over the mean; rounding leaves the
+    busiest minute alone.
 
     Args:
-        shape: Relative load, mean 1.
-        mean_count: Requests in the mean minute.
-        tail_fraction: Share of a last, broken minute; 0 for none.
+        load: Relative load of each minute, the broken last one left out; any scale.
+        total: Requests in the whole trace.
+        peak_count: Requests in the busiest whole minute.
+        duration_s: Length of the trace.
+
+    Returns:
+        Requests of each whole minute and, where there is one, of the broken last minute.
     """
-    wanted = shape * mean_count
-    if tail_fraction > 0:
-        wanted = np.append(wanted, mean_count * min(1.0, float(shape[-1])) * tail_fraction)
-    counts = np.diff(np.rint(np.concatenate(([0.0], np.cumsum(wanted)))))
-    peak = int(np.argmax(shape))
-    top = np.rint(wanted[peak])
-    counts = np.minimum(counts, top)
-    counts[peak] = top
-    return np.asarray(counts, dtype=np.int64)
+    whole = int(duration_s // MINUTE_S)
+    if whole == 0:
+        return np.array([total], dtype=np.int64)
+    broken = duration_s / MINUTE_S - whole
+    tail = round(total * broken / (whole + broken))
+    inside = total - tail
+    top = max(round(peak_count), -(-inside // whole))
+    # Half a request in each minute keeps empty ones reachable and the power finite.
+    base = np.log(load[:whole] / load[:whole].mean() + 0.5 / max(inside / whole, 1.0))
+    peak = int(np.argmax(base))
+    base = base - base[peak]
+    base[np.arange(whole) != peak] -= 0.01
+    wanted = _steepened(base, top * whole / max(inside, 1)) * inside
+    wanted = np.minimum(wanted, top)
+    counts = np.floor(wanted).astype(np.int64)
+    counts[peak] = min(top, inside)
+    missing = inside - int(counts.sum())
+    order = np.argsort(-(wanted - np.floor(wanted)), kind="stable")
+    order = order[order != peak]
+    while missing != 0:
+        step = 1 if missing > 0 else -1
+        open_ = order[(counts[order] < top) if step > 0 else (counts[order] > 0)][: abs(missing)]
+        if not len(open_):
+            counts[peak] += missing
+            break
+        counts[open_] += step
+        missing -= step * len(open_)
+    return np.append(counts, tail) if broken > 0 else counts
+
+
+def _steepened(base: Floats, ratio: float) -> Floats:
+    """Shares of the minutes, ``exp(power * base)`` with the power that makes the largest ``ratio`` times the mean."""
+    low, high = 0.0, 1.0
+    while _ratio_of(base, high) < ratio and high < 1e6:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _ratio_of(base, middle) < ratio else (low, middle)
+    share = np.exp(high * base)
+    return np.asarray(share / share.sum(), dtype=np.float64)
+
+
+def _ratio_of(base: Floats, power: float) -> float:
+    share = np.exp(power * base)
+    return float(share.max() / share.mean())
 
 
 def fit_into_minutes(times: Floats, counts: Longs, duration_s: float) -> Floats:

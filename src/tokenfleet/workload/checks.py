@@ -34,7 +34,7 @@ def _cap(side: str, tokens: Ints) -> list[str]:
     if share < 0.005 or at_top < 3 * max(just_below, 1):
         return []
     return [
-        f"{share:.1%} of requests have exactly {top} {side} tokens: a limit cuts them, and a higher one changes the demand"
+        f"{share:.1%} of requests have exactly {top} {side} tokens: a limit cuts them; a higher one changes the demand"
     ]
 
 

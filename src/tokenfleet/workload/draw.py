@@ -6,10 +6,10 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Floats, Ints, Trace
 from tokenfleet.workload.arrivals import (
     MINUTE_S,
-    counts_from_shape,
     fit_into_minutes,
     gamma_gaps,
     minute_shape,
+    peaked_counts,
     renewal_cv_for,
 )
 from tokenfleet.workload.joint import draw_joint
@@ -49,25 +49,21 @@ def draw_trace(
     """
     _check(mean_rate_per_s, interarrival_cv, duration_s, seed)
     shape = minute_shape(stream(seed, "minute shape"), duration_s, peak_to_mean, "peak_to_mean")
-    arrival_s = draw_arrivals(
-        seed, shape, mean_count=mean_rate_per_s * MINUTE_S, cv=interarrival_cv, duration_s=duration_s
-    )
-    count = len(arrival_s)
+    count = round(mean_rate_per_s * duration_s)
     if count == 0:
         raise BadInput.at("duration_s", "no request falls into so short a trace", "make it longer or the rate higher")
+    peak_count = mean_rate_per_s * MINUTE_S * peak_to_mean
+    arrival_s = draw_arrivals(
+        seed, shape, total=count, peak_count=peak_count, cv=interarrival_cv, duration_s=duration_s
+    )
     input_tokens, output_tokens = draw_lengths(input_lengths, output_lengths, seed, count)
     return Trace(arrival_s=arrival_s, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
-def draw_arrivals(seed: int, shape: Floats, *, mean_count: float, cv: float, duration_s: float) -> Floats:
-    """Arrivals with the given minute shape and overall coefficient of variation of gaps."""
-    tail = duration_s / MINUTE_S - len(shape) if duration_s >= MINUTE_S else 0.0
-    scale = 1.0 if duration_s >= MINUTE_S else duration_s / MINUTE_S
-    counts = counts_from_shape(shape, mean_count * scale, tail)
-    total = int(counts.sum())
-    if total == 0:
-        return np.zeros(0)
-    gaps = gamma_gaps(stream(seed, "gaps"), total, renewal_cv_for(cv, shape))
+def draw_arrivals(seed: int, load: Floats, *, total: int, peak_count: float, cv: float, duration_s: float) -> Floats:
+    """Arrivals with the given load per minute and coefficient of variation of gaps over the whole trace."""
+    counts = peaked_counts(load, total, peak_count, duration_s)
+    gaps = gamma_gaps(stream(seed, "gaps"), total, renewal_cv_for(cv, load / load.mean()))
     return fit_into_minutes(np.cumsum(gaps), counts, duration_s)
 
 

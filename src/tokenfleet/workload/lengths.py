@@ -138,7 +138,7 @@ def _tokens(part: str, text: str, where: str) -> float:
 
 
 def _log_normal_with_mean(mean: float) -> tuple[float, float]:
-    """Logarithmic mean and spread of the log-normal with coefficient of variation 1 whose mean, cut at the cap, is ``mean``."""
+    """``mu`` and ``sigma`` of a log-normal with coefficient of variation 1 whose mean, cut at the cap, is ``mean``."""
     if mean <= 0:
         return -math.inf, 0.0
     sigma = math.sqrt(math.log(2.0))

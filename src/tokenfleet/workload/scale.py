@@ -1,0 +1,213 @@
+"""The same traffic, more or less of it; and the stretch of it that a plan is made for."""
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace
+from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.profile import whole_minutes
+from tokenfleet.workload.streams import stream
+from tokenfleet.workload.tally import tally_of
+
+Longs = npt.NDArray[np.int64]
+
+JITTER_S = 5.0
+"""Copies come at most this much before or after their original: near enough to keep the minute's load."""
+
+_LARGEST_UNIT = 0.01
+"""A unit that carries more than this share of the requests is dealt out request by request."""
+
+
+def grow(trace: Trace, factor: float) -> Trace:
+    """Demand times ``factor``, on the same clock.
+
+    Growth means more users who behave as today's do, so whole sessions are added (or left out), and hours, think times
+    and lengths stay. Which ones is dealt evenly over time, so the busiest minute and the mix of lengths scale with the
+    rest. A copy comes up to 5 seconds before or after its original. Its private tokens are its own: it shares with
+    others only what several sessions shared before, such as system prompts. Where the trace has no sessions, requests
+    that continue one another in the prefix tree below its roots stay together, and all others stand alone.
+
+    Args:
+        trace: Any trace.
+        factor: Above 0; 1 gives the trace back, 1.3 is 30 % more.
+
+    Raises:
+        BadInput: a factor of 0 or less, above 1,000, or so small that no request is left.
+    """
+    if not 0 < factor <= 1000:
+        raise BadInput.at("growth", f"is {factor:g}", "give a factor above 0, such as 1.3 for 30 % more")
+    if factor == 1:
+        return trace
+    unit = _units(trace)
+    count = int(unit.max()) + 1
+    first = np.full(count, trace.request_count, dtype=np.int64)
+    np.minimum.at(first, unit, np.arange(trace.request_count))
+    copies = np.empty(count, dtype=np.int64)
+    # Dealt in order of first arrival: of any hundred neighbours, the same share is copied.
+    order = np.argsort(first, kind="stable")
+    copies[order] = np.diff(np.floor(np.arange(count + 1) * factor + 0.5))
+    rows = np.repeat(np.arange(trace.request_count), copies[unit])
+    if not len(rows):
+        raise BadInput.at("growth", f"of {factor:g} leaves no request", "use a larger factor or a longer trace")
+    starts = np.concatenate(([0], np.cumsum(copies[unit])[:-1]))
+    copy = np.arange(len(rows)) - starts[rows]
+    shift = stream(0, "growth jitter").uniform(-JITTER_S, JITTER_S, size=(int(copies.max()), count))
+    shift[0] = 0.0
+    arrival = np.clip(trace.arrival_s[rows] + shift[copy, unit[rows]], 0.0, trace.arrival_s[-1])
+    tree, node = _own_branches(trace, unit, rows, copy)
+    session = None
+    if trace.session is not None:
+        sessions = int(trace.session.max(initial=0)) + 1
+        session = np.where(trace.session[rows] >= 0, trace.session[rows] + copy * sessions, -1)
+    when = np.argsort(arrival, kind="stable")
+    return Trace(
+        arrival_s=arrival[when],
+        input_tokens=trace.input_tokens[rows][when],
+        output_tokens=trace.output_tokens[rows][when],
+        prefix_node=None if node is None else node[when],
+        prefixes=tree,
+        session=None if session is None else _renumbered(session[when]),
+        tenant=None if trace.tenant is None else trace.tenant[rows][when],
+        tenants=trace.tenants,
+        start_utc=trace.start_utc,
+        observed=None if trace.observed is None else select(trace.observed, rows[when]),
+    )
+
+
+def peak_window(trace: Trace, *, least_count: int = 500) -> tuple[float, float]:
+    """The busiest minute by input plus output tokens, widened until it is enough to speak of a p99.
+
+    Whole minutes are added, always the one with more tokens on either side, until ``least_count`` requests are inside
+    or the window is the whole trace.
+
+    Args:
+        trace: At least one request.
+        least_count: Requests that must be inside.
+
+    Returns:
+        Start and end of the window, in seconds.
+
+    Raises:
+        BadInput: no requests.
+    """
+    tally = tally_of(trace)
+    whole = whole_minutes(tally)
+    requests = tally.minute_requests[:whole]
+    tokens = (tally.minute_input_tokens + tally.minute_output_tokens)[:whole]
+    begin = int(np.argmax(tokens))
+    end = begin + 1
+    while int(requests[begin:end].sum()) < least_count and (begin > 0 or end < whole):
+        left = int(tokens[begin - 1]) if begin > 0 else -1
+        right = int(tokens[end]) if end < whole else -1
+        begin, end = (begin - 1, end) if left > right else (begin, end + 1)
+    if int(requests[begin:end].sum()) < least_count and begin == 0:
+        return 0.0, max(trace.duration_s, end * MINUTE_S)
+    return begin * MINUTE_S, end * MINUTE_S
+
+
+def select(observed: Observed, rows: Longs) -> Observed:
+    """What a log says about the chosen requests, in the given order."""
+    return Observed(
+        model=_take(observed.model, rows),
+        models=observed.models,
+        label=_take(observed.label, rows),
+        labels=observed.labels,
+        cached_input_tokens=_take(observed.cached_input_tokens, rows),
+        reasoning_tokens=_take(observed.reasoning_tokens, rows),
+        ttft_s=None if observed.ttft_s is None else observed.ttft_s[rows],
+        e2e_s=None if observed.e2e_s is None else observed.e2e_s[rows],
+        streamed=_take(observed.streamed, rows),
+        finish=_take(observed.finish, rows),
+        finishes=observed.finishes,
+        status=_take(observed.status, rows),
+        statuses=observed.statuses,
+    )
+
+
+def _take(column: Ints | None, rows: Longs) -> Ints | None:
+    return None if column is None else column[rows]
+
+
+def _units(trace: Trace) -> Longs:
+    """What stays together: a session, else a branch below a root of the prefix tree, else a request."""
+    index = np.arange(trace.request_count, dtype=np.int64)
+    if trace.session is not None:
+        label = np.where(trace.session >= 0, trace.session.astype(np.int64), -1)
+    elif trace.prefixes is not None and trace.prefix_node is not None and len(trace.prefixes.parent):
+        branch = _branches(trace.prefixes)
+        label = np.where(trace.prefix_node >= 0, branch[trace.prefix_node], -1)
+    else:
+        return index
+    sizes = np.bincount(label[label >= 0], minlength=int(label.max(initial=-1)) + 1)
+    large = np.zeros(len(sizes) + 1, dtype=bool)
+    large[: len(sizes)] = sizes > max(_LARGEST_UNIT * trace.request_count, 50)
+    alone = (label < 0) | large[label]
+    return _renumbered(np.where(alone, index + len(sizes), label)).astype(np.int64)
+
+
+def _branches(tree: PrefixTree) -> Longs:
+    """For each node the one below its root on its own path; -1 for roots, which many share."""
+    branch = np.full(len(tree.parent), -1, dtype=np.int64)
+    for node, above in enumerate(tree.parent):
+        if above >= 0:
+            branch[node] = branch[above] if branch[above] >= 0 else node
+    return branch
+
+
+def _own_branches(trace: Trace, unit: Longs, rows: Longs, copy: Longs) -> tuple[PrefixTree | None, Ints | None]:
+    """Give every copy its own image of the nodes that only its unit used."""
+    tree, named = trace.prefixes, trace.prefix_node
+    if tree is None or named is None:
+        return None, None
+    private = _private_nodes(tree, named, unit)
+    parents, tokens = [tree.parent], [tree.token_count]
+    node = named[rows].astype(np.int64)
+    image = np.arange(len(tree.parent), dtype=np.int64)
+    size = len(tree.parent)
+    for number in range(1, int(copy.max(initial=0)) + 1):
+        mine = np.flatnonzero((copy == number) & (node >= 0))
+        needed = _ancestors(tree, np.unique(named[rows[mine]])) & private
+        places = np.flatnonzero(needed)
+        image[places] = size + np.arange(len(places))
+        above = tree.parent[places]
+        parents.append(np.where(above >= 0, image[above], -1).astype(np.int32))
+        tokens.append(tree.token_count[places])
+        node[mine] = image[named[rows[mine]]]
+        image[places] = places
+        size += len(places)
+    grown = PrefixTree(parent=np.concatenate(parents), token_count=np.concatenate(tokens))
+    return grown, node.astype(np.int32)
+
+
+def _private_nodes(tree: PrefixTree, named: Ints, unit: Longs) -> npt.NDArray[np.bool_]:
+    """Nodes below a root that one unit alone carries."""
+    size = len(tree.parent)
+    low = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+    high = np.full(size, -1, dtype=np.int64)
+    known = named >= 0
+    np.minimum.at(low, named[known], unit[known])
+    np.maximum.at(high, named[known], unit[known])
+    for node in range(size - 1, -1, -1):
+        above = tree.parent[node]
+        if above >= 0:
+            low[above] = min(low[above], low[node])
+            high[above] = max(high[above], high[node])
+    return np.asarray((low == high) & (tree.parent >= 0), dtype=np.bool_)
+
+
+def _ancestors(tree: PrefixTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    marked = np.zeros(len(tree.parent), dtype=bool)
+    while len(nodes):
+        nodes = nodes[(nodes >= 0)]
+        nodes = np.unique(nodes[~marked[nodes]])
+        marked[nodes] = True
+        nodes = tree.parent[nodes]
+    return marked
+
+
+def _renumbered(labels: Longs) -> Ints:
+    """Labels as 0, 1, 2...; -1 stays."""
+    _, numbers = np.unique(labels, return_inverse=True)
+    lowest = int(labels.min(initial=0))
+    return (numbers - (1 if lowest < 0 else 0)).astype(np.int32)
