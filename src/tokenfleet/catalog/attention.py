@@ -24,9 +24,11 @@ def attention_layers(fields: Fields, layers: int) -> tuple[Attention, ...]:
         return (replace(_heads(fields, "none"), layer_count=layers),)
     blocks = fields.items("block_configs") or fields.items("nas_blocks")
     if blocks is not None:
+        fields.expect_entries("block_configs", len(blocks), layers)
         return _grouped(_nas_block(fields, block) for block in blocks[:layers])
     ratios = fields.items("compress_ratios")
     if ratios is not None:
+        fields.expect_entries("compress_ratios", len(ratios), layers)
         return _grouped(_compressed(fields, ratio) for ratio in ratios[:layers])
     pattern = layer_pattern(fields, layers)
     per_layer = [fields.items(key) for key in _HEADS_PER_LAYER]

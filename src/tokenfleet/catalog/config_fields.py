@@ -81,7 +81,7 @@ _COUNTS = (
 _NOT_COUNTS = frozenset(("hidden_act", "layer_types"))
 
 _FOREIGN = re.compile(
-    r"^(mamba|ssm|rwkv|wkv|lightning|linear|conv|attn_type|xlstm|retention|compress|csa|hca|kda|delta)"
+    r"^(mamba|ssm|rwkv|wkv|lightning|linear|conv|attn_type|xlstm|retention|compress|csa|hca|kda|delta|\w+_per_layer$)"
 )
 """Keys that speak of a layer shape; one that nobody read means a shape nobody understood."""
 _HARMLESS = re.compile(r"(dtype|bias|chunk_size|hidden_act|activation|dropout|norm|counts|eps|init|_loss_coef)$|rope")
@@ -166,6 +166,11 @@ class Fields:
     def refuse(self, key: str, what: str, mend: str = "") -> BadInput:
         """The error for one key."""
         return BadInput.at(self.at(key), f"{self.name}: {what}", mend)
+
+    def expect_entries(self, key: str, found: int, layers: int) -> None:
+        """Refuse a list that does not reach every layer; more entries belong to draft layers and are left out."""
+        if found < layers:
+            raise self.refuse(key, f"{found} entries for {layers} layers", "give one entry for each layer")
 
     def raw(self, key: str) -> object:
         """Value as written; ``None`` when absent."""

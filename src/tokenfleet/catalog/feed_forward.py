@@ -89,25 +89,24 @@ def _named(fields: Fields, layers: int) -> list[bool] | None:
     names = fields.items("mlp_layer_types")
     if names is None:
         return None
-    if len(names) < layers:
-        raise fields.refuse("mlp_layer_types", f"{len(names)} entries for {layers} layers", "give one for each layer")
+    fields.expect_entries("mlp_layer_types", len(names), layers)
     return [name == "sparse" for name in names]
 
 
 def _counted(fields: Fields, layers: int) -> list[bool] | None:
     counts = fields.part("moe_layer_freq_counts") or fields.part("mlp_layer_types_counts")
     marks = [word == "experts" for word in _expand(counts, {"1": "experts", "sparse": "experts"}, "dense")]
-    return marks if len(marks) >= layers else None
+    if not marks:
+        return None
+    fields.expect_entries("moe_layer_freq_counts", len(marks), layers)
+    return marks
 
 
 def _listed(fields: Fields, layers: int) -> list[bool] | None:
     """Layers with experts by their numbers: a list, a text list, or one mark per layer."""
     marks = fields.items("moe_layer_freq")
     if marks is not None:
-        if len(marks) < layers:
-            raise fields.refuse(
-                "moe_layer_freq", f"{len(marks)} entries for {layers} layers", "give one for each layer"
-            )
+        fields.expect_entries("moe_layer_freq", len(marks), layers)
         return [bool(mark) for mark in marks]
     numbers = fields.items("moe_layers")
     text = fields.text("moe_layers_enum")

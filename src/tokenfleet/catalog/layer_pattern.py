@@ -65,17 +65,12 @@ def layer_pattern(fields: Fields, layers: int) -> Pattern:
     return ["full"] * layers
 
 
-def _expect(fields: Fields, key: str, found: int, layers: int) -> None:
-    if found < layers:
-        raise fields.refuse(key, f"{found} entries for {layers} layers", "give one entry for each layer")
-
-
 def _letters(fields: Fields, layers: int) -> Pattern | None:
     """Nemotron-H: one letter per layer."""
     letters = fields.text("hybrid_override_pattern")
     if not letters:
         return None
-    _expect(fields, "hybrid_override_pattern", len(letters), layers)
+    fields.expect_entries("hybrid_override_pattern", len(letters), layers)
     unknown = set(letters) - set(_LETTERS)
     if unknown:
         raise fields.refuse("hybrid_override_pattern", f"unknown layer letters {', '.join(sorted(unknown))}")
@@ -91,7 +86,7 @@ def _block_counts(fields: Fields, layers: int) -> Pattern | None:
 
 
 def _words(fields: Fields, key: str, names: list[str], layers: int) -> Pattern:
-    _expect(fields, key, len(names), layers)
+    fields.expect_entries(key, len(names), layers)
     unknown = sorted(set(names) - set(_WORDS))
     if unknown:
         raise fields.refuse(key, f"unknown layer kinds {', '.join(unknown)}", f"known: {', '.join(_WORDS)}")
@@ -114,7 +109,7 @@ def _binary_list(fields: Fields, layers: int) -> Pattern | None:
     marks = fields.items("hybrid_layer_pattern")
     if marks is None:
         return None
-    _expect(fields, "hybrid_layer_pattern", len(marks), layers)
+    fields.expect_entries("hybrid_layer_pattern", len(marks), layers)
     return ["sliding" if mark else "full" for mark in marks[:layers]]
 
 
@@ -158,7 +153,7 @@ def _chunked(fields: Fields, layers: int) -> Pattern | None:
     fields.notes.append("chunked attention: how much of a chunk is kept depends on the engine")
     rotary = fields.items("no_rope_layers")
     if rotary:
-        _expect(fields, "no_rope_layers", len(rotary), layers)
+        fields.expect_entries("no_rope_layers", len(rotary), layers)
         return ["chunked" if mark else "full" for mark in rotary[:layers]]
     every = fields.raw("no_rope_layer_interval")
     step = every if isinstance(every, int) and every > 0 else _LLAMA4_DEFAULT_INTERVAL
