@@ -178,6 +178,9 @@ class PlanQuestion:
     spare_replica_count: int
     router: str
     seed: int
+    vary_step_tokens: bool = True
+    """The planner may try smaller steps (``max_batched_tokens``) where a promise on ITL or TPOT asks for them.
+    ``False`` when a person has fixed the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from tokenfleet.planner.relax import reasons, relaxations
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Found, Search
+from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, stretch
 
 SEARCH_REQUESTS = 60_000
@@ -49,7 +50,7 @@ def plan(question: PlanQuestion, trace: Trace, *, progress: Progress | None = No
     traffic = Traffic(trace, workload.peak_window(trace))
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
     reporter = Reporter(progress)
-    screened = screen(question, traffic, reporter)
+    screened = screen(question, traffic, step_variants(question), reporter)
     search = Search(work.replays, work.searched, question.spare_replica_count, reporter)
     found = search.over(screened.candidates)
     _verify(work, search, reporter)
@@ -122,13 +123,14 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     detail = stretch(work.searched, DETAIL_REQUESTS)
     limits = LimitSearch(replays, detail, question.model, sized.carrying_count, reporter).of(sized.replica)
     curve = load_curve(replays, detail, chosen, reporter)
-    edge = frontier(replays, work.searched, found.answers, reporter)
+    families = found.best_of_families()
+    edge = frontier(replays, work.searched, families, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
         question=question,
         chosen=sized,
-        runners_up=tuple(answer.sized for answer in found.answers[1:]),
+        runners_up=tuple(answer.sized for answer in families[1:]),
         rejected=(*screened.rejected, *found.rejected),
         reasons=(),
         fleet=replays.fleet(sized.replica, sized.replica_count),

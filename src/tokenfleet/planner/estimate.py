@@ -7,7 +7,8 @@ Seconds of one replica that a request takes when ``n`` sequences share each step
 ``n`` is limited by the sequence slots, by the KV blocks that a mean request holds (half its output on average: by
 Little's law the pool holds ``rate * time in system`` such requests), and by the ITL or TPOT promise. Prefill is
 counted as steps of its own, as if nothing decoded beside it: too dear by the weights it reads with others. Replicas
-are kept at 85 % of that rate, since arrivals come in bursts. Replay corrects all of it.
+are kept at 85 % of that rate, since arrivals come in bursts. Where a single prefill chunk takes longer than the ITL
+promise, such steps must be as rare as its quantile allows, which is often the smaller rate. Replay corrects all of it.
 """
 
 import math
@@ -37,7 +38,24 @@ def sustainable_rate_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) ->
             break
         best = max(best, 1.0 / (prefill_s + max(0.0, outputs - 1.0) * step_s / count))
         count += max(1, count // 8)
-    return best * _UTILIZATION_FRACTION
+    return min(best * _UTILIZATION_FRACTION, _rate_of_rare_chunks_per_s(replica, demand, slo))
+
+
+def _rate_of_rare_chunks_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:
+    """Rate at which steps with a prefill chunk are as rare as an ITL promise needs, if each of them breaks it."""
+    budget = replica.deployment.engine.max_batched_tokens
+    prompt = max(1.0, float(demand.input_tokens.mean()))
+    chunk_count = math.ceil(prompt / budget)
+    context = float(demand.context_tokens.mean())
+    chunk = max(1, min(budget, round(prompt)) - 1)
+    decode_s = decode_step_s(replica, 1, context)
+    chunk_s = prefill_alone_s(replica, chunk) - replica.step_time.request_ps * 1e-12
+    rates = [
+        (1.0 - target.quantile) / (chunk_count * decode_s)
+        for target in slo.latency
+        if target.metric == "itl" and target.limit_s < chunk_s
+    ]
+    return min(rates, default=math.inf)
 
 
 def replica_estimate(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:

@@ -37,41 +37,54 @@ class Screened:
     """With their reasons, those out before the planner was asked included."""
 
 
-def screen(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Screened:
-    """Sorts the candidates of ``question`` by what formulas and price lists alone can say."""
+def screen(
+    question: PlanQuestion, traffic: Traffic, variants: Sequence[ReplicaPhysics], reporter: Reporter
+) -> Screened:
+    """Sorts the candidates of ``question`` by what formulas and price lists alone can say.
+
+    ``variants`` are candidates with smaller steps; one that fails goes unsaid, as the candidate it comes from
+    speaks for it: a smaller step never makes a lone prefill shorter.
+    """
     result = Screened(rejected=list(question.rejected))
     # Lengths depend on the traffic and on whether prefixes are cached, not on the candidate.
-    found: dict[bool, Shapes] = {}
-    wanted: dict[bool, Demand] = {}
-    for replica in question.candidates:
+    lengths: dict[bool, tuple[Shapes, Demand]] = {}
+    every = [(replica, False) for replica in question.candidates] + [(replica, True) for replica in variants]
+    for replica, variant in every:
         reporter.say("floors", words.layout(replica.deployment), 0.0)
         caching = replica.deployment.engine.prefix_caching
-        if caching not in found:
-            found[caching] = shapes(traffic.trace, question.slo, caching=caching)
-            wanted[caching] = demand(traffic, caching=caching)
-        _sort_in(result, replica, found[caching], wanted[caching], question)
+        if caching not in lengths:
+            lengths[caching] = (
+                shapes(traffic.trace, question.slo, caching=caching),
+                demand(traffic, caching=caching),
+            )
+        _sort_in(result, replica, *lengths[caching], question, variant)
     result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
     return result
 
 
-def _sort_in(result: Screened, replica: ReplicaPhysics, found: Shapes, wanted: Demand, question: PlanQuestion) -> None:
+def _sort_in(
+    result: Screened, replica: ReplicaPhysics, found: Shapes, wanted: Demand, question: PlanQuestion, variant: bool
+) -> None:
     slo = question.slo
     reasons = floors(replica, found, slo)
     price = quote(question.prices, replica.deployment.gpu)
-    if reasons:
-        estimate = replica_estimate(replica, wanted, slo)
-        result.floored.append(Floored(replica, estimate, _excess(replica, found, slo), reasons))
-        result.rejected.append(rejected(replica, reasons))
-    elif price is None:
+    if price is None:
         gpu = replica.deployment.gpu
         reason = Reason(
             kind="price_missing",
             text=f"Nobody's price for {gpu} is known under the term asked for; a fleet of it cannot be compared.",
             relax=f"give your own price for {gpu}",
         )
-        result.rejected.append(rejected(replica, (reason,)))
-    else:
-        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo)))
+        reasons = (*reasons, reason)
+    elif not reasons:
+        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo), variant))
+        return
+    if variant:
+        return
+    result.rejected.append(rejected(replica, reasons))
+    if price is not None:
+        estimate = replica_estimate(replica, wanted, slo)
+        result.floored.append(Floored(replica, estimate, _excess(replica, found, slo), reasons))
 
 
 def rejected(replica: ReplicaPhysics, reasons: Sequence[Reason]) -> Rejected:

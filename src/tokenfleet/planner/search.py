@@ -1,11 +1,11 @@
 """The loop over candidates: size the promising ones by replay, show the others too dear."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Outpriced, Reason, Rejected, Sized
-from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Reporter
@@ -14,6 +14,7 @@ from tokenfleet.planner.traffic import Traffic
 
 _NEAR_BEST = 1.5
 _CURIOUS = 3.0
+_RUNNERS_UP = 3
 _CAP_OVER_ESTIMATE = 16
 
 
@@ -24,11 +25,20 @@ class Candidate:
     replica: ReplicaPhysics
     price: GpuPriceRange
     estimate: int
+    variant: bool = False
+    """Differs from another candidate only in the size of its steps."""
 
     @property
     def name(self) -> str:
-        """Unique enough to order equals the same way every time."""
-        return words.layout(self.replica.deployment)
+        """Orders equals the same way every time."""
+        return words.settled(self.replica.deployment)
+
+    @property
+    def family(self) -> Deployment:
+        """The deployment without the setting that variants change."""
+        deployment = self.replica.deployment
+        engine = replace(deployment.engine, max_batched_tokens=0, max_sequence_count=0)
+        return replace(deployment, engine=engine)
 
     @property
     def usd_per_replica_hour(self) -> float:
@@ -67,6 +77,13 @@ class Found:
     rejected: list[Rejected] = field(default_factory=list)
     anomalies: list[str] = field(default_factory=list)
 
+    def best_of_families(self) -> list[Answer]:
+        """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
+        best: dict[Deployment, Answer] = {}
+        for answer in self.answers:
+            best.setdefault(answer.candidate.family, answer)
+        return list(best.values())
+
 
 class Search:
     """One search over one stretch of traffic."""
@@ -82,8 +99,8 @@ class Search:
     def over(self, candidates: Sequence[Candidate]) -> Found:
         """Sizes candidates in order of their estimated price.
 
-        A candidate is sized in full when its estimate is within half as much again of the best fleet known, or
-        when it is the first of its gpu and not hopelessly dear. Any other is tried once, at the largest count that
+        A candidate is sized in full when its estimate is within half as much again of the best fleet known; up to
+        three times while there are few runners-up, or when it is the first of its gpu. Any other is tried once, at the largest count that
         would cost no more than the best fleet: when that breaks the promise, fewer replicas would too.
         """
         seen_gpus: set[str] = set()
@@ -138,7 +155,8 @@ class Search:
 
     def _worth_sizing(self, candidate: Candidate, first_of_its_gpu: bool) -> bool:
         best = self._best_price()
-        reach = _CURIOUS if first_of_its_gpu else _NEAR_BEST
+        few = len(self.found.best_of_families()) < _RUNNERS_UP
+        reach = _CURIOUS if first_of_its_gpu or few else _NEAR_BEST
         return best is None or self._price(candidate, candidate.estimate) <= reach * best
 
     def _fits_budget(self, candidate: Candidate) -> bool:
@@ -153,9 +171,10 @@ class Search:
             broken = tuple(result.name for result in verdict.broken)
         else:
             broken = ()
-        self.found.outpriced.append(
-            Outpriced(replica=candidate.replica, failed_count=count, broken=broken, price=candidate.price.price)
-        )
+        if not candidate.variant:
+            self.found.outpriced.append(
+                Outpriced(replica=candidate.replica, failed_count=count, broken=broken, price=candidate.price.price)
+            )
         return False
 
     def _cap(self, candidate: Candidate, start: int) -> int:
@@ -173,6 +192,8 @@ class Search:
         )
 
     def _reject(self, candidate: Candidate, cap: int, verdict: Verdict) -> None:
+        if candidate.variant:
+            return
         deployment = candidate.replica.deployment
         self.found.rejected.append(
             Rejected(

@@ -86,10 +86,10 @@ def stretch(traffic: Traffic, request_limit: int) -> Traffic:
 
 
 def cut(traffic: Traffic, first: int, last: int) -> Traffic:
-    """Requests ``first`` to ``last`` (excluded), with second 0 at the arrival of the first."""
+    """Requests ``first`` to ``last`` (excluded), with second 0 at the first of them or at the start of the window."""
     trace = traffic.trace
     part = slice(first, last)
-    origin_s = float(trace.arrival_s[first])
+    origin_s = min(float(trace.arrival_s[first]), traffic.window_s[0])
     shorter = replace(
         trace,
         arrival_s=trace.arrival_s[part] - origin_s,

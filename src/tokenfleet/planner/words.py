@@ -32,9 +32,14 @@ def layout(deployment: Deployment) -> str:
     return ", ".join(parts)
 
 
+def settled(deployment: Deployment) -> str:
+    """The layout with the setting the search varies: ``2 x h100_sxm, TP2, fp8, 512 tokens per step``."""
+    return f"{layout(deployment)}, {deployment.engine.max_batched_tokens:,} tokens per step"
+
+
 def fleet(replica: ReplicaPhysics, count: int) -> str:
-    """``5 replicas of 2 x h100_sxm, TP2, fp8``."""
-    return f"{count} {'replica' if count == 1 else 'replicas'} of {layout(replica.deployment)}"
+    """``5 replicas of 2 x h100_sxm, TP2, fp8, 512 tokens per step``."""
+    return f"{count} {'replica' if count == 1 else 'replicas'} of {settled(replica.deployment)}"
 
 
 def broken(result: SloResult) -> str:

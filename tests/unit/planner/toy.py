@@ -159,6 +159,7 @@ def question(candidates, prices, *, promise=None, spare=1, rejected=()):
         spare_replica_count=spare,
         router="least_in_flight",
         seed=1,
+        vary_step_tokens=False,
     )
 
 

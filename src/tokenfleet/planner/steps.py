@@ -1,0 +1,66 @@
+"""Smaller steps: the engine setting that trades TTFT for ITL.
+
+A step that carries a prefill chunk makes every decoding sequence wait for it. With an engine's default of thousands
+of tokens per step such a step takes longer than many ITL promises allow, and the only way out would be replicas so
+idle that chunks are rare. Cutting the step to what fits into the promise is the cheaper way more often than not.
+"""
+
+from dataclasses import replace
+
+from tokenfleet import catalog, performance
+from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
+from tokenfleet.domain.slo import Slo
+
+_SHARES_OF_PROMISE = (0.9, 0.65, 0.4)
+"""How much of the promised gap a full step may take; what is left is for the contexts of those that decode."""
+_GRAIN_TOKENS = 64
+
+
+def step_variants(question: PlanQuestion) -> tuple[ReplicaPhysics, ...]:
+    """Each candidate whose full step is longer than the tightest ITL or TPOT promise, with smaller steps.
+
+    Sequence slots are cut with the step, as every running sequence needs a token of it. Memory and step times are
+    worked out anew: a smaller step needs less room for activations.
+    """
+    if not question.vary_step_tokens:
+        return ()
+    limit_s = _tightest_s(question.slo)
+    if limit_s is None:
+        return ()
+    variants: list[ReplicaPhysics] = []
+    for candidate in question.candidates:
+        sizes = {_largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
+        engine = candidate.deployment.engine
+        if engine.chunked_prefill:
+            smaller = sorted(size for size in sizes if _GRAIN_TOKENS <= size < engine.max_batched_tokens)
+            variants += [_with_step(question, candidate, size) for size in smaller]
+    return tuple(variants)
+
+
+def _tightest_s(slo: Slo) -> float | None:
+    return min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=None)
+
+
+def _largest_step(model: StepTimeModel, limit_s: float) -> int:
+    """Most tokens, in whole grains, of a step that takes at most ``limit_s`` without any context."""
+    most = (len(model.token_ps) - 1) // _GRAIN_TOKENS * _GRAIN_TOKENS
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + _GRAIN_TOKENS) // 2 // _GRAIN_TOKENS * _GRAIN_TOKENS
+        if int(model.token_ps[middle]) * 1e-12 <= limit_s:
+            low = middle
+        else:
+            high = middle - _GRAIN_TOKENS
+    return low
+
+
+def _with_step(question: PlanQuestion, candidate: ReplicaPhysics, size: int) -> ReplicaPhysics:
+    deployment = candidate.deployment
+    engine = replace(
+        deployment.engine,
+        max_batched_tokens=size,
+        max_sequence_count=min(size, deployment.engine.max_sequence_count),
+    )
+    smaller = replace(deployment, engine=engine)
+    return performance.replica_physics(question.model, catalog.gpu(deployment.gpu), smaller)
