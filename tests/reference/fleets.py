@@ -1,0 +1,165 @@
+"""Small fleets and traces for tests of the simulator."""
+
+import numpy as np
+
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.replica import (
+    Deployment,
+    EngineSettings,
+    ErrorBand,
+    Layout,
+    MemoryBudget,
+    ReplicaPhysics,
+    StepTimeModel,
+)
+from tokenfleet.domain.trace import PrefixTree, Trace
+
+MS = 1_000_000_000
+"""Picoseconds."""
+
+
+def engine(**settings) -> EngineSettings:
+    """Synchronous scheduling, no prefix cache, chunked prefill with the gate."""
+    plain = {
+        "name": "test",
+        "max_batched_tokens": 64,
+        "max_sequence_count": 8,
+        "block_tokens": 4,
+        "memory_utilization_fraction": 0.9,
+        "prefix_caching": False,
+        "chunked_prefill": True,
+        "full_prompt_gate": True,
+        "async_scheduling": False,
+    }
+    return EngineSettings(**(plain | settings))
+
+
+def step_time(*, token_ps=None, tokens=64, **terms) -> StepTimeModel:
+    """Every step 10 ms unless told otherwise."""
+    table = np.full(tokens + 1, 10 * MS, dtype=np.int64) if token_ps is None else np.asarray(token_ps, dtype=np.int64)
+    names = ("sequence_ps", "context_ps", "window_ps", "window_tokens", "pair_ps", "eager_ps", "request_ps")
+    return StepTimeModel(token_ps=table, **(dict.fromkeys(names, 0) | terms))
+
+
+def physics(*, settings=None, time=None, blocks=100, fixed=0) -> ReplicaPhysics:
+    """One replica of given engine settings, step time and pool."""
+    settings = settings or engine()
+    time = time or step_time(tokens=max(settings.max_batched_tokens, settings.max_sequence_count))
+    memory = MemoryBudget(
+        fits=True,
+        terms_bytes={},
+        total_bytes=1,
+        weights_bytes=1,
+        kv_bytes_per_token=1,
+        kv_fixed_bytes_per_sequence=0,
+        kv_capacity_bytes=1,
+        kv_capacity_tokens=blocks * settings.block_tokens,
+        too_close_to_call=False,
+        reasons=(),
+    )
+    deployment = Deployment(
+        model="model", gpu="gpu", layout=Layout(), precision="bf16", kv_precision="bf16", engine=settings
+    )
+    return ReplicaPhysics(
+        deployment=deployment,
+        memory=memory,
+        step_time=time,
+        band=ErrorBand(step_time_factor=1.2, evidence="test"),
+        kv_block_count=blocks,
+        kv_block_tokens=settings.block_tokens,
+        kv_fixed_block_count=fixed,
+    )
+
+
+def fleet(replica: ReplicaPhysics | None = None, *, count=1, router="least_in_flight") -> Fleet:
+    """One group."""
+    return Fleet(groups=(ReplicaGroup(replica=replica or physics(), replica_count=count),), router=router)
+
+
+def trace(requests, **columns) -> Trace:
+    """A trace from rows of (arrival in ms, input tokens, output tokens)."""
+    rows = np.asarray(requests, dtype=float).reshape(-1, 3)
+    return Trace(
+        arrival_s=rows[:, 0] / 1000.0,
+        input_tokens=rows[:, 1].astype(np.int32),
+        output_tokens=rows[:, 2].astype(np.int32),
+        **columns,
+    )
+
+
+def random_fleet(draw: np.random.Generator, **settings) -> Fleet:
+    """Any rule, tight memory as a rule, two groups of different physics now and then."""
+    groups = []
+    for _ in range(1 + (draw.random() < 0.2)):
+        block_tokens = int(draw.choice([1, 2, 3, 4, 16]))
+        sequences = int(draw.integers(1, 9))
+        batched = int(draw.integers(sequences, sequences + 40))
+        drawn = engine(
+            max_batched_tokens=batched,
+            max_sequence_count=sequences,
+            block_tokens=block_tokens,
+            chunked_prefill=bool(draw.random() < 0.85),
+            full_prompt_gate=bool(draw.random() < 0.6),
+            async_scheduling=bool(draw.random() < 0.5),
+            watermark_fraction=float(draw.choice([0.0, 0.0, 0.1, 0.3])),
+            context_limit_tokens=None if draw.random() < 0.7 else int(draw.integers(20, 90)),
+            **settings,
+        )
+        time = random_step_time(draw, batched)
+        tokens = int(draw.integers(30, 250))
+        replica = physics(
+            settings=drawn, time=time, blocks=tokens // block_tokens + 2, fixed=int(draw.choice([0, 0, 1, 2]))
+        )
+        groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4))))
+    router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
+    return Fleet(groups=tuple(groups), router=router)
+
+
+def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:
+    """Round figures half of the time, so that arrivals and step ends often fall together."""
+    if draw.random() < 0.3:
+        return step_time(tokens=tokens)
+    unit = MS if draw.random() < 0.5 else 1_234_567
+    table = (draw.integers(3, 9) * unit + draw.integers(0, 3, tokens + 1).cumsum() * unit).astype(np.int64)
+    window = int(draw.choice([0, 5, 17, 40]))
+    return step_time(
+        token_ps=table,
+        sequence_ps=int(draw.integers(0, 3)) * unit // 4,
+        context_ps=int(draw.integers(0, 3)) * unit // 50,
+        window_ps=int(draw.integers(0, 3)) * unit // 50 if window else 0,
+        window_tokens=window,
+        pair_ps=int(draw.integers(0, 3)) * unit // 100,
+        eager_ps=int(draw.choice([0, 4, 12])) * unit,
+        request_ps=int(draw.choice([0, 0, 3, 25])) * unit,
+    )
+
+
+def random_trace(draw: np.random.Generator, *, shared=False) -> Trace:
+    """Up to 40 small requests, some too long for anybody, some prefill only, arrivals often at round times."""
+    count = int(draw.integers(1, 41))
+    gap_ms = float(draw.choice([2.0, 10.0, 40.0, 200.0]))
+    arrival_ms = np.cumsum(draw.exponential(gap_ms, count))
+    if draw.random() < 0.5:
+        arrival_ms = np.floor(arrival_ms / 10.0) * 10.0
+    columns = {}
+    inputs = draw.integers(1, int(draw.choice([10, 40, 100])) + 1, count)
+    outputs = np.minimum(draw.geometric(1.0 / draw.choice([2.0, 10.0, 30.0]), count), 150)
+    outputs[draw.random(count) < 0.05] = 0
+    if draw.random() < 0.5:
+        columns["session"] = draw.integers(-1, 5, count).astype(np.int32)
+    if shared:
+        columns |= random_prefixes(draw, inputs, outputs)
+    return trace(np.column_stack([arrival_ms, inputs, outputs]), **columns)
+
+
+def random_prefixes(draw: np.random.Generator, inputs, outputs) -> dict:
+    """A random tree; each request names a node whose path fits into its own tokens."""
+    nodes = int(draw.integers(1, 9))
+    parent = np.array([int(draw.integers(-1, node)) if node else -1 for node in range(nodes)], dtype=np.int32)
+    tree = PrefixTree(parent=parent, token_count=draw.integers(0, 30, nodes).astype(np.int32))
+    depth = tree.depth_tokens
+    chosen = draw.integers(-1, nodes, len(inputs)).astype(np.int32)
+    for row in range(len(inputs)):
+        while chosen[row] >= 0 and depth[chosen[row]] > inputs[row] + outputs[row]:
+            chosen[row] = parent[chosen[row]]
+    return {"prefix_node": chosen, "prefixes": tree}

@@ -1,0 +1,358 @@
+"""The replay, slow and obvious: plain Python, one step and one block at a time. The kernel must equal it exactly.
+
+Written from the rules of the vLLM V1 scheduler, not from the kernel: blocks are objects in one free list that is
+also the LRU, hashes are a map from key to blocks, and outputs are applied when a step ends.
+"""
+
+import math
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenfleet import control
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.trace import Trace
+
+NEVER = 1 << 62
+GAP_BOUNDS_PS = [0, *(math.ceil(2.0 ** (10 + i / 32)) for i in range(50 * 32 + 1))]
+
+
+@dataclass(eq=False)
+class Request:
+    arrival: int
+    input: int
+    output: int
+    keys: list  # (tokens up to the end of the shared run, name of the run), root first
+    name: object
+    session: int | None
+    ready: int = 0
+    produced: int = 0
+    in_flight: int = 0
+    computed: int = 0
+    hit: int = 0
+    blocks: list = field(default_factory=list)
+    fixed: list = field(default_factory=list)
+    hashed: int = 0
+    admitted: bool = False
+    prefilling: bool = False
+    cached: int = 0
+    preemptions: int = 0
+    first: int = -1
+    last: int = -1
+    finish: int = -1
+    replica: int = -1
+    status: Status = Status.FINISHED
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.produced
+
+    def block_key(self, index: int, block_tokens: int) -> object:
+        end = (index + 1) * block_tokens
+        return next(((name, index) for depth, name in self.keys if depth >= end), (self.name, index))
+
+
+class Pool:
+    """Blocks; the free list is the LRU, unhashed blocks in front."""
+
+    def __init__(self, count: int, block_tokens: int, caching: bool) -> None:
+        self.free = OrderedDict((block, None) for block in range(count))
+        self.block_tokens, self.caching = block_tokens, caching
+        self.key, self.users = [None] * count, [0] * count
+        self.by_key = {}
+
+    def take(self, count: int) -> list:
+        taken = [self.free.popitem(last=False)[0] for _ in range(count)]
+        for block in taken:
+            if self.key[block] is not None:
+                self.by_key[self.key[block]].remove(block)
+                self.key[block] = None
+            self.users[block] = 1
+        return taken
+
+    def touch(self, blocks: list) -> None:
+        for block in blocks:
+            if self.users[block] == 0:
+                del self.free[block]
+            self.users[block] += 1
+
+    def release(self, blocks: list) -> None:
+        for block in reversed(blocks):
+            self.users[block] -= 1
+            if self.users[block] == 0:
+                self.free[block] = None
+                if self.key[block] is None:
+                    self.free.move_to_end(block, last=False)
+
+    def hits(self, request: Request) -> list:
+        found = []
+        if self.caching:
+            for index in range((request.tokens - 1) // self.block_tokens):
+                same = self.by_key.get(request.block_key(index, self.block_tokens))
+                if not same:
+                    break
+                found.append(same[0])
+        return found
+
+    def hash_blocks(self, request: Request, tokens: int) -> None:
+        while self.caching and request.hashed < tokens // self.block_tokens:
+            block = request.blocks[request.hashed]
+            self.key[block] = request.block_key(request.hashed, self.block_tokens)
+            self.by_key.setdefault(self.key[block], []).append(block)
+            request.hashed += 1
+
+
+class Replica:
+    def __init__(self, physics, run) -> None:
+        self.physics, self.run, self.step = physics, run, physics.step_time
+        self.engine = physics.deployment.engine
+        self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, self.engine.prefix_caching)
+        self.running, self.waiting = [], deque()
+        self.flying = deque()  # (end, [(request, tokens, yields)])
+        self.clock = self.horizon = 0
+        self.event = NEVER
+        self.in_flight = 0
+
+    # ---- one step
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.physics.kv_block_tokens)
+
+    def preempt(self, request: Request) -> None:
+        self.running.remove(request)
+        self.pool.release([*request.blocks, *request.fixed])
+        request.blocks, request.fixed, request.hashed, request.computed = [], [], 0, 0
+        request.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def schedule(self) -> list:
+        """[(request, start, tokens)] of the next step, in the order of the scheduler."""
+        budget, planned, preempted = self.engine.max_batched_tokens, [], False
+        index = 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
+            tokens = min(request.tokens + request.in_flight - request.computed, budget)
+            if tokens == 0 or (request.in_flight and request.produced + request.in_flight >= request.output):
+                index += 1
+                continue
+            need = self.blocks_for(request.computed + tokens) - len(request.blocks)
+            while need > len(self.pool.free):
+                victim = self.running[-1]
+                self.preempt(victim)
+                preempted = True
+                if victim is request:
+                    return planned
+            self.compute(request, tokens, planned)
+            budget -= tokens
+            index += 1
+        while not preempted and budget > 0 and len(self.running) < self.engine.max_sequence_count:
+            if not self.waiting or self.waiting[0].ready > self.clock:
+                break
+            tokens = self.admit(self.waiting[0], budget)
+            if tokens == 0:
+                break
+            self.running.append(self.waiting.popleft())
+            self.compute(self.running[-1], tokens, planned)
+            budget -= tokens
+        return planned
+
+    def admit(self, request: Request, budget: int) -> int:
+        hits = self.pool.hits(request)
+        hit = len(hits) * self.physics.kv_block_tokens
+        tokens = min(request.tokens - hit, budget)
+        if not self.engine.chunked_prefill and request.tokens - hit > budget:
+            return 0
+        need = self.blocks_for(request.tokens if self.engine.full_prompt_gate else hit + tokens) - len(hits)
+        need += sum(self.pool.users[block] == 0 for block in hits) + self.physics.kv_fixed_block_count
+        if self.running:
+            need += int(self.engine.watermark_fraction * self.physics.kv_block_count)
+        if need > len(self.pool.free):
+            return 0
+        self.pool.touch(hits)
+        request.blocks, request.hashed = hits, len(hits)
+        request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
+        request.computed = request.hit = hit
+        if not request.admitted:
+            request.cached = hit
+        request.admitted = request.prefilling = True
+        return tokens
+
+    def compute(self, request: Request, tokens: int, planned: list) -> None:
+        request.blocks += self.pool.take(self.blocks_for(request.computed + tokens) - len(request.blocks))
+        self.pool.hash_blocks(request, min(request.computed + tokens, request.tokens))
+        planned.append((request, request.computed, tokens))
+        request.computed += tokens
+
+    # ---- time
+
+    def duration(self, decodes: list, prefills: list) -> int:
+        step = self.step
+        contexts = [request_start + 1 for _, request_start, _ in decodes]
+        base = int(step.token_ps[len(decodes) + sum(tokens for _, _, tokens in prefills)])
+        base += step.sequence_ps * len(decodes) + step.context_ps * sum(contexts)
+        base += step.window_ps * sum(min(context, step.window_tokens) for context in contexts)
+        base += step.pair_ps * sum(tokens * start + tokens * (tokens + 1) // 2 for _, start, tokens in prefills)
+        if not prefills:
+            return base
+        square, floor = float(base) * float(base), float(step.eager_ps) * float(step.eager_ps)
+        return int(math.sqrt(math.sqrt(square * square + floor * floor)) + 0.5)
+
+    def boundary(self) -> None:
+        while self.flying and self.flying[0][0] <= self.clock:
+            self.apply(*self.flying.popleft())
+        planned = self.schedule()
+        if planned:
+            self.launch(planned)
+        elif self.flying:
+            self.clock = self.event = self.horizon
+        elif self.waiting:
+            assert self.waiting[0].ready > self.clock, "a request that fits alone must be admitted"
+            self.clock = self.horizon = self.event = self.waiting[0].ready
+        else:
+            self.event = NEVER
+
+    def launch(self, planned: list) -> None:
+        decodes = [entry for entry in planned if not entry[0].prefilling]
+        prefills = [entry for entry in planned if entry[0].prefilling]
+        duration = self.duration(decodes, prefills)
+        self.run.count_step(self, decodes, prefills, duration)
+        yields = []
+        for request, _, _ in planned:
+            if request.computed == request.tokens + request.in_flight:
+                request.prefilling = False
+                request.in_flight += request.output > 0
+                yields.append(request)
+        start, self.horizon = self.horizon, self.horizon + duration
+        self.flying.append((self.horizon, yields))
+        self.clock = self.event = start if self.engine.async_scheduling else self.horizon
+
+    def apply(self, end: int, yields: list) -> None:
+        for request in yields:
+            if request.output > 0:
+                request.in_flight -= 1
+                request.produced += 1
+                if request.first < 0:
+                    request.first = end
+                else:
+                    self.run.count_gap(end - request.last, end)
+                request.last = end
+                if request in self.running:
+                    self.pool.hash_blocks(request, request.computed - request.in_flight)
+            if request.produced >= request.output:
+                request.finish = end
+                self.in_flight -= 1
+                self.pool.release([*request.blocks, *request.fixed])
+                request.blocks, request.fixed = [], []
+                (self.running if request in self.running else self.waiting).remove(request)
+
+
+class PlainRun:
+    """A fleet of plain replicas, driven in order of time."""
+
+    def __init__(self, trace: Trace, fleet: Fleet, peak_window_s=None, telemetry_interval_s=None) -> None:
+        self.fleet = fleet
+        self.replicas = [Replica(group.replica, self) for group in fleet.groups for _ in range(group.replica_count)]
+        self.requests = requests_of(trace)
+        self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
+        self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
+        self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = self.turn = 0
+        self.samples = []
+        self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
+        self.play()
+
+    def play(self) -> None:
+        arrivals = deque(self.requests)
+        while True:
+            replica = min(self.replicas, key=lambda replica: replica.event)
+            coming = min(replica.event, arrivals[0].arrival if arrivals else NEVER)
+            while coming > (len(self.samples) + 1) * self.interval:
+                self.samples.append([self.gauges(replica) for replica in self.replicas])
+                if coming == NEVER:
+                    return
+            if coming == NEVER:
+                return
+            if arrivals and arrivals[0].arrival <= replica.event:
+                self.arrive(arrivals.popleft())
+            else:
+                replica.boundary()
+
+    def arrive(self, request: Request) -> None:
+        number = self.route(request)
+        self.turn = (number + 1) % len(self.replicas)
+        request.replica, replica = number, self.replicas[number]
+        computed = request.input + max(request.output - 1, 0)
+        limit = replica.engine.context_limit_tokens
+        if (
+            replica.blocks_for(computed) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
+            or (limit is not None and request.input + request.output > limit)
+            or (not replica.engine.chunked_prefill and computed > replica.engine.max_batched_tokens)
+        ):
+            request.status = Status.REJECTED_TOO_LONG
+            return
+        request.ready = request.arrival + replica.step.request_ps
+        replica.in_flight += 1
+        replica.waiting.append(request)
+        if replica.event == NEVER:
+            replica.clock = replica.horizon = replica.event = request.ready
+
+    def route(self, request: Request) -> int:
+        count = len(self.replicas)
+        afters = [(number - self.turn) % count for number in range(count)]
+        if self.fleet.router == "round_robin":
+            scores = [control.round_robin(after) for after in afters]
+        elif self.fleet.router == "least_in_flight":
+            scores = [control.least_in_flight(r.in_flight, a, count) for r, a in zip(self.replicas, afters, strict=True)]
+        else:
+            key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
+            home = -1 if key is None else control.home_replica(key, count)
+            total = sum(replica.in_flight for replica in self.replicas)
+            scores = [
+                control.prefix_affinity(replica.in_flight, after, count, number == home, total)
+                for number, (replica, after) in enumerate(zip(self.replicas, afters, strict=True))
+            ]
+        return scores.index(min(scores))
+
+    # ---- what is counted
+
+    def count_gap(self, gap: int, end: int) -> None:
+        index = min(bisect_right(GAP_BOUNDS_PS, gap) - 1, len(self.gaps) - 1)
+        self.gaps[index] += 1
+        self.peak_gaps[index] += self.peak[0] <= end < self.peak[1]
+
+    def count_step(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:
+        self.steps += 1
+        share = 0
+        if prefills:
+            share = duration
+            if decodes:
+                self.mixed_steps += 1
+                share = (replica.duration([], prefills) + duration - replica.duration(decodes, [])) // 2
+            pairs = sum(tokens * request.hit for request, _, tokens in prefills)
+            self.cached_prefix += min(share, replica.step.pair_ps * pairs)
+        self.prefill += share
+        self.decode += duration - share
+
+    def gauges(self, replica: Replica) -> tuple[int, int, float]:
+        yielding = {r for _, yields in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
+        waiting = sum(request not in yielding for request in replica.waiting)
+        used = replica.physics.kv_block_count - len(replica.pool.free)
+        return len(replica.running), waiting, used
+
+
+def requests_of(trace: Trace) -> list[Request]:
+    """Requests with the shared runs on their path: the tokens each reaches to, and its name."""
+    requests = []
+    for row in range(trace.request_count):
+        keys = []
+        node = -1 if trace.prefix_node is None else int(trace.prefix_node[row])
+        while node >= 0:
+            keys.append((int(trace.prefixes.depth_tokens[node]), node))
+            node = int(trace.prefixes.parent[node])
+        session = None if trace.session is None or trace.session[row] < 0 else int(trace.session[row])
+        lengths = int(trace.input_tokens[row]), int(trace.output_tokens[row])
+        arrival = int(np.rint(trace.arrival_s[row] * 1e12))
+        requests.append(Request(arrival, *lengths, keys[::-1], name=("own", row), session=session))
+    return requests
