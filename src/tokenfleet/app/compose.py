@@ -5,8 +5,9 @@ says which candidates fit. Everything below works on resolved data.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Protocol
 
 from tokenfleet import catalog, performance, workload
@@ -46,6 +47,8 @@ class Composition:
     resolved: dict[str, object]
     """The scenario with its defaults, versions and digests, for every result."""
     valid_days: int
+    assumptions: tuple[str, ...]
+    """What resolving the scenario took for granted."""
 
 
 def compose(scenario: Scenario, teller: Teller) -> Composition:
@@ -78,16 +81,49 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
     return Composition(
-        question=question, trace=trace, workload=described, resolved=resolved, valid_days=scenario.valid_days
+        question=question,
+        trace=trace,
+        workload=described,
+        resolved=resolved,
+        valid_days=scenario.valid_days,
+        assumptions=(about_demand(scenario.workload, scenario.seed),),
     )
 
 
 def answer(composition: Composition, teller: Teller) -> Plan:
-    """Plan what a composition asks."""
+    """Plan what a composition asks; what the composition itself took for granted joins the plan's assumptions."""
     from tokenfleet import planner, simulator
 
     simulator.warm_up(announce=teller.announce)
-    return planner.plan(composition.question, composition.trace, progress=teller.step)
+    plan = planner.plan(composition.question, composition.trace, progress=teller.step)
+    return replace(plan, assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)))
+
+
+def _about_weights(plan: Plan) -> tuple[str, ...]:
+    notes = plan.question.model.notes
+    if plan.chosen is None:
+        return notes
+    precision = plan.chosen.replica.deployment.precision
+    if precision in ("bf16", "checkpoint"):
+        return notes
+    return (*notes, f"{precision} weights answer as well as the checkpoint's own: measure that before you promise.")
+
+
+def about_demand(source: WorkloadSource, seed: int) -> str:
+    """One sentence on where the demand comes from, for a person who was not there."""
+    grown = f", times {source.growth:g} for growth" if source.growth != 1.0 else ""
+    if source.trace is not None:
+        return f"Demand: as logged in {', '.join(Path(path).name for path in source.trace)}{grown}."
+    if source.preset is not None:
+        kind = f"published statistics of the preset {source.preset}"
+    elif source.profile is not None:
+        kind = f"the profile {Path(source.profile).name}"
+    else:
+        kind = (
+            f"the lengths you gave (log-normal), the busiest minute {source.peak_to_mean:g} times the mean, "
+            f"bursty arrivals (coefficient of variation {source.interarrival_cv:g}; 1 is Poisson)"
+        )
+    return f"Demand: drawn from {kind}{grown}, seed {seed}. Your real traffic decides."
 
 
 def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
@@ -105,27 +141,42 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
 def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
     if source.trace is not None:
         return workload.read_trace(source.trace, format=source.format, columns=source.columns)
-    rates = {"peak_rate_per_s": source.peak_rate, "mean_rate_per_s": source.mean_rate}
     if source.preset is not None:
-        return workload.synthesize(source.preset, duration_s=source.duration, seed=seed, **rates), None
-    if source.profile is not None:
-        known = workload.load_profile(source.profile)
-        return workload.synthesize_like(known, duration_s=source.duration, seed=seed, **rates), None
-    if source.lengths is None:
-        raise BadInput.at(
-            "workload", "does not say where the demand comes from", "give trace, preset, profile or lengths"
+        drawn = workload.synthesize(
+            source.preset,
+            peak_rate_per_s=source.peak_rate,
+            mean_rate_per_s=source.mean_rate,
+            duration_s=source.duration,
+            seed=seed,
         )
-    mean_rate_per_s = source.mean_rate or (source.peak_rate or 0.0) / source.peak_to_mean
-    drawn = workload.draw_trace(
+        return drawn, None
+    if source.profile is not None:
+        return _like(source, source.profile, seed), None
+    return _drawn(source, seed), None
+
+
+def _like(source: WorkloadSource, path: str, seed: int) -> Trace:
+    known = workload.load_profile(path)
+    factor = 1.0
+    if source.mean_rate is not None:
+        factor = source.mean_rate / known.mean_rate_per_s
+    elif source.peak_rate is not None:
+        factor = source.peak_rate / known.peak_minute_rate_per_s
+    return workload.synthesize_like(known, rate_factor=factor, duration_s=source.duration, seed=seed)
+
+
+def _drawn(source: WorkloadSource, seed: int) -> Trace:
+    if source.lengths is None:
+        raise BadInput.at("workload", "names no source of demand", "give trace, preset, profile or lengths")
+    return workload.draw_trace(
         workload.Lengths.parse(source.lengths.input, where="workload.lengths.input"),
         workload.Lengths.parse(source.lengths.output, where="workload.lengths.output"),
-        mean_rate_per_s=mean_rate_per_s,
+        mean_rate_per_s=source.mean_rate or (source.peak_rate or 0.0) / source.peak_to_mean,
         peak_to_mean=source.peak_to_mean,
         interarrival_cv=source.interarrival_cv,
         duration_s=source.duration,
         seed=seed,
     )
-    return drawn, None
 
 
 def deployments(model: ModelArchitecture, gpu: Gpu, scenario: Scenario) -> Iterator[Deployment]:

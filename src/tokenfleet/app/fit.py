@@ -1,6 +1,6 @@
 """Does one replica fit, what eats its memory, how many sequences run at which context, and what would fit instead."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,8 +10,9 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget
 
 _TENSOR_PARALLEL: Final = (1, 2, 4, 8)
+_IN_ONE_NODE: Final = tuple(Layout(tensor_parallel=size) for size in _TENSOR_PARALLEL)
 _LAYOUTS: Final = (
-    *(Layout(tensor_parallel=size) for size in _TENSOR_PARALLEL),
+    *_IN_ONE_NODE,
     Layout(tensor_parallel=8, pipeline_parallel=2),
     Layout(tensor_parallel=8, pipeline_parallel=4),
 )
@@ -119,24 +120,21 @@ def _counts(
 
 def smallest_layout(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Deployment:
     """The deployment on the fewest gpus of one node that fits; the widest one tried when none does."""
-    tried = [replace(deployment, layout=layout) for layout in _LAYOUTS if _in_one_node(layout, gpu)]
+    reach = gpu.gpus_per_node_count
+    tried = [replace(deployment, layout=layout) for layout in _IN_ONE_NODE if layout.gpu_count <= reach]
     runs = [each for each in tried if not performance.unsupported(model, gpu, each)]
     fitting = (each for each in runs if performance.memory_budget(model, gpu, each).fits)
     return next(fitting, (runs or tried)[-1])
 
 
-def _in_one_node(layout: Layout, gpu: Gpu) -> bool:
-    return layout.pipeline_parallel == 1 and layout.tensor_parallel <= gpu.gpus_per_node_count
-
-
 def alternatives(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[Deployment, ...]:
     """What would fit instead: more of the same gpu first, then other gpus that somebody rents out."""
-    same = _first_fitting(model, gpu, deployment)
+    same = _first_fitting(model, gpu, deployment, _LAYOUTS)
     others = [
         other_fit
         for other in catalog.gpus()
         if other.name != gpu.name and catalog.reference_price(other.name) is not None
-        if (other_fit := _first_fitting(model, other, replace(deployment, gpu=other.name))) is not None
+        if (other_fit := _first_fitting(model, other, replace(deployment, gpu=other.name), _IN_ONE_NODE)) is not None
     ]
     others.sort(key=_price_usd_per_hour)
     fitting = [each for each in (same, *others) if each is not None]
@@ -150,13 +148,18 @@ def _price_usd_per_hour(deployment: Deployment) -> float:
     return price.price.price_usd_per_gpu_hour * deployment.layout.gpu_count
 
 
-def _first_fitting(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Deployment | None:
+def _first_fitting(
+    model: ModelArchitecture, gpu: Gpu, deployment: Deployment, layouts: Sequence[Layout]
+) -> Deployment | None:
     engine = catalog.engine(deployment.engine.name, gpu=gpu) if gpu.name != deployment.gpu else deployment.engine
-    for layout in _LAYOUTS:
-        if layout.tensor_parallel > gpu.gpus_per_node_count:
+    reach = gpu.gpus_per_node_count
+    for layout in layouts:
+        if layout.tensor_parallel > reach:
             continue
         tried = replace(deployment, layout=layout, engine=engine)
-        if not performance.unsupported(model, gpu, tried) and performance.memory_budget(model, gpu, tried).fits:
+        # Memory is known for pipeline stages whose step time is not: what bars the stages does not bar the fit.
+        within_node = replace(tried, layout=replace(layout, pipeline_parallel=1))
+        if not performance.unsupported(model, gpu, within_node) and performance.memory_budget(model, gpu, tried).fits:
             return tried
     return None
 

@@ -49,6 +49,7 @@ class Answers:
     kv_dtype: list[str]
     spare: str
     term: str
+    router: str
     growth: str = "1"
     trace: str = ""
     input: str = ""
@@ -77,6 +78,7 @@ def default_answers(kind: ServiceKind) -> Answers:
         kv_dtype=list(kind.kv_dtype),
         spare=kind.spare,
         term=kind.term,
+        router=kind.router,
     )
 
 

@@ -23,6 +23,7 @@ class ServiceKind:
     kv_dtype: tuple[str, ...] = ("bf16",)
     spare: str = "n+1"
     term: str = "on_demand"
+    router: str = "least_in_flight"
 
 
 SERVICE_KINDS: Final = (
@@ -78,6 +79,7 @@ SERVICE_KINDS: Final = (
         why_slo="An agent waits at every step, so delays add up: ten calls at 4 s are 40 s of a task.",
         gpus=("h100_sxm", "h200_sxm"),
         precision=("checkpoint",),
+        router="prefix_affinity",
     ),
     ServiceKind(
         name="multitenant",

@@ -4,12 +4,14 @@ Returns labelled blocks; how they are coloured and wrapped is the business of th
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Final
 
+from tokenfleet import catalog
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.trace import Workload
+from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.planner import why_it_lost
 
 Block = tuple[str, Sequence[str]]
@@ -30,15 +32,19 @@ _MOST_REJECTED: Final = 6
 
 def summary(plan: Plan, workload: Workload) -> list[Block]:
     """The blocks of a plan, in the order a person decides."""
+    read = data(workload.quality)
     if plan.chosen is None:
-        return infeasible(plan)
+        return [*infeasible(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
+        ("Run", run_with(plan.chosen)),
         ("Promise", promised(plan)),
         ("Limit", limits(plan.limits)),
     ]
     if plan.bill is not None:
         blocks.append(("Cost", cost(plan.bill)))
+    if read:
+        blocks.append(("Data", read))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
     blocks.append(("Assumed", assumed(plan, workload)))
     return blocks
@@ -69,6 +75,26 @@ def bought(sized: Sized) -> list[str]:
     spare = f"{sized.spare_count} may fail" if sized.spare_count else "none may fail"
     lines.append(f"{carry} the peak minute, {spare}")
     return lines
+
+
+def run_with(sized: Sized) -> list[str]:
+    """Engine and the settings to start it with; those that are not its own defaults show the default too."""
+    engine = sized.replica.deployment.engine
+    usual = catalog.engine(engine.name, gpu=catalog.gpu(sized.replica.deployment.gpu))
+    changed = [
+        f"{field.name} {_setting(getattr(engine, field.name))} (by default {_setting(getattr(usual, field.name))})"
+        for field in fields(engine)
+        if getattr(engine, field.name) != getattr(usual, field.name)
+    ]
+    return [f"{engine.name} with {', '.join(changed)}" if changed else f"{engine.name} with its defaults"]
+
+
+def _setting(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _price(sized: Sized) -> str:
@@ -123,6 +149,15 @@ def _amount(result: SloResult, value: float) -> str:
     if result.unit == "s":
         return shown_duration(value)
     return f"{value * 100:.2g} %" if value else "0 %"
+
+
+def data(quality: Quality) -> list[str]:
+    """What reading a log left out and what it found odd; nothing when the demand was drawn."""
+    dropped = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in quality.rows_dropped.items() if count]
+    lines = []
+    if dropped:
+        lines.append(f"{quality.rows_kept:,} of {quality.rows_read:,} rows; left out: {', '.join(dropped)}")
+    return [*lines, *quality.warnings]
 
 
 def limits(uses: Sequence[LimitUse]) -> list[str]:

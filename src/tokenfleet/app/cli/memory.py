@@ -121,7 +121,10 @@ def _terms(found: "Fit") -> list[str]:
         share = size / budget.total_bytes
         bar = "#" * round(min(1.0, share) * _BAR_WIDTH)
         lines.append(f"{name.replace('_', ' ').ljust(width)}  {size / _GIB:7.2f}  {share:4.0%}  {bar}".rstrip())
-    lines.append(f"{'total'.ljust(width)}  {budget.total_bytes / _GIB:7.2f}")
+    needed = sum(budget.terms_bytes.values())
+    if needed > budget.total_bytes:
+        lines.append(f"{'needed'.ljust(width)}  {needed / _GIB:7.2f}")
+    lines.append(f"{'the GPU has'.ljust(width)}  {budget.total_bytes / _GIB:7.2f}")
     return lines
 
 
@@ -138,5 +141,6 @@ def _sequences(found: "Fit") -> list[str]:
     limit = found.deployment.engine.max_sequence_count
     for each in found.sequence_counts:
         held = ", the engine's own limit" if each.sequence_count >= limit else ""
-        lines.append(f"{each.sequence_count:6,} sequences of {each.context_tokens:,} tokens ({each.name}{held})")
+        noun = "sequence " if each.sequence_count == 1 else "sequences"
+        lines.append(f"{each.sequence_count:6,} {noun} of {each.context_tokens:,} tokens ({each.name}{held})")
     return lines
