@@ -4,6 +4,7 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, ErrorBand
 from tokenfleet.performance.coefficients import constant, engine_family
+from tokenfleet.performance.support import link_reach
 
 _FITTED_GPUS = ("a100", "h100", "h200", "gh200", "b200", "gb200", "b300", "gb300", "l40s", "rtxpro6000")
 """Parts among the rows of the fit, by the start of their name without separators."""
@@ -37,6 +38,9 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
         news.append(f"{gpu.title} is not among the fitted parts (GPUs left out: x1.75 covers 94 %)")
     if family == "other":
         news.append(f"engine {deployment.engine.name} is not among the fitted ones")
+    ranks = deployment.layout.tensor_parallel * deployment.layout.attention_data_parallel
+    if ranks > max(link_reach(gpu), 1):
+        news.append(f"{ranks} ranks over PCIe: hosts differ up to fivefold in what it carries")
     if news:
         factor = constant("band_factor", "new_gpu")
         return ErrorBand(step_time_factor=factor, evidence=f"{'; '.join(news)}; {tail}")

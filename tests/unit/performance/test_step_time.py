@@ -127,7 +127,7 @@ def decode_rate(architecture, gpu, *, sequences=1, context=1000, **options):
 
 def test_single_stream_decode_is_where_people_measure_it():
     assert 35 < decode_rate(LLAMA_70B, H100, tp=2, precision="fp8") < 62
-    assert 120 < decode_rate(LLAMA_8B, H100) < 160
+    assert 120 < decode_rate(LLAMA_8B, H100) < 165
 
 
 def test_decode_of_one_stream_is_bound_by_bandwidth_and_a_long_prompt_by_compute():
@@ -187,7 +187,7 @@ def test_p03_the_link_matters_for_prefill_not_for_one_stream():
     assert tables[1].token_ps[8192] - tables[1].token_ps[1] > tables[0].token_ps[8192] - tables[0].token_ps[1]
 
 
-def test_pcie_collapses_with_the_rank_count():
+def test_pcie_carries_less_the_more_ranks_share_it():
     seconds = [
         step_shares(
             LLAMA_8B,
@@ -201,8 +201,12 @@ def test_pcie_collapses_with_the_rank_count():
         for tp in (1, 2, 4, 8)
     ]
     assert seconds[0] == 0
-    assert seconds[2] > 3 * seconds[1]
-    assert seconds[3] > seconds[2]
+    # Twice the traffic per rank at most, the rest is the shared bus.
+    assert seconds[2] > 1.6 * seconds[1]
+    assert seconds[3] > 1.2 * seconds[2]
+    wide = error_band(LLAMA_8B, L40S, deployment(LLAMA_8B, L40S, tp=4))
+    assert "PCIe" in wide.evidence
+    assert wide.step_time_factor > error_band(LLAMA_8B, L40S, deployment(LLAMA_8B, L40S)).step_time_factor
 
 
 def test_experts_are_read_as_they_are_touched():
