@@ -23,7 +23,7 @@ from tokenfleet.planner.traffic import Traffic, stretch
 
 SEARCH_REQUESTS = 60_000
 """Longer traces are searched on their busiest stretch."""
-DETAIL_REQUESTS = 10_000
+DETAIL_REQUESTS = 6_000
 """Limits and curves replay denser traffic many times, on less of it."""
 _TELEMETRY_SAMPLES = 1_000
 

@@ -21,7 +21,7 @@ from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
 from tokenfleet.planner.traffic import Demand
 
 _UTILIZATION_FRACTION = 0.85
-_PREFILL_POINTS = 32
+_PREFILL_POINTS = 12
 
 
 def sustainable_rate_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:

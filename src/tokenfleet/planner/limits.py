@@ -3,12 +3,13 @@
 The traffic is made denser until the carrying replicas break the promise: the largest load they keep is where the
 binding limit binds. Which one that is, is asked by experiment: each limit is lifted sixteenfold on its own; the one
 whose absence lets the fleet carry the most is the binding one. It stays lifted and the question is asked again: the
-load that is then reached is where the next limit binds. A resource that is full but does not cost a promise does
-not bind; one that is half used and breaks ITL does.
+load that is then reached is where the next limit binds; the others bind there or later. A resource that is full but
+does not cost a promise does not bind; one that is half used and breaks ITL does.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,11 +24,12 @@ from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic, at_load, demand
 
-_ROUNDS = 3
-_HIGHEST_LOAD = 8.0
-_LOWEST_LOAD = 1.0 / 8.0
+_ROUNDS = 2
+_HIGHEST_LOAD = 4.0
+_LOWEST_LOAD = 1.0 / 4.0
 _STRIDE = 1.25
-_PRECISION = 1.02
+_PRECISION = 1.03
+_CLEARLY_MORE = 1.04
 _TELEMETRY_SAMPLES_IN_WINDOW = 50
 
 
@@ -61,7 +63,7 @@ class Limits:
 
 
 def largest_load(keeps: Callable[[float], bool], start: float) -> Load | None:
-    """The largest load factor that ``keeps`` the promise, to 2 %, between 1/8 and 8.
+    """The largest load factor that ``keeps`` the promise, to 3 %, between 1/4 and 4.
 
     Strides by a quarter away from ``start``, which is asked first, then bisects.
 
@@ -116,7 +118,7 @@ class LimitSearch:
     def of(self, replica: ReplicaPhysics) -> Limits:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
         peak, used = self._at_peak(replica)
-        sustained = largest_load(lambda factor: self._keeps(replica, factor), 1.0)
+        sustained = largest_load(partial(self._keeps, replica), 1.0)
         uses = () if sustained is None else self._chain(replica, sustained, used)
         return Limits(uses, sustained, peak)
 
@@ -131,22 +133,26 @@ class LimitSearch:
             uses.append(LimitUse(limit=limit, used_fraction=used[limit], rate_at_limit_per_s=rate, at_least=at_least))
 
         while waiting and len(uses) < _ROUNDS and not load.at_least:
-            loads = {limit: self._without(lifted(replica, limit, shares), load) for limit in waiting}
-            # Equal loads: the fuller resource is named.
-            binding = max(waiting, key=lambda limit: loads[limit].factor)
+            binding, beyond = self._binding({limit: lifted(replica, limit, shares) for limit in waiting}, load)
             note(binding, at_least=False)
             waiting.remove(binding)
-            replica, load = lifted(replica, binding, shares), loads[binding]
+            replica, load = lifted(replica, binding, shares), beyond
         for limit in waiting:
             note(limit, at_least=True)
         return tuple(uses)
 
-    def _without(self, replica: ReplicaPhysics, load: Load) -> Load:
-        """The largest load once a limit is lifted; ``load`` itself when that does not help."""
-        start = load.factor * _PRECISION**2
-        if start > _HIGHEST_LOAD or not self._keeps(replica, start):
-            return load
-        return largest_load(lambda factor: self._keeps(replica, factor), start) or load
+    def _binding(self, without: dict[Limit, ReplicaPhysics], load: Load) -> tuple[Limit, Load]:
+        """The limit whose absence lets the fleet carry the most, and how much that is.
+
+        Whoever does not beat the best so far by 4 % is out after one replay; of equals the fuller resource, which
+        comes first, is named.
+        """
+        binding, best = next(iter(without)), load
+        for limit, replica in without.items():
+            start = best.factor * _CLEARLY_MORE
+            if start <= _HIGHEST_LOAD and self._keeps(replica, start):
+                binding, best = limit, largest_load(partial(self._keeps, replica), start) or best
+        return binding, best
 
     def _keeps(self, replica: ReplicaPhysics, factor: float) -> bool:
         self._reporter.say("limits", f"{words.fleet(replica, self._count)} at {factor:.2f} x the peak", 0.7)
@@ -155,8 +161,12 @@ class LimitSearch:
         return self._replays.verdict(self._grown[factor], replica, self._count).kept_in_peak
 
     def _shares_of_step(self, replica: ReplicaPhysics) -> SharesOfStep:
+        known: dict[int, StepShares] = {}
+
         def shares(token_count: int) -> StepShares:
-            return self._step_shares(replica, token_count, 0, 0, 0)
+            if token_count not in known:
+                known[token_count] = self._step_shares(replica, token_count, 0, 0, 0)
+            return known[token_count]
 
         return shares
 

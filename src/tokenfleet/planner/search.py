@@ -100,8 +100,9 @@ class Search:
         """Sizes candidates in order of their estimated price.
 
         A candidate is sized in full when its estimate is within half as much again of the best fleet known; up to
-        three times while there are few runners-up, or when it is the first of its gpu. Any other is tried once, at the largest count that
-        would cost no more than the best fleet: when that breaks the promise, fewer replicas would too.
+        three times while there are few runners-up, or when it is the first of its gpu. Any other candidate is tried
+        once, at the largest count that would cost no more than the best fleet: when that breaks the promise, fewer
+        replicas would too.
         """
         seen_gpus: set[str] = set()
         ordered = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
