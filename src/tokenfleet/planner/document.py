@@ -95,8 +95,10 @@ def _prices(bill: Bill | None) -> dict[str, object]:
 
 def _limits(plan: Plan) -> dict[str, object]:
     limits: Sequence[LimitUse] = plan.limits
+    # No count of replicas helps a request that is too slow alone.
+    alone = bool(plan.reasons) and plan.reasons[0].kind in {"ttft_floor", "itl_floor", "e2e_floor", "context"}
     return {
-        "binding_limit": limits[0].limit if limits else None,
+        "binding_limit": limits[0].limit if limits else "single_request" if alone else None,
         "next_limit": limits[1].limit if len(limits) > 1 else None,
         "limits": [asdict(limit) for limit in limits],
         "sustained_rate_per_s": plan.sustained_rate_per_s,

@@ -1,0 +1,3 @@
+from unit.planner.conftest import toy_world
+
+__all__ = ["toy_world"]
