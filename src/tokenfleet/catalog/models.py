@@ -67,11 +67,10 @@ def _mend(name: str) -> str:
 def nearest_model_names(name: str) -> tuple[str, ...]:
     """Up to three names of the catalog or its aliases: those with every word of ``name`` first, then by likeness."""
     known = [*model_names(), *(row["written"] for row in rows("model_aliases") if "/" in row["written"])]
-    bare = {one.rsplit("/", maxsplit=1)[-1].lower(): one for one in known}
-    asked = name.rsplit("/", maxsplit=1)[-1].lower()
-    words = [word for word in re.split(r"[^a-z0-9.]+", asked) if word]
+    bare = {" ".join(_key(one)): one for one in reversed(known)}
+    words = _key(name)
     with_all = [one for one in bare if words and all(word in one for word in words)]
-    alike = get_close_matches(asked, bare, n=3, cutoff=0.5)
+    alike = get_close_matches(" ".join(words), bare, n=3, cutoff=0.5)
     return tuple(bare[match] for match in dict.fromkeys((*with_all, *alike)))[:3]
 
 
