@@ -73,3 +73,13 @@ def engine_version(engine_name: str) -> tuple[str, tuple[int, ...]]:
     if not name or not numbers:
         return engine_name.lower(), (1_000_000,)
     return name, tuple(numbers)
+
+
+def constants_table() -> str:
+    """The constants as a Markdown table, for the page on physics; a test keeps the page equal to it."""
+    lines = ["| constant | value | range | unit | what | source |", "|---|---|---|---|---|---|"]
+    for entry in constants().values():
+        unit = "" if entry.unit == "1" else entry.unit
+        numbers = f"{entry.value:g} | {entry.low:g} to {entry.high:g}"
+        lines.append(f"| `{entry.name}` | {numbers} | {unit} | {entry.what} | {entry.source} |")
+    return "\n".join(lines) + "\n"

@@ -178,7 +178,8 @@ def _verdict(
     margin = pool - need
     if "cuda_graphs" not in _inside(deployment.engine.name) and not _takes_share_of_free(deployment.engine.name):
         margin = min(margin, terms["reserve"])
-    band = max(constant("verdict_margin_gib") * GIB, constant("verdict_margin_fraction") * pool)
+    unsure = constant("verdict_margin_gib") * GIB + terms["expert_workspace"]
+    band = max(unsure, constant("verdict_margin_fraction") * pool)
     too_close = abs(margin) < band
     reasons = _shortfalls(gpu, terms, need, limit)
     fits = not reasons
