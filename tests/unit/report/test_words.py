@@ -84,3 +84,10 @@ def test_shown_cents_add_up_to_the_shown_total(parts):
 
 def test_parts_that_do_not_add_up_are_not_bent():
     assert words.cents_that_add_up([1.0, 2.0], 5.0) == ["$1.00", "$2.00"]
+
+
+def test_times_beside_a_promise_share_its_unit():
+    assert words.promise(0.1, "s").replace(words.GAP, " ") == "100 ms"
+    assert words.promise(2.0, "s").replace(words.GAP, " ") == "2 s"
+    assert words.measure_range(0.212, 0.15, 0.3, "s", beside=0.1).replace(words.GAP, " ") == "212 ms (150–300)"
+    assert words.measure_range(0.038, None, None, "s", beside=2.0).replace(words.GAP, " ") == "0.038 s"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import fleet_name
-from tokenfleet.app.report.words import amount, clock, duration, exact, measure, measure_range, plural, usd
+from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, percent, plural, promise, usd
 from tokenfleet.app.summary import spoken, verdict
 from tokenfleet.domain.plan import Plan, Reason, Sized
 from tokenfleet.domain.slo import SloResult
@@ -100,11 +100,11 @@ def _sentence(plan: Plan, chosen: Sized, workload: Workload) -> str:
         carry = "all of them are needed at the peak, so none may fail"
     return (
         f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}. "
-        f"At the peak {amount(_peak_rate_per_s(plan, workload))} requests arrive each second."
+        f"At the peak {amount(peak_rate_per_s(plan, workload))} requests arrive each second."
     )
 
 
-def _peak_rate_per_s(plan: Plan, workload: Workload) -> float:
+def peak_rate_per_s(plan: Plan, workload: Workload) -> float:
     """Rate in the window that was judged; without one, that of the busiest minute."""
     return plan.peak_rate_per_s or workload.peak_minute_rate_per_s
 
@@ -137,7 +137,7 @@ def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
         ),
         Fact(
             name="Peak demand",
-            value=f"{amount(_peak_rate_per_s(plan, workload))} requests/s",
+            value=f"{amount(peak_rate_per_s(plan, workload))} requests/s",
             note=f"mean {amount(workload.mean_rate_per_s)}{_sustained(plan)}",
         ),
     ]
@@ -163,7 +163,7 @@ def _promise_row(result: SloResult, whole: SloResult | None) -> PromiseRow:
     said, mood = _judged(result)
     return PromiseRow(
         name=promise_name(result.name),
-        promised=f"≤ {measure(result.promised, result.unit)}",
+        promised=f"≤ {promise(result.promised, result.unit)}",
         whole=predicted(whole) if whole else "not judged",
         spare_gone=predicted(result),
         verdict=said,
@@ -175,7 +175,9 @@ def predicted(result: SloResult) -> str:
     """The prediction with its range, or why there is none."""
     if result.predicted is None:
         return f"cannot be said from {plural(result.sample_count, 'sample')}"
-    return measure_range(result.predicted, result.predicted_low, result.predicted_high, result.unit)
+    return measure_range(
+        result.predicted, result.predicted_low, result.predicted_high, result.unit, beside=result.promised
+    )
 
 
 def _judged(result: SloResult) -> tuple[str, str]:
@@ -200,7 +202,7 @@ def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
 
 def _infeasible(plan: Plan) -> Infeasible:
     slo = plan.question.slo
-    asked = ", ".join(f"{promise_name(each.name)} ≤ {duration(each.limit_s)}" for each in slo.latency)
+    asked = ", ".join(f"{promise_name(each.name)} ≤ {promise(each.limit_s, 's')}" for each in slo.latency)
     tried = len(plan.question.candidates) + len(plan.question.rejected)
     changes = _changes(plan.reasons)
     return Infeasible(
@@ -214,8 +216,8 @@ def _infeasible(plan: Plan) -> Infeasible:
         promises=Table(
             head=("Promise asked for", "Limit"),
             rows=(
-                *((promise_name(each.name), f"≤ {duration(each.limit_s)}") for each in slo.latency),
-                ("Errors", f"≤ {measure(slo.error_rate_fraction, 'fraction')}"),
+                *((promise_name(each.name), f"≤ {promise(each.limit_s, 's')}") for each in slo.latency),
+                ("Errors", f"≤ {percent(slo.error_rate_fraction)}"),
             ),
             numeric=frozenset({1}),
         ),

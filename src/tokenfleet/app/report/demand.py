@@ -71,8 +71,8 @@ def _facts(workload: Workload) -> Table:
         rows=(
             ("Requests", f"{exact(workload.request_count)} in {duration(workload.duration_s)}"),
             ("Mean rate", f"{amount(workload.mean_rate_per_s)} requests/s"),
-            ("Busiest minute", f"{amount(workload.peak_minute_rate_per_s)} requests/s"),
-            ("It starts at", f"{clock(workload.peak_minute_start_s)} after the start"),
+            ("Most requests in a minute", f"{amount(workload.peak_minute_rate_per_s)} requests/s"),
+            ("Most tokens in a minute", f"from {clock(workload.peak_minute_start_s)} on"),
             ("Peak minute to mean, requests", f"{digits(workload.peak_to_mean_minute_requests)} times"),
             ("Peak minute to mean, tokens", f"{digits(workload.peak_to_mean_minute_tokens)} times"),
             ("Burstiness (CV of gaps; Poisson is 1)", _burstiness(workload.interarrival_cv)),
@@ -132,7 +132,7 @@ def _minutes(workload: Workload) -> tuple[Chart | Absent, ...]:
     scale = TimeAxis.spanning(60.0 * len(workload.minute_requests))
     peak_s = workload.peak_minute_start_s
     marks = Marks()
-    marks.band(peak_s / scale.unit_s, (peak_s + 60.0) / scale.unit_s, "busiest minute")
+    marks.band(peak_s / scale.unit_s, (peak_s + 60.0) / scale.unit_s, "most tokens")
     requests = _per_minute("requests", workload.minute_requests, scale, FIRST, FIRST_SOFT)
     tokens = [
         _per_minute("input tokens", workload.minute_input_tokens, scale, FIRST, FIRST_SOFT),
@@ -155,7 +155,7 @@ def _minutes(workload: Workload) -> tuple[Chart | Absent, ...]:
         Chart(
             key="tokens-per-minute",
             title="Tokens per minute",
-            note=f"{note} The busiest minute is the one with the most input and output tokens together.",
+            note=f"{note} The marked minute has the most input and output tokens together.",
             figure={
                 "data": tokens,
                 "layout": marks.onto(
@@ -172,7 +172,7 @@ def _per_minute(name: str, counts: npt.NDArray[np.int64], scale: TimeAxis, colou
     buckets = in_buckets(counts)
     return line(
         name,
-        scale.of(60.0 * buckets.start),
+        scale.of(60.0 * (buckets.start + buckets.width_count / 2)),
         plain(buckets.highest),
         colour,
         f"%{{y:,.0f}} {name} in the minute",

@@ -22,7 +22,7 @@ from tokenfleet.app.report.charts import (
     plain,
 )
 from tokenfleet.app.report.decision import promise_name
-from tokenfleet.app.report.words import amount, digits, duration, percent, plural, usd
+from tokenfleet.app.report.words import amount, digits, duration, percent, plural, promise, usd
 from tokenfleet.domain.plan import CurvePoint, FrontierPoint, Plan
 
 Read = Callable[[CurvePoint], float | None]
@@ -66,7 +66,7 @@ class HeldAgainst:
         factor, unit = (1e3, "ms") if max(everything) < 1.0 else (1.0, "s")
         up = Upward.over(f"{metric.upper()}, {unit}", [each * factor for each in everything])
         for target in targets:
-            text = f"promise {promise_name(target.name)} {duration(target.limit_s)}"
+            text = f"promise {promise_name(target.name)} {promise(target.limit_s, 's')}"
             marks.level(target.limit_s * factor, text, log=up.log)
         return cls(factor, unit, up.figure)
 
@@ -197,13 +197,21 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
             "data": [trace for trace in data if trace["x"]],
             "layout": marks.onto(
                 layout(
-                    axis("US dollars per hour", tickprefix="$"),
+                    _price_axis([point.price_usd_per_hour for point, _ in placed]),
                     held.figure,
                 )
             ),
         },
         table=_frontier_table(plan, placed, metric),
     )
+
+
+def _price_axis(prices: list[float]) -> Figure:
+    """Prices that differ much get a log scale, so that one dear fleet does not push the others together."""
+    title = "US dollars per hour"
+    if max(prices) < 3 * min(prices):
+        return axis(title, tickprefix="$")
+    return {**Upward.over(title, prices).figure, "tickprefix": "$"}
 
 
 def _frontier_table(plan: Plan, placed: list[tuple[FrontierPoint, float]], metric: str) -> Table:

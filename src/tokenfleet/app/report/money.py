@@ -107,7 +107,7 @@ def _quote(chosen: Sized) -> Table:
         ("Provider", f"{price.provider} ({price.provider_class})" if price.provider_class else price.provider),
         ("Region", price.region or "not stated"),
         ("Term", price.term.replace("_", " ")),
-        ("Price of", price.as_of or "date unknown"),
+        ("Price as of", price.as_of or "date unknown"),
         ("Source", price.source or "not stated"),
     )
     note = (("Note", price.note),) if price.note else ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenfleet.app.report.assumptions import assumed, repeat
 from tokenfleet.app.report.charts import Absent, Chart
-from tokenfleet.app.report.decision import decide
+from tokenfleet.app.report.decision import decide, peak_rate_per_s
 from tokenfleet.app.report.demand import describe
 from tokenfleet.app.report.money import account
 from tokenfleet.app.report.why import explain, rejected_table
@@ -79,7 +79,7 @@ def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
     }
     if plan.chosen is None:
         return sections
-    sections["why"] = explain(plan, plan.chosen)
+    sections["why"] = explain(plan, plan.chosen, peak_rate_per_s(plan, workload))
     if plan.record is not None and plan.degraded is not None:
         sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
     if plan.bill is not None:

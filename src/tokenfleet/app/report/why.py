@@ -13,14 +13,15 @@ from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One resource: used against available."""
+    """One limit: the peak against the demand it would allow."""
 
     name: str
     what: str
-    used: str
+    reached: str
     width_percent: float
-    """Length of the bar; 100 is all there is."""
+    """Length of the bar; at 100 the peak is all that the limit allows."""
     runs_out: str
+    in_use: str
     role: str
 
 
@@ -51,12 +52,12 @@ class Why:
     charts: tuple[Chart | Absent, ...]
 
 
-def explain(plan: Plan, chosen: Sized) -> Why:
-    """Why ``chosen`` is the answer."""
+def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
+    """Why ``chosen`` is the answer; ``peak_per_s`` are the requests of the judged peak."""
     memory = chosen.replica.memory
     return Why(
         sentence=_binding_sentence(plan.limits),
-        bars=tuple(_bar(use, place) for place, use in enumerate(plan.limits)),
+        bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(plan.limits)),
         memory=_memory_parts(chosen),
         memory_total=size(memory.total_bytes),
         memory_notes=memory.reasons
@@ -120,14 +121,16 @@ def _runs_out(use: LimitUse) -> str:
     return f"{'at least ' if use.at_least else ''}{amount(use.rate_at_limit_per_s)} requests/s"
 
 
-def _bar(use: LimitUse, place: int) -> Bar:
+def _bar(use: LimitUse, place: int, peak_per_s: float) -> Bar:
+    reached_fraction = peak_per_s / use.rate_at_limit_per_s if use.rate_at_limit_per_s > 0 else 1.0
     name, what = LIMITS[use.limit]
     return Bar(
         name=name,
         what=what,
-        used=percent(use.used_fraction),
-        width_percent=round(min(100.0, max(0.0, use.used_fraction * 100)), 1),
+        reached=f"{'≤ ' if use.at_least else ''}{percent(reached_fraction)}",
+        width_percent=round(min(100.0, reached_fraction * 100), 1),
         runs_out=_runs_out(use),
+        in_use=percent(use.used_fraction),
         role=("binds", "next")[place] if place < 2 else "",
     )
 
@@ -180,7 +183,13 @@ def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
                 latencies.append("too few requests to say")
             else:
                 latencies.append(
-                    measure_range(result.predicted, result.predicted_low, result.predicted_high, result.unit)
+                    measure_range(
+                        result.predicted,
+                        result.predicted_low,
+                        result.predicted_high,
+                        result.unit,
+                        beside=result.promised,
+                    )
                 )
         deployment = sized.replica.deployment
         rows.append(

@@ -95,25 +95,44 @@ def usd(value: float | None) -> str:
     return f"{sign}${digits(size_usd, 2)}"
 
 
-def measure(value: float | None, unit: str) -> str:
-    """A figure in a unit of :class:`tokenfleet.domain.slo.SloResult`: ``s`` or ``fraction``."""
-    if unit == "s":
-        return duration(value)
+def measure(value: float | None, unit: str, *, beside: float | None = None) -> str:
+    """A figure in a unit of :class:`tokenfleet.domain.slo.SloResult`: ``s`` or ``fraction``.
+
+    Times that stand ``beside`` a promise are shown in its unit, so that a person compares digits: milliseconds below
+    a second, else seconds.
+    """
     if unit == "fraction":
         return percent(value)
-    return f"{amount(value)} {unit}" if value is not None else UNKNOWN
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if unit != "s":
+        return f"{amount(value)}{GAP}{unit}"
+    scale_s, name = _second_unit(value) if beside is None else _promise_unit(beside)
+    return f"{digits(value / scale_s)}{GAP}{name}"
 
 
-def measure_range(value: float | None, low: float | None, high: float | None, unit: str) -> str:
-    """``value (low-high)`` in the unit of the value: ``0.71 s (0.45-1.1)``."""
-    text = measure(value, unit)
+def promise(limit: float, unit: str) -> str:
+    """What was promised: ``100 ms``, ``2 s``, ``0.1 %``."""
+    return measure(limit, unit, beside=limit)
+
+
+def _promise_unit(limit_s: float) -> tuple[float, str]:
+    return (1e-3, "ms") if limit_s < 1.0 else (1.0, "s")
+
+
+def measure_range(
+    value: float | None, low: float | None, high: float | None, unit: str, *, beside: float | None = None
+) -> str:
+    """``value (low-high)`` in the unit of the value: ``0.71 s (0.45-1.1)``; ``beside`` as in :func:`measure`."""
+    text = measure(value, unit, beside=beside)
     if value is None or low is None or high is None or not all(map(math.isfinite, (value, low, high))):
         return text
-    if unit not in {"s", "fraction"}:
-        return f"{text} ({amount(low)}–{amount(high)})"
     if low == high:
         return text
-    scale = _second_unit(value)[0] if unit == "s" else 0.01
+    if unit == "s":
+        scale = (_second_unit(value) if beside is None else _promise_unit(beside))[0]
+    else:
+        scale = 0.01 if unit == "fraction" else 1.0
     return f"{text} ({digits(low / scale, 2)}–{digits(high / scale, 2)})"
 
 

@@ -20,7 +20,7 @@ from tokenfleet.app.report.charts import (
 from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.latency import HeldAgainst
 from tokenfleet.app.report.sampling import in_buckets, over_time
-from tokenfleet.app.report.words import amount, duration, exact, measure, percent, plural
+from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
 from tokenfleet.domain.plan import Plan, Sized
 from tokenfleet.domain.run import RunRecord, Status, Telemetry
 from tokenfleet.domain.trace import Floats
@@ -69,7 +69,7 @@ def _overall(plan: Plan) -> Table | None:
     rows = tuple(
         (
             promise_name(result.name),
-            f"≤ {measure(result.promised, result.unit)}",
+            f"≤ {promise(result.promised, result.unit)}",
             predicted(result),
             f"{amount(result.sample_count)}",
             "kept" if result.kept else "broken",
