@@ -22,6 +22,16 @@ from tokenfleet.domain.trace import Quality, Trace, Workload
 from tokenfleet.planner.progress import PlanProgress
 
 _TENSOR_PARALLEL = (1, 2, 4, 8)
+_KEYS = {
+    "duration_s": "workload.duration",
+    "mean_rate_per_s": "workload.mean_rate",
+    "mean_rate": "workload.mean_rate",
+    "peak_rate": "workload.peak_rate",
+    "peak_to_mean": "workload.peak_to_mean",
+    "interarrival_cv": "workload.interarrival_cv",
+    "growth": "workload.growth",
+}
+"""Keys of the scenario by the names that workload gives to the same things."""
 
 
 class Teller(Protocol):
@@ -78,6 +88,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         spare_replica_count=scenario.spare_replica_count,
         router=scenario.router,
         seed=scenario.seed,
+        vary_step_tokens=scenario.engine.max_batched_tokens is None and scenario.engine.max_sequence_count is None,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
     return Composition(
@@ -132,9 +143,12 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
     Raises:
         BadInput: the log cannot be read, holds no usable request, or the draw is impossible.
     """
-    trace, quality = _today(source, seed)
-    if source.growth != 1.0:
-        trace = workload.grow(trace, source.growth)
+    try:
+        trace, quality = _today(source, seed)
+        if source.growth != 1.0:
+            trace = workload.grow(trace, source.growth)
+    except BadInput as error:
+        raise BadInput(replace(each, where=_KEYS.get(each.where, each.where)) for each in error.problems) from None
     return trace, workload.profile(trace, quality)
 
 

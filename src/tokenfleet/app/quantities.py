@@ -188,9 +188,9 @@ def shown_rate(rate_per_s: float) -> str:
 
 
 def shown_usd(amount_usd: float) -> str:
-    """Dollars for a person: cents where they matter, three digits below a dollar."""
+    """Dollars for a person: cents where they matter, two digits below a dime."""
     if amount_usd == 0:
         return "$0"
     if amount_usd >= 1000:
         return f"${amount_usd:,.0f}"
-    return f"${amount_usd:,.2f}" if amount_usd >= 0.995 else f"${float(f'{amount_usd:.2g}'):f}".rstrip("0")
+    return f"${amount_usd:,.2f}" if amount_usd >= 0.0995 else f"${float(f'{amount_usd:.2g}'):f}".rstrip("0")

@@ -1,6 +1,8 @@
 """Reads a scenario file: every problem at once, each with file, line, key, and how to mend it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -53,6 +55,27 @@ def checked(kind: type[Kind], values: Mapping[str, object], where: Callable[[Key
         return kind.model_validate(values)
     except ValidationError as error:
         raise BadInput(dict.fromkeys(_problems(error, where, kind))) from None
+
+
+@contextmanager
+def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
+    """Problems that turn up after reading, and name a key of the scenario, get the place where the person wrote it."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(_placed(problem, where) for problem in error.problems) from None
+
+
+def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
+    path = tuple(problem.where.split("."))
+    if path[-1] not in known_keys(path[:-1]):
+        return problem
+    return replace(problem, where=where(path))
+
+
+def lines_of(path: Path) -> Callable[[KeyPath], str]:
+    """Where the keys of a scenario file stand; read again only when somebody asks."""
+    return lambda key: read_yaml(path).where(key)
 
 
 def _line(problem: Problem, path: Path) -> int:

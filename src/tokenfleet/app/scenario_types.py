@@ -204,7 +204,7 @@ class EngineChoice(Strict):
     name: EngineName = Field(default="vllm", validate_default=True)
     """Engine, or engine and version."""
     max_batched_tokens: Tokens | None = None
-    """Token budget of one step."""
+    """Token budget of one step. Left out, the plan may choose a smaller one than the engine's default."""
     max_sequence_count: Count | None = None
     """Sequences that run together in one replica."""
     block_tokens: Tokens | None = None

@@ -27,6 +27,7 @@ LIMIT_NAMES: Final = {
 }
 _THIN_FRACTION: Final = 0.9
 """A promise is thin when the upper end of the prediction uses more than this share of it."""
+_UNSURE: Final = "kept, unsure"
 _MOST_REJECTED: Final = 6
 
 
@@ -62,7 +63,7 @@ def replica_name(sized: Sized) -> str:
     gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
     kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
     layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
-    precision = "checkpoint precision" if deployment.precision == "checkpoint" else deployment.precision
+    precision = "the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision
     return f"{gpus} ({layout}{precision}{kv})"
 
 
@@ -103,7 +104,7 @@ def _price(sized: Sized) -> str:
     middle = f"{shown_usd(sized.price_usd_per_hour)}/h"
     if high <= low:
         return f"{middle}  ({sized.price.provider})"
-    return f"{middle}  ({shown_usd(low)} to {shown_usd(high)} by provider)"
+    return f"{middle}  ({shown_usd(low)}-{shown_usd(high).removeprefix('$')} by provider)"
 
 
 def promised(plan: Plan) -> list[str]:
@@ -111,27 +112,29 @@ def promised(plan: Plan) -> list[str]:
     gone = plan.chosen.spare_count if plan.chosen else 0
     without = {0: "all replicas there", 1: "one replica gone"}.get(gone, f"{gone} replicas gone")
     rows = [_promise_cells(result) for result in plan.slo_degraded]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, f"in the peak minute, {without}"]
+    if any(row[-1] == _UNSURE for row in rows):
+        lines.append("unsure: if the fleet is as slow as the range allows, this promise breaks")
+    return [f"in the peak minute, {without}:", *lines]
 
 
-def _promise_cells(result: SloResult) -> tuple[str, str, str, str]:
-    name = spoken(result.name)
+def _promise_cells(result: SloResult) -> tuple[str, ...]:
+    name, limit = spoken(result.name), f"of {_amount(result, result.promised)}"
     if result.predicted is None:
-        return name, "not known", f"of {_amount(result, result.promised)}", "too few requests to say"
+        return name, "not known", "", limit, "too few requests to say"
     low, high = result.predicted_low, result.predicted_high
-    band = f"  ({_amount(result, low)} to {_amount(result, high)})" if low is not None and high is not None else ""
-    return name, _amount(result, result.predicted) + band, f"of {_amount(result, result.promised)}", verdict(result)
+    band = f"({_amount(result, low)} to {_amount(result, high)})" if low is not None and high is not None else ""
+    return name, _amount(result, result.predicted), band, limit, verdict(result)
 
 
 def verdict(result: SloResult) -> str:
-    """``kept``; ``kept, thin`` when the upper end of the prediction is near or past the promise; ``broken``."""
+    """In a word: kept; thin when the range comes near the promise, unsure when it goes past it; broken."""
     if not result.kept:
         return "broken"
     high = result.predicted_high
     if high is not None and high > result.promised:
-        return "kept, not sure: the slow end of the prediction breaks it"
+        return _UNSURE
     if high is not None and high > _THIN_FRACTION * result.promised:
         return "kept, thin"
     return "kept"
@@ -165,10 +168,14 @@ def limits(uses: Sequence[LimitUse]) -> list[str]:
     if not uses:
         return ["no limit found below the loads tried"]
     first = uses[0]
-    text = f"{LIMIT_NAMES[first.limit]} at {shown_rate(first.rate_at_limit_per_s)} requests/s"
+    text = f"{LIMIT_NAMES[first.limit]} at {_rate_of(first)} requests/s"
     if len(uses) > 1:
-        text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {shown_rate(uses[1].rate_at_limit_per_s)}"
+        text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {_rate_of(uses[1])}"
     return [text]
+
+
+def _rate_of(use: LimitUse) -> str:
+    return shown_rate(use.rate_at_limit_per_s) + (" or more" if use.at_least else "")
 
 
 def cost(bill: Bill) -> list[str]:
@@ -236,7 +243,8 @@ def infeasible(plan: Plan) -> list[Block]:
         ("Why", reasons or ["no candidate is left"]),
     ]
     if relaxed:
-        blocks.append(("Change", [f"smallest that works: {'   or   '.join(relaxed)}"]))
+        first, *others = relaxed
+        blocks.append(("Change", [f"smallest that works:  {first}", *(f"or  {each}" for each in others)]))
     if plan.rejected:
         blocks.append(("Tried", _rejected_lines(plan.rejected)))
     return blocks

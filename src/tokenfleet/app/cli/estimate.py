@@ -23,6 +23,7 @@ _OPTIONS: Final = {
     "workload.lengths.output": "--output",
     "workload.preset": "--preset",
     "workload.profile": "--profile",
+    "workload.duration": "--rate",
     "workload.peak_to_mean": "--peak-to-mean",
     "workload.interarrival_cv": "--cv",
     "workload": "--input, --preset or --profile",
@@ -94,7 +95,7 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose
-    from tokenfleet.app.scenario import checked
+    from tokenfleet.app.scenario import checked, placed
     from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.summary import summary
     from tokenfleet.app.writing import check_new, save_scenario
@@ -115,7 +116,7 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
         check_new(save, force=force)
     values = scenario_values(options, name=save.stem if save else "estimate")
     asked = checked(Scenario, values, where)
-    with shown(face) as teller:
+    with shown(face) as teller, placed(where):
         composition = compose(asked, teller)
         plan = answer(composition, teller)
     document = plan_document(plan, composition.workload, composition.resolved)

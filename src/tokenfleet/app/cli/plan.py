@@ -36,14 +36,14 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose
     from tokenfleet.app.plan_files import check_folder, write_plan
-    from tokenfleet.app.scenario import load_scenario
+    from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.planner import plan_document
 
     face.action = "plan"
     asked = load_scenario(scenario)
     target = folder if folder is not None else Path(f"{asked.name}-plan")
     check_folder(target)
-    with shown(face) as teller:
+    with shown(face) as teller, placed(lines_of(scenario)):
         composition = compose(asked, teller)
         plan = answer(composition, teller)
         document = plan_document(plan, composition.workload, composition.resolved)
