@@ -76,8 +76,10 @@ _REFUSED = {
     "cross_attention_layers": "cross-attention layers",
     "num_kv_shared_layers": "layers that share the KV cache of others",
     "hidden_size_per_layer_input": "embeddings of their own for each layer",
-    "attn_type_list": "an attention kind that cannot be read yet",
 }
+
+_SOFTMAX = 1
+"""MiniMax marks layers with ordinary attention by 1."""
 
 
 def _check(fields: Fields, layers: int, *, partial: bool) -> None:
@@ -91,6 +93,9 @@ def _check(fields: Fields, layers: int, *, partial: bool) -> None:
         for key, what in _REFUSED.items()
         if fields.raw(key)
     ]
+    if any(kind != _SOFTMAX for kind in fields.items("attn_type_list") or []):
+        what = "linear attention of a kind that cannot be read yet"
+        problems.append(Problem(fields.at("attn_type_list"), f"{fields.name}: {what}", "this model is refused"))
     if not fields.model_type:
         problems.append(Problem(fields.at("model_type"), f"{fields.name}: missing", "add model_type to the config"))
     elif family(fields.model_type) not in DECODERS | ENCODERS:

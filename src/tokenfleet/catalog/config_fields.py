@@ -14,12 +14,12 @@ _OUTER_WINS = ("tie_word_embeddings", "quantization_config", "compression_config
 """Keys that hold for the whole checkpoint, wherever the language model is described."""
 
 _SPELLINGS = {
-    "hidden_size": ("n_embd", "d_model", "model_dim"),
+    "hidden_size": ("n_embd", "d_model", "model_dim", "dim"),
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups"),
     "head_dim": ("kv_channels", "attention_head_dim"),
-    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
     "vocab_size": ("padded_vocab_size",),
     "max_position_embeddings": ("n_positions", "n_ctx", "seq_length", "max_seq_len", "model_max_length"),
     "hidden_act": ("hidden_activation", "activation_function", "activation", "mlp_hidden_act"),
@@ -84,7 +84,7 @@ _FOREIGN = re.compile(
     r"^(mamba|ssm|rwkv|wkv|lightning|linear|conv|attn_type|xlstm|retention|compress|csa|hca|kda|delta|\w+_per_layer$)"
 )
 """Keys that speak of a layer shape; one that nobody read means a shape nobody understood."""
-_HARMLESS = re.compile(r"(dtype|bias|chunk_size|hidden_act|activation|dropout|norm|counts|eps|init|_loss_coef)$|rope")
+_HARMLESS = re.compile(r"(dtype|bias|chunk_size|hidden_act|activation|dropout|norms?|counts|eps|init|_loss_coef)$|rope")
 
 _CLASS_DEFAULTS: dict[str, dict[str, object]] = {
     "llama": {

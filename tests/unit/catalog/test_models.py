@@ -1,9 +1,11 @@
 """Names of models: exact, other checkpoints of one shape, files; and names nobody knows."""
 
+import csv
 import json
 
 import pytest
 
+from shared import SHARED, needs_shared
 from tokenfleet.catalog import model, model_names
 from tokenfleet.catalog.tables import rows
 from tokenfleet.domain.errors import BadInput
@@ -114,3 +116,27 @@ def test_a_folder_named_like_a_model_but_without_config_is_not_a_model(tmp_path,
     (tmp_path / "gpt-oss-20b").mkdir()
     monkeypatch.chdir(tmp_path)
     assert model("gpt-oss-20b").name == "openai/gpt-oss-20b"
+
+
+UNKNOWN = {
+    "Deci/DeciLM-7B", "Llama-3.2-11B-Vision", "gemma-4-12b", "gemma-4-E2B", "gemma-4-e4b-it", "stepfun-ai/Step-3.5-Flash",
+    "tencent/Hy3", "DeepSeek-R1 (wide EP, disaggregated)", "DeepSeek-R1/V3 (wide EP)", "DeepSeek-V4-Flash preview",
+    "DeepSeek-V4-Flash-0731 + draft", "Llama-3.1-8B (inferred from 128 KiB per token)", "Llama-3.1-8B + EAGLE draft",
+    "Qwen2.5-0.5B 4-bit (inferred)",
+}  # fmt: skip
+"""Names of the measured data whose shape nobody here knows, or that carry a remark."""
+
+
+@needs_shared
+@pytest.mark.shared
+def test_models_that_were_measured_resolve():
+    names = set()
+    for path in sorted((SHARED / "data/measured").rglob("*.csv")):
+        with path.open(newline="") as lines:
+            names |= {row["model"] for row in csv.DictReader(lines) if row.get("model")}
+    assert len(names) > 100
+    for name in sorted(names - UNKNOWN):
+        assert model(name).layer_count > 0
+    for name in UNKNOWN:
+        with pytest.raises(BadInput):
+            model(name)

@@ -101,6 +101,47 @@ def test_a_mamba_hybrid_keeps_a_state_and_experts_beside_a_shared_block():
     assert (block.expert_count, block.experts_per_token_count, block.shared_intermediate_size) == (64, 6, 1024)
 
 
+JAMBA = {
+    "model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 65536, "max_position_embeddings": 262144,
+    "hidden_act": "silu", "tie_word_embeddings": False, "attn_layer_period": 8, "attn_layer_offset": 4,
+    "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 16, "num_experts_per_tok": 2,
+    "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 256, "mamba_inner_layernorms": True,
+    "mamba_conv_bias": True, "mamba_proj_bias": False,
+}  # fmt: skip
+MODERNBERT = {
+    "model_type": "modernbert", "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12,
+    "intermediate_size": 1152, "vocab_size": 50368, "max_position_embeddings": 8192, "global_attn_every_n_layers": 3,
+    "local_attention": 128,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
+    "num_kv_heads": 71, "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024,
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+CHATGLM = {
+    "model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "num_attention_heads": 32, "kv_channels": 128,
+    "multi_query_attention": True, "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 151552,
+    "seq_length": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "published_b", "kv_elements"),
+    [
+        (JAMBA, 51.6, 4 * 2 * 8 * 128),
+        (MODERNBERT, 0.149, 0),
+        (FALCON, 6.92, 32 * 2 * 64),
+        (CHATGLM, 9.4, 40 * 2 * 2 * 128),
+    ],
+    ids=["jamba", "modernbert", "falcon-7b", "glm-4-9b"],
+)
+def test_families_outside_the_catalog_add_up_to_what_their_vendors_say(config, published_b, kv_elements):
+    found = read(config)
+    assert found.parameter_count / 1e9 == pytest.approx(published_b, rel=0.03)
+    assert found.kv_elements_per_token == kv_elements
+
+
 def test_head_counts_listed_layer_by_layer():
     laguna = read(written("laguna_heads_per_layer"))
     assert [(shape.kind, shape.query_head_count, shape.layer_count) for shape in laguna.attention] == [
@@ -170,6 +211,7 @@ def test_every_missing_key_is_named_with_its_file_at_once():
         ({"model_type": None}, "model_type"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
         ({"cross_attention_layers": [3]}, "cross_attention_layers"),
+        ({"attn_type_list": [0, 1] * 4}, "attn_type_list"),
         ({"num_kv_shared_layers": 4}, "num_kv_shared_layers"),
         ({"ssm_cfg": {"layer": "Mamba2"}}, "ssm_cfg"),
         ({"layer_types": ["full_attention", "conv"] * 4}, "layer_types"),
