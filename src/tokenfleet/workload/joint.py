@@ -15,8 +15,8 @@ _OCTAVES = 18
 def fixed_edges() -> Floats:
     """Edges of the length bins, the same for every profile, so that profiles add up.
 
-    One bin for each length from 0 to 15 tokens, then eight per doubling up to 4 million tokens: a bin is at most 9 %
-    wide. Bin ``i`` holds lengths from ``edges[i]``, that one excluded from bin ``i + 1``.
+    One bin for each length from 0 to 15 tokens, then eight per doubling up to 4 million tokens: a bin is an eighth of
+    its length wide, or less. Bin ``i`` holds lengths from ``edges[i]``, that one excluded from bin ``i + 1``.
     """
     steps = np.arange(1, _OCTAVES * _STEPS_PER_OCTAVE + 1)
     wide = np.unique(np.ceil(_EXACT * 2.0 ** (steps / _STEPS_PER_OCTAVE)))
@@ -68,7 +68,9 @@ def draw_joint(workload: Workload, seed: int, count: int) -> tuple[Ints, Ints]:
     if total == 0 or workload.input_counts is None or workload.output_counts is None:
         raise BadInput.at("profile", "holds no lengths to draw from", "profile a trace with requests in it")
     random = stream(seed, "length cells")
-    cell = np.searchsorted(np.cumsum(cells), random.random(count) * total, side="right")
+    # Every cell gets its share of the draws, not a random number near it: tails and modes come out as recorded.
+    place = (random.permutation(count) + random.random(count)) / count * total
+    cell = np.searchsorted(np.cumsum(cells), place, side="right")
     rows, columns = np.divmod(cell, workload.joint_counts.shape[1])
     inside_input = stream(seed, "input tokens").random(count)
     inside_output = stream(seed, "output tokens").random(count)

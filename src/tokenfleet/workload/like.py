@@ -23,7 +23,7 @@ def synthesize_like(
 ) -> Trace:
     """Draw a trace whose profile matches ``workload``.
 
-    Kept: both length distributions exactly, how they go together within 9 % wide bins, the load of every minute, the
+    Kept: both length distributions exactly, how they go together bin by bin, the load of every minute, the
     peak over the mean by requests and by tokens, the coefficient of variation of gaps (as far as the minutes leave
     room), the share of each tenant. Not kept: sessions and prefixes, which a profile does not hold.
 

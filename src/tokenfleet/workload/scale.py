@@ -43,10 +43,7 @@ def grow(trace: Trace, factor: float) -> Trace:
     count = int(unit.max()) + 1
     first = np.full(count, trace.request_count, dtype=np.int64)
     np.minimum.at(first, unit, np.arange(trace.request_count))
-    copies = np.empty(count, dtype=np.int64)
-    # Dealt in order of first arrival: of any hundred neighbours, the same share is copied.
-    order = np.argsort(first, kind="stable")
-    copies[order] = np.diff(np.floor(np.arange(count + 1) * factor + 0.5))
+    copies = _dealt(np.bincount(unit, minlength=count), first, factor)
     rows = np.repeat(np.arange(trace.request_count), copies[unit])
     if not len(rows):
         raise BadInput.at("growth", f"of {factor:g} leaves no request", "use a larger factor or a longer trace")
@@ -123,6 +120,17 @@ def select(observed: Observed, rows: Longs) -> Observed:
         status=_take(observed.status, rows),
         statuses=observed.statuses,
     )
+
+
+def _dealt(sizes: Longs, first: Longs, factor: float) -> Longs:
+    """Copies of each unit: of any neighbours in size and time, the same share is copied.
+
+    Dealing by size first keeps long sessions neither rarer nor more frequent than short ones.
+    """
+    order = np.lexsort((first, sizes))
+    copies = np.empty(len(sizes), dtype=np.int64)
+    copies[order] = np.diff(np.floor(np.arange(len(sizes) + 1) * factor + 0.5))
+    return copies
 
 
 def _take(column: Ints | None, rows: Longs) -> Ints | None:

@@ -1,7 +1,6 @@
 """Public traces: Azure 2023, 2024 and 2025, BurstGPT, Mooncake, Qwen-Bailian."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +8,7 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
-from tokenfleet.workload.formats.table import canonical, load_frame, read_table
-
-if TYPE_CHECKING:
-    import polars as pl
+from tokenfleet.workload.formats.table import canonical, load_frame, read_table, with_hashes
 
 _FASTEST_PER_S = 200.0
 """A Mooncake-like file that would be faster than this in milliseconds was written in seconds, or is not from a log."""
@@ -69,7 +65,7 @@ def read_mooncake(source: Source, options: ReadOptions) -> Reading:
     frame = load_frame(source, [*mapped.values(), "hash_ids"])
     unit = options.time_unit or _mooncake_unit(frame["timestamp"].to_numpy(), source.where)
     reading = canonical(frame, mapped, options, where=source.where, name="Mooncake trace", unit=unit)
-    return _with_hashes(reading, frame)
+    return with_hashes(reading, frame)
 
 
 def is_bailian(source: Source) -> bool:
@@ -90,7 +86,7 @@ def read_bailian(source: Source, options: ReadOptions) -> Reading:
     )
     roots = _roots(frame["chat_id"].to_list(), frame["parent_chat_id"].to_list())
     reading = replace(reading, rows=reading.rows.with_columns(pl.Series("session", roots, dtype=pl.String)))
-    return _with_hashes(reading, frame) if has_hashes else reading
+    return with_hashes(reading, frame) if has_hashes else reading
 
 
 def _roots(chats: list[int], parents: list[int]) -> list[str]:
@@ -114,10 +110,3 @@ def _mooncake_unit(stamps: npt.NDArray[np.int64 | np.float64], where: str) -> st
         f"'timestamp' would mean {len(known)} requests in {span_s:g} s if it is milliseconds",
         "name the time unit: ms or s",
     )
-
-
-def _with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
-    import polars as pl
-
-    hashes = frame["hash_ids"].cast(pl.List(pl.Int64))
-    return replace(reading, rows=reading.rows.with_columns(hashes.alias("hash_ids")))

@@ -1,6 +1,7 @@
 """Tables: CSV, JSON lines and Parquet with one row per request, by column name."""
 
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.errors import BadInput
@@ -12,6 +13,7 @@ from tokenfleet.workload.formats.source import Source
 if TYPE_CHECKING:
     import polars as pl
 
+HASHES = "hash_ids"
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 _TEXTS = ("finish", "model", "tenant", "session", "label", "request_id")
 _ABSENT = ("", "-", "null", "NULL", "None", "none", "nan", "NaN", "NA", "N/A")
@@ -30,8 +32,21 @@ def read_table(source: Source, options: ReadOptions, *, name: str, unit: str | N
         BadInput: columns missing or open to doubt, a time unit nobody states, or a file that cannot be parsed.
     """
     mapped = map_columns(source.columns, options.columns, where=source.where)
-    frame = load_frame(source, list(dict.fromkeys(mapped.values())))
-    return canonical(frame, mapped, options, where=source.where, name=name, unit=unit)
+    has_hashes = HASHES in source.columns and source.kind != "csv"
+    frame = load_frame(source, list(dict.fromkeys([*mapped.values(), *([HASHES] if has_hashes else [])])))
+    reading = canonical(frame, mapped, options, where=source.where, name=name, unit=unit)
+    return with_hashes(reading, frame) if has_hashes else reading
+
+
+def with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
+    """Add block hashes to the rows, unchanged where they are lists of whole numbers, else not at all."""
+    import polars as pl
+
+    hashes = frame[HASHES]
+    if not isinstance(hashes.dtype, pl.List) or not hashes.dtype.inner.is_integer():
+        reading.warnings.append("hash_ids are no lists of whole numbers: prefix sharing is unknown")
+        return reading
+    return replace(reading, rows=reading.rows.with_columns(hashes.cast(pl.List(pl.Int64)).alias(HASHES)))
 
 
 def canonical(
