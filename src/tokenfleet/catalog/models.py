@@ -18,7 +18,8 @@ _SAME_SHAPE = frozenset(("instruct", "chat", "it", "hf", "base", "meta"))
 """Words of a name that tell how a model was trained or packed, never how it is built."""
 
 _META_FP8: tuple[Part, ...] = ("feed_forward",)
-"""Meta's own FP8 checkpoints of Llama 3.1 405B leave attention in 16 bit."""
+"""Meta's own FP8 checkpoint of Llama 3.1 405B, meant where no other organisation is named, leaves attention in
+16 bit."""
 
 Key = tuple[str, ...]
 
@@ -135,11 +136,12 @@ def _quantized(
 ) -> ModelArchitecture:
     """The same shape, its weights stored as the ending of the name says."""
     own = base.quantization
+    organisation = name.lower().rpartition("/")[0]
     if scheme is None:
         note = f"{ending}: weights in plain 16 bit"
     elif own is not None and own.number_format == scheme.number_format:
         scheme, note = own, f"{ending}: as the published checkpoint of {base.name}"
-    elif name.lower().startswith("meta-llama/") and "405b" in name.lower():
+    elif ending.lower() == "fp8" and "405b" in name.lower() and organisation in ("", "meta-llama"):
         scheme = replace(scheme, quantized_parts=_META_FP8)
         note = f"{ending} of Meta: feed-forward in FP8, attention in 16 bit"
     else:

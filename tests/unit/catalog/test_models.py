@@ -119,11 +119,21 @@ def test_a_folder_named_like_a_model_but_without_config_is_not_a_model(tmp_path,
 
 
 UNKNOWN = {
-    "Deci/DeciLM-7B", "Llama-3.2-11B-Vision", "gemma-4-12b", "gemma-4-E2B", "gemma-4-e4b-it",
-    "stepfun-ai/Step-3.5-Flash", "tencent/Hy3", "DeepSeek-R1 (wide EP, disaggregated)", "DeepSeek-R1/V3 (wide EP)", "DeepSeek-V4-Flash preview",
-    "DeepSeek-V4-Flash-0731 + draft", "Llama-3.1-8B (inferred from 128 KiB per token)", "Llama-3.1-8B + EAGLE draft",
+    "Deci/DeciLM-7B",
+    "Llama-3.2-11B-Vision",
+    "gemma-4-12b",
+    "gemma-4-E2B",
+    "gemma-4-e4b-it",
+    "stepfun-ai/Step-3.5-Flash",
+    "tencent/Hy3",
+    "DeepSeek-R1 (wide EP, disaggregated)",
+    "DeepSeek-R1/V3 (wide EP)",
+    "DeepSeek-V4-Flash preview",
+    "DeepSeek-V4-Flash-0731 + draft",
+    "Llama-3.1-8B (inferred from 128 KiB per token)",
+    "Llama-3.1-8B + EAGLE draft",
     "Qwen2.5-0.5B 4-bit (inferred)",
-}  # fmt: skip
+}
 """Names of the measured data whose shape nobody here knows, or that carry a remark."""
 
 

@@ -140,6 +140,7 @@ def test_an_ending_that_says_what_the_checkpoint_is_keeps_what_its_config_says()
 def test_meta_keeps_attention_of_405b_in_16_bit_and_others_do_not():
     meta = model("meta-llama/Llama-3.1-405B-Instruct-FP8").quantization
     assert meta.quantized_parts == ("feed_forward",)
+    assert model("Llama-3.1-405B-FP8").quantization == meta
     assert model("RedHatAI/Meta-Llama-3.1-405B-Instruct-FP8").quantization.quantized_parts == LINEAR
 
 
