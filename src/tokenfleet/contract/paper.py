@@ -48,7 +48,7 @@ def contract_text(document: Mapping[str, object]) -> str:
         pydantic.ValidationError: it is no contract; a bug of the caller.
     """
     contract = Contract.model_validate(document)
-    lines = [f"# {line}\n" for line in _summary(contract)]
+    lines = [f"# {line}".rstrip() + "\n" for line in _summary(contract)]
     for key, value in contract.model_dump(mode="python").items():
         body = yaml.dump(
             {key: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -99,19 +99,21 @@ def _input_cap(replays: Replays, traffic: Traffic, offer: Offer) -> int | None:
 
 
 def reasons(rejected: Sequence[Rejected], changes: Sequence[str], nearest: Sequence[Reason]) -> tuple[Reason, ...]:
-    """Why nobody can, for a person: the nearest miss first, then one reason of each other kind.
+    """Why nobody can, for a person.
 
     Args:
         rejected: Every candidate, with its reasons.
         changes: What would help, from :func:`relaxations`.
-        nearest: Reasons of the candidate that came closest.
+        nearest: Reasons of the candidate that came closest; empty when none ever reached a floor or a replay.
+
+    Returns:
+        The nearest miss with the changes that help; without one, the first reason of each kind.
     """
-    relax = "   or   ".join(changes)
-    told = [Reason(kind=reason.kind, text=reason.text, relax=relax or reason.relax) for reason in nearest]
-    kinds = {reason.kind for reason in told}
+    if nearest:
+        relax = "   or   ".join(changes)
+        return tuple(replace(reason, relax=relax or reason.relax) for reason in nearest)
+    first: dict[str, Reason] = {}
     for candidate in rejected:
         for reason in candidate.reasons:
-            if reason.kind not in kinds:
-                kinds.add(reason.kind)
-                told.append(reason)
-    return tuple(told)
+            first.setdefault(reason.kind, reason)
+    return tuple(first.values())

@@ -43,7 +43,7 @@ MODEL = ModelArchitecture(
             weight_count=12_288,
         ),
     ),
-    feed_forward=(FeedForward(layer_count=2, intermediate_size=256),),
+    feed_forward=(FeedForward(layer_count=2, intermediate_size=256, every_token_weight_count=49_152),),
 )
 
 

@@ -1,0 +1,110 @@
+"""What any plan must obey, by replay of the real engine rules on small spaces."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenfleet import workload
+from tokenfleet.planner import plan
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
+from unit.planner import toy
+
+GPUS = ("h100_sxm", "h200_sxm", "a100_sxm_80gb", "l40s")
+PRICES = [toy.price(gpu, usd) for gpu, usd in zip(GPUS, (3.0, 6.0, 1.5, 0.9), strict=True)]
+
+candidates = st.builds(
+    toy.replica,
+    gpu=st.sampled_from(GPUS),
+    tensor_parallel=st.sampled_from([1, 2]),
+    precision=st.sampled_from(["bf16", "fp8"]),
+    step_ms=st.sampled_from([5.0, 12.0, 25.0]),
+    token_us=st.sampled_from([10.0, 40.0]),
+    slots=st.sampled_from([8, 32]),
+    block_count=st.sampled_from([400, 4000]),
+)
+spaces = st.lists(candidates, min_size=1, max_size=4, unique_by=lambda one: (one.deployment, one.kv_block_count))
+promises = st.builds(
+    toy.slo,
+    ttft=st.sampled_from([0.1, 0.3, 1.0, 3.0]),
+    itl=st.sampled_from([0.03, 0.06, 0.2]),
+    quantile=st.sampled_from([0.5, 0.9, 0.99]),
+)
+traces = st.builds(
+    toy.trace,
+    count=st.just(250),
+    rate=st.sampled_from([5.0, 20.0, 60.0]),
+    inputs=st.sampled_from([100, 600]),
+    outputs=st.sampled_from([5, 40]),
+    seed=st.integers(1, 50),
+)
+
+
+def cost(made):
+    return made.chosen.price_usd_per_hour if made.chosen else float("inf")
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(space=spaces, more=candidates, promise=promises, trace=traces)
+def test_one_more_candidate_never_makes_the_plan_dearer(space, more, promise, trace):
+    few = plan(toy.question(space, PRICES, promise=promise), trace)
+    many = plan(toy.question([*space, more], PRICES, promise=promise), trace)
+    assert cost(many) <= cost(few)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(space=spaces, promise=promises, trace=traces, factor=st.sampled_from([0.5, 0.8]))
+def test_a_stricter_promise_is_never_cheaper(space, promise, trace, factor):
+    stricter = replace(
+        promise, latency=tuple(replace(target, limit_s=target.limit_s * factor) for target in promise.latency)
+    )
+    assert cost(plan(toy.question(space, PRICES, promise=stricter), trace)) >= cost(
+        plan(toy.question(space, PRICES, promise=promise), trace)
+    )
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(space=spaces, promise=promises, trace=traces)
+def test_the_plan_is_what_brute_force_finds(space, promise, trace):
+    made = plan(toy.question(space, PRICES, promise=promise), trace)
+    traffic = Traffic(trace, workload.peak_window(trace))
+    replays = Replays(promise, "least_in_flight")
+    best = float("inf")
+    usd = {price.gpu: price.price_usd_per_gpu_hour for price in PRICES}
+    for replica in space:
+        for count in range(1, 33):
+            price = (count + 1) * replica.deployment.layout.gpu_count * usd[replica.deployment.gpu]
+            if price < best and replays.verdict(traffic, replica, count).kept:
+                best = price
+    if np.isfinite(best):
+        assert cost(made) == pytest.approx(best, rel=0.03)
+    else:
+        assert made.chosen is None or made.chosen.carrying_count > 32
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(space=spaces, promise=promises, trace=traces)
+def test_what_is_planned_is_kept_and_one_fewer_is_not(space, promise, trace):
+    made = plan(toy.question(space, PRICES, promise=promise), trace)
+    if made.chosen is None:
+        assert made.reasons
+        return
+    replays = Replays(promise, "least_in_flight")
+    traffic = Traffic(trace, (made.peak_start_s, made.peak_end_s))
+    count = made.chosen.carrying_count
+    assert replays.verdict(traffic, made.chosen.replica, count).kept
+    if count > 1:
+        assert not replays.verdict(traffic, made.chosen.replica, count - 1).kept
+    bill = made.bill
+    assert (
+        bill.input_usd_per_hour
+        + bill.cached_usd_per_hour
+        + bill.output_usd_per_hour
+        + bill.idle_usd_per_hour
+        + bill.spare_usd_per_hour
+    ) == bill.total_usd_per_hour
+    assert bill.total_usd_per_hour == pytest.approx(made.chosen.price_usd_per_hour)
+    assert made.sustained_rate_per_s is None or made.limits[0].used_fraction <= 1.0
