@@ -1,6 +1,5 @@
 """What a plan must start from, as questions; and the answers as a commented scenario."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from tokenfleet.app.quantities import (
 )
 from tokenfleet.app.scenario_types import SLO_KEY, SPARE_REPLICAS
 from tokenfleet.app.service_kinds import ServiceKind
+from tokenfleet.app.writing import plain
 
 Check = Callable[[str], object]
 
@@ -220,12 +220,8 @@ def scenario_text(kind: ServiceKind, answers: Answers, *, file_name: str) -> str
     from jinja2 import Environment, StrictUndefined
 
     def scalar(value: object) -> str:
-        written = _plain(value) if isinstance(value, str) else value
-        return (
-            yaml.safe_dump(written, default_flow_style=True, allow_unicode=True, width=10_000)
-            .removesuffix("...\n")
-            .strip()
-        )
+        written = yaml.safe_dump(plain(value), default_flow_style=True, allow_unicode=True, width=10_000)
+        return written.removesuffix("...\n").strip()
 
     def flow(values: list[str]) -> str:
         return f"[{', '.join(scalar(value) for value in values)}]"
@@ -235,10 +231,3 @@ def scenario_text(kind: ServiceKind, answers: Answers, *, file_name: str) -> str
     environment.filters |= {"scalar": scalar, "flow": flow}
     source = Path(__file__).with_name("templates").joinpath("scenario.yaml.j2").read_text(encoding="utf-8")
     return environment.from_string(source).render(kind=kind, a=answers, file_name=file_name).rstrip() + "\n"
-
-
-def _plain(text: str) -> str | int | float:
-    """Numbers stay numbers, so that the file reads ``growth: 1.3`` and not ``growth: '1.3'``."""
-    if re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"[0-9]{1,6}\.[0-9]{1,6}", text) else text

@@ -163,11 +163,11 @@ def written_duration(duration_s: float) -> str:
 
 
 def shown_duration(duration_s: float) -> str:
-    """A duration for a person, three digits at most: ``0.71 s``, ``38 ms``, ``6 min 10 s``."""
-    if duration_s < 0.0995:
+    """A duration for a person, three digits at most: ``38 ms``, ``0.71 s``, ``12.4 s``, ``6 min 10 s``, ``2.5 h``."""
+    if duration_s < 0.1995:
         return f"{duration_s * 1e3:.2g} ms" if duration_s < 0.00995 else f"{duration_s * 1e3:.0f} ms"
     if duration_s < 119.5:
-        return f"{duration_s:.2f} s" if duration_s < 9.995 else f"{duration_s:.0f} s"
+        return f"{duration_s:.2f} s" if duration_s < 9.995 else f"{duration_s:.3g} s"
     minutes, seconds = divmod(round(duration_s), 60)
     if minutes < 120:
         return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"

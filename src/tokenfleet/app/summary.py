@@ -31,8 +31,8 @@ _UNSURE: Final = "kept, unsure"
 _MOST_REJECTED: Final = 6
 
 
-def summary(plan: Plan, workload: Workload) -> list[Block]:
-    """The blocks of a plan, in the order a person decides."""
+def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
+    """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
     if plan.chosen is None:
         return [*infeasible(plan), *([("Data", read)] if read else [])]
@@ -47,7 +47,7 @@ def summary(plan: Plan, workload: Workload) -> list[Block]:
     if read:
         blocks.append(("Data", read))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
-    blocks.append(("Assumed", assumed(plan, workload)))
+    blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
 
 
@@ -124,7 +124,9 @@ def _promise_cells(result: SloResult) -> tuple[str, ...]:
     if result.predicted is None:
         return name, "not known", "", limit, "too few requests to say"
     low, high = result.predicted_low, result.predicted_high
-    band = f"({_amount(result, low)} to {_amount(result, high)})" if low is not None and high is not None else ""
+    band = ""
+    if low is not None and high is not None and low < high:
+        band = f"({_amount(result, low)} to {_amount(result, high)})"
     return name, _amount(result, result.predicted), band, limit, verdict(result)
 
 
@@ -158,8 +160,9 @@ def data(quality: Quality) -> list[str]:
     """What reading a log left out and what it found odd; nothing when the demand was drawn."""
     dropped = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in quality.rows_dropped.items() if count]
     lines = []
-    if dropped:
-        lines.append(f"{quality.rows_kept:,} of {quality.rows_read:,} rows; left out: {', '.join(dropped)}")
+    if quality.detected.get("format") != "drawn":
+        left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
+        lines.append(f"{quality.rows_kept:,} of {quality.rows_read:,} rows used{left_out}")
     return [*lines, *quality.warnings]
 
 
@@ -220,18 +223,29 @@ def second(chosen: Sized, runners_up: Sequence[Sized]) -> list[str]:
     ]
 
 
-def assumed(plan: Plan, workload: Workload) -> list[str]:
-    """The demand planned for, then what the plan takes for granted."""
+def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
+    """The demand planned for, then what the plan takes for granted; ``brief`` keeps what moves the answer most."""
     lengths = ", ".join(
         f"{name} {shown_count(each.p50)} / {shown_count(each.p95)} / {shown_count(each.max)}"
         for name, each in (("input", workload.input_tokens), ("output", workload.output_tokens))
     )
     demand = (
-        f"{workload.request_count:,} requests in {shown_duration(workload.duration_s)}, "
+        f"{workload.request_count:,} requests in {_span(workload.duration_s)}, "
         f"{shown_rate(workload.mean_rate_per_s)}/s on average, "
         f"{shown_rate(workload.peak_minute_rate_per_s)}/s in the busiest minute"
     )
-    return [demand, f"tokens p50 / p95 / longest: {lengths}", *plan.assumptions]
+    lines = [demand, f"tokens p50 / p95 / longest: {lengths}"]
+    if not brief or plan.chosen is None:
+        return [*lines, *plan.assumptions]
+    band = plan.chosen.replica.band.step_time_factor
+    source = [text for text in plan.assumptions if text.startswith("Demand")]
+    return [*lines, *source, f"step times right within a factor of {band:.2g}; --json lists every assumption"]
+
+
+def _span(duration_s: float) -> str:
+    """A trace ends with its last request, a hair before the minute it was drawn for."""
+    minutes = round(duration_s / 60.0)
+    return shown_duration(minutes * 60.0 if abs(duration_s - minutes * 60.0) < 2.0 else duration_s)
 
 
 def infeasible(plan: Plan) -> list[Block]:

@@ -1,6 +1,7 @@
 """Writes scenario files a person can read and change: every key with a comment that says what it does."""
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,20 @@ _COMMENTS = {
     "redundancy": "The promise holds with this many replicas gone, at the peak minute.",
     "seed": "The same seed gives the same plan.",
 }
+
+_ORDER = [
+    "name",
+    "workload",
+    "model",
+    "slo",
+    "gpus",
+    "precision",
+    "kv_dtype",
+    "tensor_parallel",
+    "engine",
+    "redundancy",
+    "seed",
+]
 
 
 def check_new(path: Path, *, force: bool) -> None:
@@ -39,11 +54,28 @@ def save_scenario(values: Mapping[str, object], path: Path) -> None:
         BadInput: the file cannot be written.
     """
     parts = [f"# tokenfleet plan {path.name}\n"]
-    for key, value in values.items():
+    for key in sorted(values, key=_ORDER.index):
         comment = f"# {_COMMENTS[key]}\n" if key in _COMMENTS else ""
-        body = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=100)
+        # Short lists and mappings stay on one line; a bare value must not become a mapping in braces.
+        flow = None if isinstance(values[key], list | dict) else False
+        body = yaml.safe_dump(
+            {key: plain(values[key])}, sort_keys=False, allow_unicode=True, width=100, default_flow_style=flow
+        )
         parts.append(comment + body)
     write_text("\n".join(parts), path)
+
+
+def plain(value: object) -> object:
+    """Numbers typed as text become numbers, so that a file reads ``growth: 1.3`` and not ``growth: '1.3'``."""
+    if isinstance(value, Mapping):
+        return {key: plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(below) for below in value]
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"0|[1-9][0-9]{0,8}", value):
+        return int(value)
+    return float(value) if re.fullmatch(r"[0-9]{1,6}\.[0-9]{1,6}", value) else value
 
 
 def write_text(text: str, path: Path) -> None:

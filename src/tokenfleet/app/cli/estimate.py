@@ -1,5 +1,6 @@
 """``tokenfleet estimate``: the first minute, without any file."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -121,11 +122,13 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
         plan = answer(composition, teller)
     document = plan_document(plan, composition.workload, composition.resolved)
     if save is not None:
-        save_scenario(values, save)
+        save_scenario(_beside(values, save.parent), save)
     if face.json:
         face.document(document)
     else:
-        face.blocks([*summary(plan, composition.workload), ("Next", _next_step(save, asked.workload.profile))])
+        face.blocks(
+            [*summary(plan, composition.workload, brief=True), ("Next", _next_step(save, asked.workload.profile))]
+        )
     return 1 if require_feasible and plan.chosen is None else 0
 
 
@@ -171,6 +174,16 @@ def duration_for(rate: str) -> str:
         return f"{_SHORTEST_S / 60:.0f}min"
     duration_s = min(_LONGEST_S, max(_SHORTEST_S, _REQUESTS / rate_per_s))
     return f"{duration_s / 60:.0f}min"
+
+
+def _beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The same values with paths counted from the folder of the scenario they are saved to."""
+    saved = dict(values)
+    if Path(saved["model"]).exists():
+        saved["model"] = os.path.relpath(saved["model"], folder)
+    if "profile" in saved["workload"]:
+        saved["workload"] = saved["workload"] | {"profile": os.path.relpath(saved["workload"]["profile"], folder)}
+    return saved
 
 
 def _next_step(save: Path | None, profile: str | None) -> list[str]:
