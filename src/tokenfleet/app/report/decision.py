@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import fleet_name
 from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, percent, plural, promise, usd
-from tokenfleet.app.summary import spoken, verdict
+from tokenfleet.app.summary import run_with, spoken, verdict
 from tokenfleet.domain.plan import Plan, Reason, Sized
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Workload
@@ -31,7 +31,7 @@ class PromiseRow:
     spare_gone: str
     verdict: str
     mood: str
-    """``good``, ``thin``, ``bad`` or ``open``, for the colour of the verdict."""
+    """``good``, ``thin``, ``unsure``, ``bad`` or ``open``, for the colour of the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class Decision:
     sentence: str
     verdict: str
     mood: str
+    run: str
+    """Engine and settings to start it with."""
     facts: tuple[Fact, ...]
     promises: tuple[PromiseRow, ...]
     peak: str
@@ -72,6 +74,7 @@ def decide(plan: Plan, workload: Workload) -> Decision | Infeasible:
         sentence=_sentence(plan, chosen, workload),
         verdict=said,
         mood=mood,
+        run=" ".join(run_with(chosen)),
         facts=_facts(plan, chosen, workload),
         promises=rows,
         peak=peak_text(plan),
@@ -185,7 +188,11 @@ def _judged(result: SloResult) -> tuple[str, str]:
         return "not known, so not promised", "open"
     # One rule for what is thin, here and in the terminal.
     text = verdict(result)
-    return text, "bad" if not result.kept else "good" if text == "kept" else "thin"
+    if not result.kept:
+        return text, "bad"
+    if result.predicted_high is not None and result.predicted_high > result.promised:
+        return text, "unsure"
+    return text, "good" if text == "kept" else "thin"
 
 
 def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
@@ -195,6 +202,8 @@ def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
         return f"Promise broken at the peak{gone}", "bad"
     if "open" in moods or not rows:
         return f"Promise kept at the peak{gone} as far as the traffic can show", "open"
+    if "unsure" in moods:
+        return f"Promise kept at the peak{gone}, unsure: the slow end of the range breaks it", "unsure"
     if "thin" in moods:
         return f"Promise kept at the peak{gone}, but thinly", "thin"
     return f"Promise kept at the peak{gone}", "good"

@@ -70,6 +70,7 @@ def _facts(workload: Workload) -> Table:
         head=("Demand", ""),
         rows=(
             ("Requests", f"{exact(workload.request_count)} in {duration(workload.duration_s)}"),
+            ("Starts", str(workload.extra.get("start_utc") or "at a time the source does not say")),
             ("Mean rate", f"{amount(workload.mean_rate_per_s)} requests/s"),
             ("Most requests in a minute", f"{amount(workload.peak_minute_rate_per_s)} requests/s"),
             ("Most tokens in a minute", f"from {clock(workload.peak_minute_start_s)} on"),

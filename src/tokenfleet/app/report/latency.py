@@ -26,6 +26,7 @@ from tokenfleet.app.report.words import amount, digits, duration, percent, plura
 from tokenfleet.domain.plan import CurvePoint, FrontierPoint, Plan
 
 Read = Callable[[CurvePoint], float | None]
+Placed = tuple[FrontierPoint, float]
 
 _CURVES: tuple[tuple[str, str, Read, Read], ...] = (
     ("ttft", "Time to first token (TTFT)", lambda p: p.ttft_p50_s, lambda p: p.ttft_p99_s),
@@ -179,8 +180,9 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
     marks = Marks()
     held = HeldAgainst.promises(plan, metric, [value for _, value in placed], marks)
     edge = best_of([(point.price_usd_per_hour, value) for point, value in placed])
-    chosen = [pair for pair in placed if _is_chosen(plan, pair[0])]
-    others = [pair for pair in placed if not _is_chosen(plan, pair[0])]
+    # The first that matches: fleets that differ only in an engine setting share name and price.
+    chosen = [pair for pair in placed if _is_chosen(plan, pair[0])][:1]
+    others = [pair for pair in placed if pair not in chosen]
     data: list[Figure] = [
         _staircase(edge, held.factor),
         _dots("other fleets", others, held, FIRST, "circle", 9),
@@ -202,7 +204,7 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
                 )
             ),
         },
-        table=_frontier_table(plan, placed, metric),
+        table=_frontier_table(placed, chosen, metric),
     )
 
 
@@ -214,13 +216,13 @@ def _price_axis(prices: list[float]) -> Figure:
     return {**Upward.over(title, prices).figure, "tickprefix": "$"}
 
 
-def _frontier_table(plan: Plan, placed: list[tuple[FrontierPoint, float]], metric: str) -> Table:
+def _frontier_table(placed: list[Placed], chosen: list[Placed], metric: str) -> Table:
     rows = tuple(
         (
             f"{plural(point.replica_count, 'replica')} of {point.gpu} (TP{point.tensor_parallel}, {point.precision})",
             f"{usd(point.price_usd_per_hour)}/h",
             duration(value),
-            "chosen" if _is_chosen(plan, point) else "",
+            "chosen" if (point, value) in chosen else "",
         )
         for point, value in sorted(placed, key=lambda pair: pair[0].price_usd_per_hour)
     )
@@ -257,7 +259,7 @@ def _staircase(edge: list[tuple[float, float]], factor: float) -> Figure:
 
 def _dots(
     name: str,
-    placed: list[tuple[FrontierPoint, float]],
+    placed: list[Placed],
     held: HeldAgainst,
     colour: str,
     symbol: str,

@@ -32,12 +32,14 @@ def layout_name(layout: Layout) -> str:
 
 
 def replica_name(deployment: Deployment) -> str:
-    """``2 x h100_sxm (TP2, fp8)``."""
-    kv = "" if deployment.kv_precision == "bf16" else f", KV {deployment.kv_precision}"
-    return (
-        f"{deployment.layout.gpu_count} x {deployment.gpu} "
-        f"({layout_name(deployment.layout)}, {deployment.precision}{kv})"
-    )
+    """``2 x h100_sxm (TP2, fp8)``, ``l40s (fp8)``."""
+    layout = deployment.layout
+    gpus = f"{layout.gpu_count} x {deployment.gpu}" if layout.gpu_count > 1 else deployment.gpu
+    parts = [layout_name(layout)] if layout.gpu_count > 1 else []
+    parts.append("the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision)
+    if deployment.kv_precision != "bf16":
+        parts.append(f"KV {deployment.kv_precision}")
+    return f"{gpus} ({', '.join(parts)})"
 
 
 def fleet_name(sized: Sized) -> str:

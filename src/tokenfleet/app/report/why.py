@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tokenfleet.app.report.charts import Absent, Chart, Table
 from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.latency import frontier_charts, load_curves
-from tokenfleet.app.report.naming import LIMITS, fleet_name, layout_name, replica_name
+from tokenfleet.app.report.naming import LIMITS, fleet_name, replica_name
 from tokenfleet.app.report.words import amount, exact, measure_range, percent, plural, size, usd
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
 
@@ -194,7 +194,8 @@ def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
         deployment = sized.replica.deployment
         rows.append(
             (
-                f"{deployment.gpu}, {layout_name(deployment.layout)}, {deployment.precision}",
+                replica_name(deployment),
+                exact(deployment.engine.max_batched_tokens),
                 f"{exact(sized.carrying_count)} + {exact(sized.spare_count)}",
                 exact(sized.gpu_count),
                 f"{usd(sized.price_usd_per_hour)}/h",
@@ -203,7 +204,7 @@ def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
             )
         )
     return Table(
-        head=("Candidate", "Replicas + spare", "GPUs", "Price", "Against the choice", *names),
+        head=("Candidate", "Tokens a step", "Replicas + spare", "GPUs", "Price", "Against the choice", *names),
         rows=tuple(rows),
-        numeric=frozenset({1, 2, 3, *range(5, 5 + len(names))}),
+        numeric=frozenset({1, 2, 3, 4, *range(6, 6 + len(names))}),
     )
