@@ -4,12 +4,25 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, ErrorBand
 from tokenfleet.performance.coefficients import constant, engine_family
+from tokenfleet.performance.precision import number_format
 from tokenfleet.performance.support import link_reach
 
-_FITTED_GPUS = ("a100", "h100", "h200", "gh200", "b200", "gb200", "b300", "gb300", "l40s", "rtxpro6000")
-"""Parts among the rows of the fit, by the start of their name without separators."""
-_FITTED_KINDS = frozenset({"full", "sliding", "latent", "chunked"})
-_FITTED_PRECISIONS = frozenset({"bf16", "fp8", "fp4", "mxfp4", "checkpoint"})
+_CHECKED_GPUS = frozenset(
+    {
+        "h100_sxm",
+        "h200_sxm",
+        "b200_sxm",
+        "b300_sxm",
+        "gb200",
+        "a100_sxm_40gb",
+        "a100_sxm_80gb",
+        "a100_pcie_80gb",
+        "l40s",
+    }
+)
+"""Parts among the rows of the fit, and those whose saturated or fixed-batch rows it meets within 16 % in the median."""
+_CHECKED_KINDS = frozenset({"full", "sliding", "latent", "recurrent"})
+_CHECKED_FORMATS = frozenset({"bf16", "fp8", "nvfp4", "mxfp4"})
 
 
 def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> ErrorBand:
@@ -29,15 +42,14 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
     tail = "time to first token is less sure than that: an order of magnitude until calibrated"
     if gpu.vendor.lower() != "nvidia":
         factor = constant("band_factor", "new_vendor")
-        text = f"no fitted rows of {gpu.vendor} parts, left-out vendors miss by 55-77 %: a bracket, not an interval"
+        text = f"no checked rows of {gpu.vendor} parts, left-out vendors miss by 55-77 %: a bracket, not an interval"
         return ErrorBand(step_time_factor=factor, evidence=f"{text}; calibrate before you promise; {tail}")
     news = []
     family = engine_family(deployment.engine.name)
-    short = "".join(letter for letter in gpu.name.lower() if letter.isalnum())
-    if not short.startswith(_FITTED_GPUS):
-        news.append(f"{gpu.title} is not among the fitted parts (GPUs left out: x1.75 covers 94 %)")
+    if gpu.name not in _CHECKED_GPUS:
+        news.append(f"{gpu.title} is not among the checked parts (parts left out: x1.75 covers 94 %)")
     if family == "other":
-        news.append(f"engine {deployment.engine.name} is not among the fitted ones")
+        news.append(f"engine {deployment.engine.name} is not among the checked ones")
     ranks = deployment.layout.tensor_parallel * deployment.layout.attention_data_parallel
     if ranks > max(link_reach(gpu), 1):
         news.append(f"{ranks} ranks over PCIe: hosts differ up to fivefold in what it carries")
@@ -45,10 +57,10 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
         factor = constant("band_factor", "new_gpu")
         return ErrorBand(step_time_factor=factor, evidence=f"{'; '.join(news)}; {tail}")
     kinds = {entry.kind for entry in model.attention}
-    if not kinds <= _FITTED_KINDS or deployment.precision not in _FITTED_PRECISIONS:
+    if not kinds <= _CHECKED_KINDS or number_format(model, deployment.precision) not in _CHECKED_FORMATS:
         factor = constant("band_factor", "new_model")
-        text = "the fit saw no such attention or precision (models left out: x1.5 covers 94 %)"
+        text = "no checked rows of such attention or number format (models left out: x1.5 covers 94 %)"
         return ErrorBand(step_time_factor=factor, evidence=f"{text}; {tail}")
     factor = constant("band_factor", "known")
-    text = f"part, engine and kind of model are among the fitted rows (models left out: x{factor:g} covers 90 %)"
+    text = f"part, engine and kind of model are among the checked rows (models left out: x{factor:g} covers 90 %)"
     return ErrorBand(step_time_factor=factor, evidence=f"{text}; {tail}")

@@ -18,6 +18,7 @@ from unit.performance.shapes import (
     A100,
     B200,
     DEEPSEEK_V3,
+    DEEPSEEK_V4_FLASH,
     GPT_OSS_120B,
     H100,
     H200,
@@ -300,9 +301,11 @@ def test_block_fp8_experts_must_split_into_whole_blocks():
 
 def test_bands_widen_with_what_is_new():
     known = error_band(LLAMA_70B, H100, deployment(LLAMA_70B, H100, tp=2))
-    new_kind = error_band(QWEN_HYBRID_27B, H100, deployment(QWEN_HYBRID_27B, H100))
+    new_kind = error_band(DEEPSEEK_V4_FLASH, H100, deployment(DEEPSEEK_V4_FLASH, H100, tp=4))
+    new_format = error_band(LLAMA_8B, H100, deployment(LLAMA_8B, H100, precision="int4"))
     new_part = error_band(LLAMA_8B, RTX3090, deployment(LLAMA_8B, RTX3090))
     new_vendor = error_band(LLAMA_8B, MI300X, deployment(LLAMA_8B, MI300X))
+    assert new_format.step_time_factor == new_kind.step_time_factor
     factors = [band.step_time_factor for band in (known, new_kind, new_part, new_vendor)]
     assert factors == sorted(set(factors))
     assert 1.3 < factors[0] < 1.55
