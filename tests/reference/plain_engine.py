@@ -304,7 +304,9 @@ class PlainRun:
         if self.fleet.router == "round_robin":
             scores = [control.round_robin(after) for after in afters]
         elif self.fleet.router == "least_in_flight":
-            scores = [control.least_in_flight(r.in_flight, a, count) for r, a in zip(self.replicas, afters, strict=True)]
+            scores = [
+                control.least_in_flight(r.in_flight, a, count) for r, a in zip(self.replicas, afters, strict=True)
+            ]
         else:
             key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
             home = -1 if key is None else control.home_replica(key, count)
@@ -345,11 +347,12 @@ class PlainRun:
 def requests_of(trace: Trace) -> list[Request]:
     """Requests with the shared runs on their path: the tokens each reaches to, and its name."""
     requests = []
+    depth = [] if trace.prefixes is None else trace.prefixes.depth_tokens.tolist()
     for row in range(trace.request_count):
         keys = []
         node = -1 if trace.prefix_node is None else int(trace.prefix_node[row])
         while node >= 0:
-            keys.append((int(trace.prefixes.depth_tokens[node]), node))
+            keys.append((depth[node], node))
             node = int(trace.prefixes.parent[node])
         session = None if trace.session is None or trace.session[row] < 0 else int(trace.session[row])
         lengths = int(trace.input_tokens[row]), int(trace.output_tokens[row])

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from reference.fleets import random_fleet, random_trace
 from reference.plain_engine import PlainRun
-
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import replay
@@ -51,3 +51,15 @@ def check(seed: int, *, caching: bool, shared: bool) -> None:
 def test_without_prefix_cache(seed: int) -> None:
     for step in range(30):
         check(1000 * seed + step, caching=False, shared=False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_with_prefix_cache_and_unshared_prompts(seed: int) -> None:
+    for step in range(20):
+        check(1000 * seed + 100 + step, caching=True, shared=False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_with_shared_prefixes(seed: int) -> None:
+    for step in range(30):
+        check(1000 * seed + 200 + step, caching=True, shared=True)

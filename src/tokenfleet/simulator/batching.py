@@ -16,6 +16,7 @@ from tokenfleet.simulator.layout import (
     CHUNKED,
     CLOCK,
     COMPUTED,
+    CONTENDED,
     DECODE,
     DECODING,
     ENDING,
@@ -26,8 +27,13 @@ from tokenfleet.simulator.layout import (
     FREE_BLOCKS,
     FULL_PROMPT_GATE,
     GROUP,
+    HALF,
+    HISTORY,
     HIT,
+    HIT_BLOCKS,
+    HIT_UNUSED,
     HORIZON,
+    IS_CONTENDED,
     LAST_RUNNING,
     MAX_BATCHED_TOKENS,
     MAX_SEQUENCES,
@@ -37,6 +43,7 @@ from tokenfleet.simulator.layout import (
     PARTIAL,
     PREEMPTED,
     PREEMPTIONS,
+    PREFIX,
     QUEUE_HEAD,
     READY,
     REQUEST,
@@ -53,8 +60,10 @@ from tokenfleet.simulator.memory import (
     input_tokens,
     produced_tokens,
     set_produced_tokens,
+    was_preempted,
 )
 from tokenfleet.simulator.pool import free_sequence
+from tokenfleet.simulator.prefixes import find_hits, hashed_tokens, hold_hits, write_up_to
 from tokenfleet.simulator.queues import leave_queue, queue_first, spare_slot, start_running, stop_running
 from tokenfleet.simulator.ring import take_from_ring
 
@@ -84,6 +93,8 @@ def prefill_chunk(memory: Memory, replica: int, sequence: int) -> None:
     memory[replica + CACHED_PAIRS] += tokens * memory[sequence + HIT]
     memory[replica + BUDGET] -= tokens
     memory[sequence + COMPUTED] = start + tokens
+    if memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE:
+        write_up_to(memory, replica, sequence, start + tokens)
     memory[replica + PARTIAL] = sequence if start + tokens < memory[sequence + TARGET] else NONE
 
 
@@ -95,18 +106,27 @@ def admit(memory: Memory, replica: int, request: int) -> int:
     """
     group = memory[replica + GROUP]
     known = input_tokens(memory, request) + produced_tokens(memory, request)
-    hit = 0
+    memory[replica + HIT_BLOCKS] = 0
+    memory[replica + HIT_UNUSED] = 0
+    if memory[request + PREFIX] != NONE:
+        find_hits(memory, replica, request, known)
+    hit_blocks = memory[replica + HIT_BLOCKS]
+    hit = hit_blocks * memory[group + BLOCK_TOKENS]
     if memory[group + CHUNKED] == 0 and known - hit > memory[replica + BUDGET]:
         return NONE
     first_chunk = hit + min(known - hit, memory[replica + BUDGET])
     need = blocks_for(memory, group, known if memory[group + FULL_PROMPT_GATE] else first_chunk)
-    need += memory[group + FIXED_BLOCKS]
+    need += memory[group + FIXED_BLOCKS] - hit_blocks + memory[replica + HIT_UNUSED]
     if memory[replica + RUNNING] > 0:
         need += memory[group + WATERMARK_BLOCKS]
     if need > memory[replica + FREE_BLOCKS]:
         return NONE
     leave_queue(memory, replica)
     sequence = start_running(memory, replica, request)
+    if hit > 0:
+        hold_hits(memory, replica, sequence)
+        if not was_preempted(memory, request):
+            memory[request + HISTORY] |= hit
     take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
     memory[sequence + COMPUTED] = hit
     memory[sequence + HIT] = hit
@@ -142,7 +162,7 @@ def preempt(memory: Memory, replica: int, sequence: int) -> None:
     count_preemption(memory, request)
     memory[replica + PREEMPTIONS] += 1
     memory[replica + PREEMPTED] = 1
-    free_sequence(memory, replica, sequence)
+    free_sequence(memory, replica, sequence, False)
     stop_running(memory, replica, sequence)
     if memory[sequence + STATE] == ENDING:
         memory[sequence + STATE] = EVICTED
@@ -171,9 +191,9 @@ def blocks_wanted(memory: Memory, replica: int, sequence: int) -> int:
 
 @compiled
 def serve_by_order(memory: Memory, replica: int) -> None:
-    """Not all running sequences find blocks: serve them in order, each at the cost of the last.
+    """Serve the decodes one by one, in order of admission, each at the cost of the last if need be.
 
-    An incomplete prefill is the last, so it is preempted, by another or as the one that fails itself.
+    An incomplete prefill is the last, so it is preempted first, by another or because its own chunk does not fit.
     """
     sequence = memory[replica + FIRST_RUNNING]
     while sequence != NONE:
@@ -183,7 +203,10 @@ def serve_by_order(memory: Memory, replica: int) -> None:
             preempt(memory, replica, victim)
             if victim == sequence:
                 return
-        take_blocks(memory, replica, wanted)
+        if memory[sequence + STATE] == DECODE:
+            take_blocks(memory, replica, wanted)
+            if memory[sequence + IS_CONTENDED] != 0:
+                write_up_to(memory, replica, sequence, hashed_tokens(memory, replica, sequence, 1))
         sequence = memory[sequence + RUNNING_NEXT]
 
 
@@ -201,10 +224,12 @@ def schedule(memory: Memory, replica: int) -> int:
     partial = memory[replica + PARTIAL]
     need = decode_blocks_now(memory, replica)
     chunk = chunk_blocks(memory, replica, partial) if partial != NONE else 0
-    if need + chunk > memory[replica + FREE_BLOCKS]:
+    if need + chunk > memory[replica + FREE_BLOCKS] or memory[replica + CONTENDED] > 0:
         serve_by_order(memory, replica)
-        return NONE
-    take_blocks(memory, replica, need)
+        if memory[replica + PREEMPTED]:
+            return NONE
+    else:
+        take_blocks(memory, replica, need)
     if partial == NONE:
         return admit_waiting(memory, replica)
     if memory[replica + BUDGET] == 0:

@@ -6,6 +6,7 @@ remainder tells the need of any run of steps without looking at them one by one.
 """
 
 from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.extents import evict
 from tokenfleet.simulator.layout import (
     BLOCK_TOKENS,
     DECODING,
@@ -14,6 +15,7 @@ from tokenfleet.simulator.layout import (
     ORIGIN,
     PHASES_AT,
     STEP,
+    UNHASHED,
 )
 from tokenfleet.simulator.memory import Memory
 
@@ -27,8 +29,12 @@ def blocks_for(memory: Memory, group: int, tokens: int) -> int:
 
 @compiled
 def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
-    """Take free blocks; the caller has made sure that there are as many."""
+    """Take free blocks, those first that hold nothing; the caller has made sure that there are as many."""
     memory[replica + FREE_BLOCKS] -= blocks
+    memory[replica + UNHASHED] -= blocks
+    if memory[replica + UNHASHED] < 0:
+        evict(memory, replica, -memory[replica + UNHASHED])
+        memory[replica + UNHASHED] = 0
 
 
 @compiled

@@ -66,6 +66,10 @@ class Places:
     samples: Section
     states: tuple[Section, ...]
     """Per replica: sequences, ring, bitmap, phases."""
+    caches: tuple[Section, ...]
+    """Per replica: residents, their table, extents; empty without prefix cache."""
+    nodes: Section
+    path: Section
     requests: Section
     words: int
 
@@ -80,6 +84,34 @@ def state_words(group: ReplicaGroup, ring: int) -> tuple[int, int, int, int]:
     """Words of one replica's sequences, ring, bitmap and phase counters."""
     sequences = group.replica.deployment.engine.max_sequence_count * at.SEQUENCE_WORDS
     return sequences, ring, ring // WORD_BITS, group.replica.kv_block_tokens
+
+
+def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
+    """Words of one replica's residents, their hash table and extents.
+
+    A resident has a block at least, or a sequence that decodes in it; an extent has a block at least.
+    """
+    if not group.replica.deployment.engine.prefix_caching:
+        return 0, 0, 0
+    nodes = 0 if trace.prefixes is None else len(trace.prefixes.parent)
+    blocks = group.replica.kv_block_count
+    residents = min(nodes, blocks + group.replica.deployment.engine.max_sequence_count)
+    return residents * at.RESIDENT_WORDS, 1 << (2 * residents).bit_length(), blocks * at.EXTENT_WORDS
+
+
+def node_levels(trace: Trace) -> Buffer:
+    """For each node of the prefix tree, how many nodes its path has."""
+    parents = [] if trace.prefixes is None else trace.prefixes.parent.tolist()
+    levels = [1] * len(parents)
+    for node, above in enumerate(parents):
+        if above >= 0:
+            levels[node] = levels[above] + 1
+    return np.array(levels, dtype=np.int64)
+
+
+def longest_path(trace: Trace) -> int:
+    """Nodes on the longest path of the prefix tree."""
+    return int(node_levels(trace).max(initial=0))
 
 
 def place(trace: Trace, fleet: Fleet) -> Places:
@@ -102,8 +134,20 @@ def place(trace: Trace, fleet: Fleet) -> Places:
     }
     tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
     states = tuple(planner.take(sum(state_words(group, ring))) for group in replicas)
+    caches = tuple(planner.take(sum(cache_words(trace, group))) for group in replicas)
+    nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * at.NODE_WORDS)
+    path = planner.take(longest_path(trace))
     requests = planner.take(trace.request_count * at.REQUEST_WORDS)
-    return Places(tables=tables, states=states, requests=requests, words=planner.used, **sections)
+    return Places(
+        tables=tables,
+        states=states,
+        caches=caches,
+        nodes=nodes,
+        path=path,
+        requests=requests,
+        words=planner.used,
+        **sections,
+    )
 
 
 def leaf_count(replica_count: int) -> int:
@@ -125,14 +169,17 @@ def build(trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None)
     if peak_window_s is not None:
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
         memory[at.PEAK_END] = to_ps(peak_window_s[1])
+    memory[at.PATH_AT] = places.path.start
+    write_nodes(memory, places, trace)
     for index, group in enumerate(fleet.groups):
         write_group(memory, places, index, group, ring_size(trace))
     number = 0
     for index, group in enumerate(fleet.groups):
         for _ in range(group.replica_count):
-            write_replica(memory, places, number, index, group, ring_size(trace))
+            write_replica(memory, places, trace, number, index, group, ring_size(trace))
             number += 1
-    write_requests(memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS), trace)
+    rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
+    write_requests(rows, trace, places.nodes.start)
     return memory, places
 
 
@@ -204,7 +251,22 @@ def write_group(memory: Buffer, places: Places, index: int, group: ReplicaGroup,
         memory[row + field] = value
 
 
-def write_replica(memory: Buffer, places: Places, number: int, index: int, group: ReplicaGroup, ring: int) -> None:
+def write_cache(memory: Buffer, row: int, start: int, words: tuple[int, int, int]) -> None:
+    """The empty prefix cache of the replica at ``row``."""
+    residents, table, extents = words
+    if extents == 0:
+        memory[row + at.UNHASHED] = at.UNLIMITED
+        return
+    memory[row + at.UNHASHED] = memory[row + at.FREE_BLOCKS]
+    memory[row + at.FRESH_RESIDENT] = start
+    memory[row + at.TABLE_AT] = start + residents
+    memory[row + at.TABLE_MASK] = table - 1
+    memory[row + at.FRESH_EXTENT] = start + residents + table
+
+
+def write_replica(
+    memory: Buffer, places: Places, trace: Trace, number: int, index: int, group: ReplicaGroup, ring: int
+) -> None:
     """One idle replica: all blocks free, all sequence rows spare."""
     row = places.replicas.start + number * at.REPLICA_WORDS
     sequences, ring_words, bitmap, _ = state_words(group, ring)
@@ -219,11 +281,22 @@ def write_replica(memory: Buffer, places: Places, number: int, index: int, group
         (at.PHASES_AT, start + sequences + ring_words + bitmap),
     ):
         memory[row + field] = value
+    write_cache(memory, row, places.caches[number].start, cache_words(trace, group))
     rows = np.arange(start, start + sequences, at.SEQUENCE_WORDS)
     memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]
 
 
-def write_requests(rows: Buffer, trace: Trace) -> None:
+def write_nodes(memory: Buffer, places: Places, trace: Trace) -> None:
+    """The prefix tree: parents by row, depths in tokens."""
+    if trace.prefixes is None:
+        return
+    rows = memory[places.nodes.start : places.nodes.stop].reshape(-1, at.NODE_WORDS)
+    parent = trace.prefixes.parent.astype(np.int64)
+    rows[:, at.PARENT] = np.where(parent < 0, at.NONE, places.nodes.start + at.NODE_WORDS * parent)
+    rows[:, at.DEPTH] = trace.prefixes.depth_tokens
+
+
+def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
     """One row per request, written in place: a long trace has no room for copies."""
     if not trace.request_count:
         return
@@ -234,7 +307,9 @@ def write_requests(rows: Buffer, trace: Trace) -> None:
     rows[:, at.FIRST_TOKEN] = -1
     rows[:, at.FINISH] = -1
     rows[:, at.PLACE] = affinity_keys(trace)
-    rows[:, at.PREFIX] = -1 if trace.prefix_node is None else trace.prefix_node
+    if trace.prefix_node is not None:
+        known = trace.prefix_node >= 0
+        rows[known, at.PREFIX] = nodes_start + at.NODE_WORDS * trace.prefix_node[known].astype(np.int64)
 
 
 def affinity_keys(trace: Trace) -> Buffer:

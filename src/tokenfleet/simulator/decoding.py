@@ -27,6 +27,7 @@ from tokenfleet.simulator.layout import (
     NUMBER,
     ORIGIN,
     PENDING,
+    PREFIX_CACHING,
     REQUEST,
     RING_MASK,
     RING_NEXT,
@@ -39,6 +40,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.memory import Memory, output_tokens, produced_tokens, set_produced_tokens
 from tokenfleet.simulator.pool import free_sequence
+from tokenfleet.simulator.prefixes import start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
 
@@ -77,6 +79,8 @@ def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) 
     memory[replica + WINDOW_CONTEXT] += min(context, window)
     count_phase(memory, replica, sequence, 1)
     await_event(memory, replica, sequence)
+    if memory[memory[replica + GROUP] + PREFIX_CACHING] != 0:
+        start_growing(memory, replica, sequence)
 
 
 @compiled
@@ -123,7 +127,7 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
     memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
     memory[TOTAL_IN_FLIGHT] -= 1
     if memory[sequence + STATE] != EVICTED:
-        free_sequence(memory, replica, sequence)
+        free_sequence(memory, replica, sequence, True)
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
 

@@ -37,7 +37,7 @@ PEAK_GAPS_AT = 16
 PEAK_START = 17
 PEAK_END = 18  # 0 when nobody asked for a peak window
 SAMPLES_AT = 19  # gauges of each replica at the last pause
-NODES_AT = 20  # prefix tree, one row per node
+PATH_AT = 20  # nodes of the path being looked at, root first
 FAULT = 21  # set when a rule of the kernel itself is broken
 HEADER_WORDS = 32
 
@@ -107,11 +107,22 @@ CACHED_BUSY = 32
 STEPS = 33
 MIXED_STEPS = 34
 PREEMPTIONS = 35
-UNHASHED = 36  # free blocks that hold nothing a later request could use
+UNHASHED = 36  # free blocks that hold nothing a later request could use; without a prefix cache, no end of them
 OLDEST = 37  # extents nobody uses, least recently used first
 NEWEST = 38
-SPARE_EXTENT = 39
-REPLICA_WORDS = 40
+SPARE_EXTENT = 39  # extent rows given back
+FRESH_EXTENT = 40  # first extent row never used; rows are not touched before, so unused ones take no memory
+SPARE_RESIDENT = 41
+FRESH_RESIDENT = 42
+TABLE_AT = 43  # hash table from node to resident
+TABLE_MASK = 44
+HIT_BLOCKS = 45  # what the last look-up found
+HIT_UNUSED = 46  # those of them nobody uses, so that taking them shrinks the free blocks
+CONTENDED = 47  # decoding sequences that write where somebody else reads or writes too
+REPLICA_WORDS = 48
+
+UNLIMITED = 1 << 60
+"""Unhashed blocks of a replica without prefix cache."""
 
 # ---- sequence: a request in the running list
 REQUEST = 0
@@ -127,8 +138,12 @@ COMPUTED = 9  # tokens whose KV is computed, while it prefills
 TARGET = 10  # tokens to prefill: the prompt, and what was generated before a preemption
 HIT = 11  # tokens served from the prefix cache at this admission
 STATE = 12
-EXTENT = 13
-SEQUENCE_WORDS = 16
+HASHED = 13  # blocks on its path of the prefix tree that are in the cache by name
+GROWS_IN = 14  # the resident whose end its output tokens extend
+GROWER_NEXT = 15
+GROWER_PREVIOUS = 16
+IS_CONTENDED = 17
+SEQUENCE_WORDS = 18
 
 PREFILL = 0
 DECODE = 1
@@ -143,8 +158,35 @@ FINISH = 3  # -1 until it is there; the time of the last token while preempted
 HISTORY = 4  # cached tokens, preemption count << 32
 PLACE = 5  # affinity key until routed, then replica number; status << 32
 LINK = 6  # next in the queue, output tokens produced << 32
-PREFIX = 7  # deepest node of the prefix tree
+PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while preempted << 32
 REQUEST_WORDS = 8
+
+# ---- node of the prefix tree
+PARENT = 0
+DEPTH = 1  # tokens from the root to its end
+NODE_WORDS = 2
+
+# ---- resident: a node of which a replica has blocks in its cache, or is about to
+NODE = 0
+FIRST_EXTENT = 1  # the chain: the blocks that a look-up finds, in order and without a hole
+LAST_EXTENT = 2
+FIRST_SHADOW = 3  # copies of blocks of the chain, in order of creation; each takes over when the one before goes
+LAST_SHADOW = 4
+FIRST_GROWER = 5  # decoding sequences whose output extends the chain
+RESIDENT_WORDS = 6
+
+# ---- extent: neighbouring blocks with the same users
+LOW = 0  # position of the first block on its path from the root
+HIGH = 1  # behind the last
+USERS = 2  # sequences that hold it
+RESIDENT = 3  # NONE for the tokens of one request alone
+EXTENT_NEXT = 4  # in the chain, or among the shadows
+EXTENT_PREVIOUS = 5
+NEWER = 6  # among those nobody uses
+OLDER = 7
+IS_SHADOW = 8
+OWNER = 9  # the sequence that made a shadow; the preempted request whose tokens these are
+EXTENT_WORDS = 10
 
 # ---- gauges of a replica at a pause
 SAMPLE_RUNNING = 0

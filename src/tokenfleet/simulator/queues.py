@@ -4,6 +4,9 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     ADMITTED,
     FIRST_RUNNING,
+    GROWS_IN,
+    HASHED,
+    IS_CONTENDED,
     LAST_RUNNING,
     NONE,
     ORDER,
@@ -69,6 +72,9 @@ def start_running(memory: Memory, replica: int, request: int) -> int:
     memory[sequence + RUNNING_PREVIOUS] = last
     memory[sequence + ORDER] = memory[replica + ADMITTED]
     memory[sequence + STATE] = PREFILL
+    memory[sequence + HASHED] = 0
+    memory[sequence + GROWS_IN] = NONE
+    memory[sequence + IS_CONTENDED] = 0
     return sequence
 
 

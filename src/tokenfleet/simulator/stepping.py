@@ -17,6 +17,7 @@ from tokenfleet.simulator.layout import (
     CACHED_PAIRS,
     CLOCK,
     COMPUTED,
+    CONTENDED,
     CONTEXT,
     CONTEXT_PS,
     DECODE_BUSY,
@@ -84,7 +85,7 @@ def start_run(memory: Memory, replica: int) -> None:
     decoding = memory[replica + DECODING]
     growing = memory[replica + GROWING]
     steps = 1
-    if memory[replica + PREEMPTED] == 0 and memory[replica + PENDING] == NONE:
+    if memory[replica + PREEMPTED] == 0 and memory[replica + PENDING] == NONE and memory[replica + CONTENDED] == 0:
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
     memory[replica + RUN] = steps

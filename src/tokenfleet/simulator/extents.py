@@ -1,0 +1,212 @@
+"""The prefix cache in extents: runs of neighbouring blocks, all with the same users, freed and reused together.
+
+The engine's free list is its LRU: freed blocks that nobody can find again are in front, the others behind, in the
+order of their release, of one sequence the last block first. So whoever releases a block has released its
+followers before, and eviction takes an extent from its end. A block list would say the same at fifty times the cost.
+
+Two blocks may hold the same tokens: a prompt that is wholly cached computes its last block again, and two
+sequences may write the same text. A look-up finds the older copy while it lives. The chain of a resident holds
+the copies that look-ups find; the others are *shadows*, and the oldest shadow of a block takes its place in the
+chain when it is evicted.
+"""
+
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.layout import (
+    EXTENT_NEXT,
+    EXTENT_PREVIOUS,
+    EXTENT_WORDS,
+    FAULT,
+    FIRST_EXTENT,
+    FIRST_SHADOW,
+    FRESH_EXTENT,
+    HALF,
+    HIGH,
+    IS_SHADOW,
+    LOW,
+    NEWER,
+    NEWEST,
+    NONE,
+    OLDER,
+    OLDEST,
+    OWNER,
+    PREFIX,
+    RESIDENT,
+    SPARE_EXTENT,
+    USERS,
+)
+from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.residents import drop_if_empty
+
+
+@compiled
+def new_extent(memory: Memory, replica: int, resident: int, low: int, high: int, users: int) -> int:
+    """An extent that is in no list yet."""
+    extent = memory[replica + SPARE_EXTENT]
+    if extent == NONE:
+        extent = memory[replica + FRESH_EXTENT]
+        memory[replica + FRESH_EXTENT] += EXTENT_WORDS
+    else:
+        memory[replica + SPARE_EXTENT] = memory[extent + EXTENT_NEXT]
+    memory[extent + LOW] = low
+    memory[extent + HIGH] = high
+    memory[extent + USERS] = users
+    memory[extent + RESIDENT] = resident
+    memory[extent + IS_SHADOW] = 0
+    memory[extent + OWNER] = NONE
+    return extent
+
+
+@compiled
+def spare_extent(memory: Memory, replica: int, extent: int) -> None:
+    """Hand back a row that is in no list."""
+    memory[extent + EXTENT_NEXT] = memory[replica + SPARE_EXTENT]
+    memory[replica + SPARE_EXTENT] = extent
+
+
+@compiled
+def insert_unused(memory: Memory, replica: int, extent: int, older: int) -> None:
+    """Put an extent among those nobody uses, right after ``older``; ``NONE`` makes it the oldest."""
+    newer = memory[replica + OLDEST] if older == NONE else memory[older + NEWER]
+    memory[extent + OLDER] = older
+    memory[extent + NEWER] = newer
+    if older == NONE:
+        memory[replica + OLDEST] = extent
+    else:
+        memory[older + NEWER] = extent
+    if newer == NONE:
+        memory[replica + NEWEST] = extent
+    else:
+        memory[newer + OLDER] = extent
+
+
+@compiled
+def remove_unused(memory: Memory, replica: int, extent: int) -> None:
+    """Take an extent out from among those nobody uses."""
+    older = memory[extent + OLDER]
+    newer = memory[extent + NEWER]
+    if older == NONE:
+        memory[replica + OLDEST] = newer
+    else:
+        memory[older + NEWER] = newer
+    if newer == NONE:
+        memory[replica + NEWEST] = older
+    else:
+        memory[newer + OLDER] = older
+
+
+@compiled
+def list_ends(memory: Memory, extent: int) -> int:
+    """Index of the first of the two words that hold the ends of the list an extent belongs to."""
+    return memory[extent + RESIDENT] + (FIRST_SHADOW if memory[extent + IS_SHADOW] else FIRST_EXTENT)
+
+
+@compiled
+def link_extent(memory: Memory, extent: int, before: int) -> None:
+    """Put an extent into the chain or among the shadows of its resident, right after ``before``, or first."""
+    ends = list_ends(memory, extent)
+    after = memory[ends] if before == NONE else memory[before + EXTENT_NEXT]
+    memory[extent + EXTENT_PREVIOUS] = before
+    memory[extent + EXTENT_NEXT] = after
+    if before == NONE:
+        memory[ends] = extent
+    else:
+        memory[before + EXTENT_NEXT] = extent
+    if after == NONE:
+        memory[ends + 1] = extent
+    else:
+        memory[after + EXTENT_PREVIOUS] = extent
+
+
+@compiled
+def unlink_extent(memory: Memory, extent: int) -> None:
+    """Take an extent out of the chain or the shadows of its resident."""
+    ends = list_ends(memory, extent)
+    before = memory[extent + EXTENT_PREVIOUS]
+    after = memory[extent + EXTENT_NEXT]
+    if before == NONE:
+        memory[ends] = after
+    else:
+        memory[before + EXTENT_NEXT] = after
+    if after == NONE:
+        memory[ends + 1] = before
+    else:
+        memory[after + EXTENT_PREVIOUS] = before
+
+
+@compiled
+def split_extent(memory: Memory, replica: int, extent: int, position: int) -> int:
+    """Cut an extent of a resident in two; it keeps the blocks before ``position``.
+
+    Returns:
+        The extent with the blocks from ``position`` on, next to the other in every list, to be evicted before it.
+    """
+    users = memory[extent + USERS]
+    rest = new_extent(memory, replica, memory[extent + RESIDENT], position, memory[extent + HIGH], users)
+    memory[extent + HIGH] = position
+    memory[rest + IS_SHADOW] = memory[extent + IS_SHADOW]
+    memory[rest + OWNER] = memory[extent + OWNER]
+    link_extent(memory, rest, extent)
+    if users == 0:
+        insert_unused(memory, replica, rest, memory[extent + OLDER])
+    return rest
+
+
+@compiled
+def promote_shadow(memory: Memory, replica: int, resident: int, position: int, before: int) -> None:
+    """A block of the chain is gone: the oldest shadow of it, if any, takes its place behind extent ``before``."""
+    shadow = memory[resident + FIRST_SHADOW]
+    while shadow != NONE and not memory[shadow + LOW] <= position < memory[shadow + HIGH]:
+        shadow = memory[shadow + EXTENT_NEXT]
+    if shadow == NONE:
+        return
+    if position + 1 < memory[shadow + HIGH]:
+        split_extent(memory, replica, shadow, position + 1)
+    if memory[shadow + LOW] < position:
+        shadow = split_extent(memory, replica, shadow, position)
+    unlink_extent(memory, shadow)
+    memory[shadow + IS_SHADOW] = 0
+    memory[shadow + OWNER] = NONE
+    link_extent(memory, shadow, before)
+
+
+@compiled
+def shrink_extent(memory: Memory, replica: int, extent: int, blocks: int) -> int:
+    """Drop blocks from the end of an extent nobody uses, the whole of it if need be; returns the extent left before.
+
+    That is the extent itself, or the one before it in its list once it is empty.
+    """
+    memory[extent + HIGH] -= blocks
+    if memory[extent + HIGH] > memory[extent + LOW]:
+        return extent
+    remove_unused(memory, replica, extent)
+    before = NONE
+    if memory[extent + RESIDENT] != NONE:
+        before = memory[extent + EXTENT_PREVIOUS]
+        unlink_extent(memory, extent)
+    elif memory[extent + OWNER] != NONE:
+        memory[memory[extent + OWNER] + PREFIX] &= HALF
+    spare_extent(memory, replica, extent)
+    return before
+
+
+@compiled
+def evict(memory: Memory, replica: int, blocks: int) -> None:
+    """Forget the blocks that were released first."""
+    while blocks > 0:
+        extent = memory[replica + OLDEST]
+        if extent == NONE:
+            memory[FAULT] = 2
+            return
+        resident = memory[extent + RESIDENT]
+        in_chain = resident != NONE and memory[extent + IS_SHADOW] == 0
+        if in_chain and memory[resident + FIRST_SHADOW] != NONE:
+            position = memory[extent + HIGH] - 1
+            before = shrink_extent(memory, replica, extent, 1)
+            promote_shadow(memory, replica, resident, position, before)
+            blocks -= 1
+        else:
+            taken = min(blocks, memory[extent + HIGH] - memory[extent + LOW])
+            shrink_extent(memory, replica, extent, taken)
+            blocks -= taken
+        if resident != NONE:
+            drop_if_empty(memory, replica, resident)

@@ -1,0 +1,403 @@
+"""The prefix cache as sequences use it: look up, hold, write, release.
+
+A sequence follows a path of the prefix tree, as far as its tokens are shared with others; behind that its blocks
+are its own, found again by nobody but itself after a preemption. Blocks are in the cache by name as soon as the
+step that fills them is fixed.
+
+The blocks that prefills fill are written at once. What decodes fill is written late, when somebody looks or when
+the sequence ends, because nothing depends on it before; unless a sequence is *contended*: somebody else looked at,
+or writes, or left blocks where it will write. Then its blocks are written step by step.
+"""
+
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.extents import (
+    insert_unused,
+    link_extent,
+    new_extent,
+    remove_unused,
+    spare_extent,
+    split_extent,
+)
+from tokenfleet.simulator.layout import (
+    BLOCK_TOKENS,
+    COMPUTED,
+    CONTENDED,
+    DECODE,
+    DEPTH,
+    ENDING,
+    EXTENT_NEXT,
+    EXTENT_PREVIOUS,
+    FAULT,
+    FIRST_EXTENT,
+    FIRST_GROWER,
+    FIRST_SHADOW,
+    FREE_BLOCKS,
+    GROUP,
+    GROWER_NEXT,
+    GROWER_PREVIOUS,
+    GROWS_IN,
+    HALF,
+    HASHED,
+    HIGH,
+    HIT_BLOCKS,
+    HIT_UNUSED,
+    IS_CONTENDED,
+    IS_SHADOW,
+    LAG,
+    LAST_EXTENT,
+    LAST_SHADOW,
+    LOW,
+    NEWEST,
+    NONE,
+    ORDER,
+    ORIGIN,
+    OWNER,
+    PARENT,
+    PATH_AT,
+    PREFILL,
+    PREFIX,
+    REQUEST,
+    STATE,
+    STEP,
+    TARGET,
+    USERS,
+)
+from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.residents import drop_if_empty, find_resident, need_resident
+
+
+@compiled
+def node_start(memory: Memory, node: int, block_tokens: int) -> int:
+    """Position of the first block that a node names."""
+    parent = memory[node + PARENT]
+    return 0 if parent == NONE else memory[parent + DEPTH] // block_tokens
+
+
+@compiled
+def path_blocks(memory: Memory, replica: int, request: int) -> int:
+    """Blocks on the path of a request: those it may share."""
+    node = memory[request + PREFIX] & HALF
+    return 0 if node == NONE else memory[node + DEPTH] // memory[memory[replica + GROUP] + BLOCK_TOKENS]
+
+
+@compiled
+def node_at(memory: Memory, request: int, position: int, block_tokens: int) -> int:
+    """The node on the path of a request that names the block at a position."""
+    node = memory[request + PREFIX] & HALF
+    while node_start(memory, node, block_tokens) > position:
+        node = memory[node + PARENT]
+    return node
+
+
+@compiled
+def chain_end(memory: Memory, resident: int, start: int) -> int:
+    """Position behind the last block of a chain that begins at ``start``."""
+    last = memory[resident + LAST_EXTENT]
+    return start if last == NONE else memory[last + HIGH]
+
+
+@compiled
+def computed_tokens(memory: Memory, replica: int, sequence: int) -> int:
+    """Tokens of a sequence whose KV is computed by all steps fixed so far."""
+    state = memory[sequence + STATE]
+    if state == PREFILL:
+        return memory[sequence + COMPUTED]
+    if state == DECODE:
+        return memory[sequence + ORIGIN] + memory[replica + STEP]
+    request = memory[sequence + REQUEST]
+    return input_tokens(memory, request) + max(output_tokens(memory, request) - 1, 0)
+
+
+@compiled
+def hashed_tokens(memory: Memory, replica: int, sequence: int, ahead: int) -> int:
+    """Tokens of a running sequence that are in the cache by name, as far as they fill blocks.
+
+    Those known when it was admitted, as far as they are computed; of those generated since, with async scheduling,
+    all but the one in flight. ``ahead`` is 1 once its decode is part of the step being fixed.
+    """
+    computed = computed_tokens(memory, replica, sequence)
+    if memory[sequence + STATE] == PREFILL:
+        return computed
+    if memory[sequence + STATE] == DECODE:
+        computed += ahead
+    return max(memory[sequence + TARGET], computed - memory[memory[replica + GROUP] + LAG])
+
+
+# ---- decoding sequences that extend a chain
+
+
+@compiled
+def contend(memory: Memory, replica: int, sequence: int) -> None:
+    """From now on the blocks of this sequence are written step by step."""
+    if memory[sequence + IS_CONTENDED] == 0:
+        memory[sequence + IS_CONTENDED] = 1
+        memory[replica + CONTENDED] += 1
+
+
+@compiled
+def stop_growing(memory: Memory, replica: int, sequence: int) -> None:
+    """A sequence extends the resident it grows in no more."""
+    resident = memory[sequence + GROWS_IN]
+    if resident == NONE:
+        return
+    before = memory[sequence + GROWER_PREVIOUS]
+    after = memory[sequence + GROWER_NEXT]
+    if before == NONE:
+        memory[resident + FIRST_GROWER] = after
+    else:
+        memory[before + GROWER_NEXT] = after
+    if after != NONE:
+        memory[after + GROWER_PREVIOUS] = before
+    memory[sequence + GROWS_IN] = NONE
+    drop_if_empty(memory, replica, resident)
+
+
+@compiled
+def grow_in(memory: Memory, sequence: int, resident: int) -> None:
+    """A sequence extends this resident from now on."""
+    first = memory[resident + FIRST_GROWER]
+    memory[sequence + GROWS_IN] = resident
+    memory[sequence + GROWER_PREVIOUS] = NONE
+    memory[sequence + GROWER_NEXT] = first
+    if first != NONE:
+        memory[first + GROWER_PREVIOUS] = sequence
+    memory[resident + FIRST_GROWER] = sequence
+
+
+# ---- write
+
+
+@compiled
+def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> None:
+    """Put the blocks of a sequence up to position ``until`` on its path into the cache by name."""
+    request = memory[sequence + REQUEST]
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    position = memory[sequence + HASHED]
+    while position < until:
+        node = node_at(memory, request, position, block_tokens)
+        resident = need_resident(memory, replica, node)
+        end = min(until, memory[node + DEPTH] // block_tokens)
+        reach = chain_end(memory, resident, node_start(memory, node, block_tokens))
+        if position < reach:
+            end = min(end, reach)
+            extent = new_extent(memory, replica, resident, position, end, 1)
+            memory[extent + IS_SHADOW] = 1
+            memory[extent + OWNER] = sequence
+            link_extent(memory, extent, memory[resident + LAST_SHADOW])
+        else:
+            last = memory[resident + LAST_EXTENT]
+            if last != NONE and memory[last + USERS] == 1 and memory[resident + FIRST_SHADOW] == NONE:
+                memory[last + HIGH] = end
+            else:
+                link_extent(memory, new_extent(memory, replica, resident, position, end, 1), last)
+        position = end
+        memory[sequence + HASHED] = end
+        if memory[sequence + GROWS_IN] != NONE:
+            stop_growing(memory, replica, sequence)
+            if end < path_blocks(memory, replica, request):
+                grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, end, block_tokens)))
+
+
+@compiled
+def write_growth(memory: Memory, replica: int, resident: int, reader: int, fixing: bool) -> None:
+    """Before anybody else looks at a resident or writes into it: write what decodes have added, and watch them.
+
+    ``reader`` is the sequence that writes, or ``NONE`` for a request that looks. While a step is being fixed,
+    decodes that stand before it in the running list have their token of that step, those behind it have not.
+    """
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    grower = memory[resident + FIRST_GROWER]
+    while grower != NONE:
+        after = memory[grower + GROWER_NEXT]
+        if grower != reader:
+            if reader != NONE and memory[reader + STATE] == DECODE:
+                contend(memory, replica, reader)
+            if memory[grower + IS_CONTENDED] == 0:
+                before = reader == NONE or memory[grower + ORDER] < memory[reader + ORDER]
+                ahead = 1 if fixing and before else 0
+                blocks = hashed_tokens(memory, replica, grower, ahead) // block_tokens
+                contend(memory, replica, grower)
+                reach = path_blocks(memory, replica, memory[grower + REQUEST])
+                write_blocks(memory, replica, grower, min(blocks, reach))
+        grower = after
+
+
+@compiled
+def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
+    """Write what a sequence has computed of its path, after what others added to the same residents."""
+    request = memory[sequence + REQUEST]
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    until = min(tokens // block_tokens, path_blocks(memory, replica, request))
+    while memory[sequence + HASHED] < until:
+        node = node_at(memory, request, memory[sequence + HASHED], block_tokens)
+        resident = find_resident(memory, replica, node)
+        if resident != NONE:
+            write_growth(memory, replica, resident, sequence, True)
+        write_blocks(memory, replica, sequence, min(until, memory[node + DEPTH] // block_tokens))
+
+
+@compiled
+def start_growing(memory: Memory, replica: int, sequence: int) -> None:
+    """A sequence that starts to decode has shared tokens before it: see who else is there."""
+    request = memory[sequence + REQUEST]
+    position = memory[sequence + HASHED]
+    if position >= path_blocks(memory, replica, request):
+        return
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    node = memory[request + PREFIX] & HALF
+    while node != NONE and memory[node + DEPTH] // block_tokens > position:
+        resident = find_resident(memory, replica, node)
+        if resident != NONE:
+            start = node_start(memory, node, block_tokens)
+            grower = memory[resident + FIRST_GROWER]
+            if grower != NONE or chain_end(memory, resident, start) > max(position, start):
+                contend(memory, replica, sequence)
+            if grower != NONE:
+                write_growth(memory, replica, resident, sequence, False)
+        node = memory[node + PARENT]
+    grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, position, block_tokens)))
+
+
+# ---- look up and hold
+
+
+@compiled
+def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
+    """Look up the blocks of a waiting request, from its first to the first miss; the last token is never served.
+
+    The result is in ``HIT_BLOCKS`` and ``HIT_UNUSED``.
+    """
+    memory[replica + HIT_BLOCKS] = 0
+    memory[replica + HIT_UNUSED] = 0
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    limit = (known - 1) // block_tokens
+    path = memory[PATH_AT]
+    count = 0
+    node = memory[request + PREFIX] & HALF
+    while node != NONE:
+        memory[path + count] = node
+        node = memory[node + PARENT]
+        count += 1
+    while count > 0:
+        count -= 1
+        node = memory[path + count]
+        start = node_start(memory, node, block_tokens)
+        end = memory[node + DEPTH] // block_tokens
+        if end > start and find_hits_in(memory, replica, node, start, min(end, limit)) < end:
+            return
+    own = memory[request + PREFIX] >> 32
+    if own != NONE:
+        blocks = memory[own + HIGH] - memory[own + LOW]
+        memory[replica + HIT_BLOCKS] += blocks
+        memory[replica + HIT_UNUSED] += blocks
+
+
+@compiled
+def find_hits_in(memory: Memory, replica: int, node: int, start: int, limit: int) -> int:
+    """Look up the blocks of one node before position ``limit``; returns the position behind the last hit."""
+    resident = find_resident(memory, replica, node)
+    if resident == NONE or limit <= start:
+        return start
+    if memory[resident + FIRST_GROWER] != NONE:
+        write_growth(memory, replica, resident, NONE, True)
+    extent = memory[resident + FIRST_EXTENT]
+    reach = start
+    while extent != NONE and memory[extent + LOW] < limit:
+        reach = min(memory[extent + HIGH], limit)
+        if memory[extent + USERS] == 0:
+            memory[replica + HIT_UNUSED] += reach - memory[extent + LOW]
+        extent = memory[extent + EXTENT_NEXT]
+    memory[replica + HIT_BLOCKS] = reach
+    return reach
+
+
+@compiled
+def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
+    """Hold the blocks that the last look-up found."""
+    request = memory[sequence + REQUEST]
+    hits = memory[replica + HIT_BLOCKS]
+    shared = min(hits, path_blocks(memory, replica, request))
+    memory[sequence + HASHED] = shared
+    memory[replica + FREE_BLOCKS] -= memory[replica + HIT_UNUSED]
+    if hits > shared:
+        own = memory[request + PREFIX] >> 32
+        remove_unused(memory, replica, own)
+        spare_extent(memory, replica, own)
+        memory[request + PREFIX] &= HALF
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    node = memory[request + PREFIX] & HALF
+    while node != NONE:
+        if node_start(memory, node, block_tokens) < min(shared, memory[node + DEPTH] // block_tokens):
+            extent = memory[find_resident(memory, replica, node) + FIRST_EXTENT]
+            while extent != NONE and memory[extent + LOW] < shared:
+                if memory[extent + HIGH] > shared:
+                    split_extent(memory, replica, extent, shared)
+                if memory[extent + USERS] == 0:
+                    remove_unused(memory, replica, extent)
+                memory[extent + USERS] += 1
+                extent = memory[extent + EXTENT_NEXT]
+        node = memory[node + PARENT]
+
+
+# ---- release
+
+
+@compiled
+def own_shadow(memory: Memory, resident: int, sequence: int, position: int) -> int:
+    """The shadow that a sequence made and that ends at a position, or ``NONE``."""
+    shadow = memory[resident + FIRST_SHADOW]
+    while shadow != NONE and (memory[shadow + OWNER] != sequence or memory[shadow + HIGH] != position):
+        shadow = memory[shadow + EXTENT_NEXT]
+    return shadow
+
+
+@compiled
+def release_in(memory: Memory, replica: int, sequence: int, resident: int, start: int, end: int) -> None:
+    """Release the blocks that a sequence holds in one resident, from ``end`` back to ``start``."""
+    chained = memory[resident + LAST_EXTENT]
+    position = end
+    while position > start:
+        extent = own_shadow(memory, resident, sequence, position)
+        if extent == NONE:
+            while chained != NONE and memory[chained + HIGH] > position:
+                chained = memory[chained + EXTENT_PREVIOUS]
+            if chained == NONE or memory[chained + HIGH] != position:
+                memory[FAULT] = 3
+                return
+            extent = chained
+        else:
+            memory[extent + OWNER] = NONE
+        position = memory[extent + LOW]
+        memory[extent + USERS] -= 1
+        if memory[extent + USERS] == 0:
+            insert_unused(memory, replica, extent, memory[replica + NEWEST])
+            memory[replica + FREE_BLOCKS] += memory[extent + HIGH] - position
+
+
+@compiled
+def release_path(memory: Memory, replica: int, sequence: int) -> None:
+    """Release the blocks that a sequence holds on its path, the last first."""
+    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    end = memory[sequence + HASHED]
+    node = memory[memory[sequence + REQUEST] + PREFIX] & HALF
+    while node != NONE:
+        start = node_start(memory, node, block_tokens)
+        if end > start:
+            release_in(memory, replica, sequence, find_resident(memory, replica, node), start, end)
+            end = start
+        node = memory[node + PARENT]
+    stop_growing(memory, replica, sequence)
+    if memory[sequence + IS_CONTENDED] != 0:
+        memory[sequence + IS_CONTENDED] = 0
+        memory[replica + CONTENDED] -= 1
+
+
+@compiled
+def release_own(memory: Memory, replica: int, sequence: int, low: int, high: int) -> None:
+    """Release the named blocks of the tokens that a request shares with nobody."""
+    extent = new_extent(memory, replica, NONE, low, high, 0)
+    insert_unused(memory, replica, extent, memory[replica + NEWEST])
+    request = memory[sequence + REQUEST]
+    if memory[sequence + STATE] != ENDING:
+        memory[extent + OWNER] = request
+        memory[request + PREFIX] |= extent << 32
