@@ -179,6 +179,7 @@ class Marks:
                     "y": 1,
                     "yanchor": "top",
                     "yshift": -16 * row,
+                    "bgcolor": SURFACE,
                 },
             )
         )
@@ -227,4 +228,4 @@ def _straight(xref: str, x0: float, x1: float, yref: str, y0: float, y1: float, 
 
 
 def _label(text: str, colour: str, place: Mapping[str, Any]) -> Figure:
-    return {"text": text, "showarrow": False, "font": {"color": colour, "size": 12}, "bgcolor": SURFACE, **place}
+    return {"text": text, "showarrow": False, "font": {"color": colour, "size": 12}, **place}

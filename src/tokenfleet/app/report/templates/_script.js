@@ -32,12 +32,13 @@
         automargin: true, fixedrange: touch, ...layout[key],
       };
     }
-    const legend = { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", font };
+    // At the very top, so that it stays clear of labels just above the plot.
+    const legend = { orientation: "h", x: 1, xanchor: "right", yref: "container", y: 1, yanchor: "top", font };
     return {
       data,
       layout: {
         font, legend, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-        margin: { l: 8, r: 12, t: 34, b: 8 }, showlegend: data.length > 1,
+        margin: { l: 8, r: 12, t: data.length > 1 ? 48 : 24, b: 8 }, showlegend: data.length > 1,
         hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--rule"), font },
         ...layout,
       },
