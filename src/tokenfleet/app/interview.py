@@ -1,5 +1,6 @@
 """What a plan must start from, as questions; and the answers as a commented scenario."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,11 @@ from tokenfleet.app.quantities import (
     parse_tokens,
     quoted,
 )
-from tokenfleet.app.scenario_types import SLO_KEY, SPARE_REPLICAS
+from tokenfleet.app.scenario_types import NAME, SLO_KEY, SPARE_REPLICAS
 from tokenfleet.app.service_kinds import ServiceKind
 from tokenfleet.app.writing import plain
 
+_NUMERIC: Final = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 Check = Callable[[str], object]
 
 
@@ -90,7 +92,7 @@ def questions(kind: ServiceKind) -> tuple[Question, ...]:
 def _demand_questions(kind: ServiceKind) -> tuple[Question, ...]:
     peak, tokens = "20/s or 1200/min", "MEDIAN:P95 such as 700:1500; empty for the usual of this kind"
     return (
-        Question(key="name", text="A name for this plan", default=kind.name),
+        Question(key="name", text="A name for this plan", default=kind.name, check=_name),
         Question(
             key="model", text="Model", help="catalog name, or path of a config.json", default=kind.model, check=_model
         ),
@@ -148,6 +150,12 @@ def _fleet_questions(kind: ServiceKind) -> tuple[Question, ...]:
         ),
         Question(key="regions", text="Regions or zones that must survive", help="empty for one region"),
     )
+
+
+def _name(text: str) -> object:
+    if NAME.fullmatch(text) is None:
+        raise Unreadable(f"{quoted(text)} cannot name a folder", "use letters, digits, . _ and -")
+    return text
 
 
 def _model(name: str) -> object:
@@ -219,15 +227,20 @@ def scenario_text(kind: ServiceKind, answers: Answers, *, file_name: str) -> str
     import yaml
     from jinja2 import Environment, StrictUndefined
 
-    def scalar(value: object) -> str:
-        written = yaml.safe_dump(plain(value), default_flow_style=True, allow_unicode=True, width=10_000)
+    def text(value: object) -> str:
+        # Text that looks like a number (1e3) is quoted: YAML versions disagree on what is one.
+        quote = '"' if isinstance(value, str) and _NUMERIC.fullmatch(value) else None
+        written = yaml.safe_dump(value, default_style=quote, default_flow_style=True, allow_unicode=True, width=10_000)
         return written.removesuffix("...\n").strip()
+
+    def scalar(value: object) -> str:
+        return text(plain(value))
 
     def flow(values: list[str]) -> str:
         return f"[{', '.join(scalar(value) for value in values)}]"
 
     # The text is YAML, not HTML, and every value passes through the YAML writer: HTML escaping would corrupt it.
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=False)
-    environment.filters |= {"scalar": scalar, "flow": flow}
+    environment.filters |= {"text": text, "scalar": scalar, "flow": flow}
     source = Path(__file__).with_name("templates").joinpath("scenario.yaml.j2").read_text(encoding="utf-8")
     return environment.from_string(source).render(kind=kind, a=answers, file_name=file_name).rstrip() + "\n"

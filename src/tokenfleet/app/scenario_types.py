@@ -38,6 +38,7 @@ from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
 from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
 
 SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
 
 
@@ -289,7 +290,7 @@ class SloSpec(BaseModel):
 class Scenario(Strict):
     """One question to plan: the demand, the model, the promise, and what may be bought."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
     """Names the plan and its folder: letters, digits, ``.``, ``_`` and ``-``."""
     workload: WorkloadSource
     """Where the demand comes from."""
