@@ -42,8 +42,8 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
     tail = "time to first token is less sure than that: an order of magnitude until calibrated"
     if gpu.vendor.lower() != "nvidia":
         factor = constant("band_factor", "new_vendor")
-        text = f"no checked rows of {gpu.vendor} parts, left-out vendors miss by 55-77 %: a bracket, not an interval"
-        return ErrorBand(step_time_factor=factor, evidence=f"{text}; calibrate before you promise; {tail}")
+        text = f"{gpu.vendor} parts are not calibrated, rows of 2024 miss by half and more: a bracket, not an interval"
+        return ErrorBand(step_time_factor=factor, evidence=f"{text}; measure three points before you promise; {tail}")
     news = []
     family = engine_family(deployment.engine.name)
     if gpu.name not in _CHECKED_GPUS:

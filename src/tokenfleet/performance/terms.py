@@ -1,6 +1,6 @@
 """The terms of one step: seconds per token, per sequence, per context token. Everything else is built from these."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 import numpy as np
@@ -10,7 +10,7 @@ from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import Attention, ModelArchitecture
 from tokenfleet.domain.replica import Deployment, Layout
-from tokenfleet.performance.coefficients import constant, engine_family
+from tokenfleet.performance.coefficients import constant, constants, engine_family
 from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, layer_bytes_per_token
 from tokenfleet.performance.shard import WeightGroup, head_bytes, weight_groups
 from tokenfleet.performance.support import link_reach
@@ -120,6 +120,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
     Returns:
         Terms in seconds. Valid within one node, without speculation, pipeline stages or power capping.
     """
+    gpu, overhead = _derated(gpu)
     layout = deployment.layout
     family = engine_family(deployment.engine.name)
     groups = weight_groups(model, gpu, layout, deployment.precision)
@@ -143,15 +144,15 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         weight_stream_s=sum(_read_s(group, bandwidth) for group in streams) + head_s,
         experts=tuple((_read_s(group, bandwidth), group.miss_fraction) for group in groups if group.name == "experts"),
         latency_s=latency_s,
-        launch_s=constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
-        fixed_s=constant("step_s", family),
-        sequence_overhead_s=constant("sequence_s", family) * per_rank,
+        launch_s=overhead * constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
+        fixed_s=overhead * constant("step_s", family),
+        sequence_overhead_s=overhead * constant("sequence_s", family) * per_rank,
         sequence_state_s=2 * state / layout.tensor_parallel / kv_rate * per_rank,
         context=contexts.context,
         window=contexts.window,
         window_tokens=contexts.window_tokens,
         pair_s=contexts.pair_s,
-        eager_s=constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
+        eager_s=overhead * constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
         request_s=constant("request_s", family),
     )
 
@@ -161,6 +162,30 @@ def known(fact: float | None) -> float:
     if fact is None:
         raise OutOfRange("a fact of the gpu is unknown; ask unsupported() first")
     return fact
+
+
+def _derated(gpu: Gpu) -> tuple[Gpu, float]:
+    """A part with the rates its vendor's software reaches relative to NVIDIA's, and its overhead factor.
+
+    Only AMD has rows to say so; other vendors keep their peaks and a wide bracket.
+    """
+    vendor = gpu.vendor.lower()
+    if f"vendor_compute_factor.{vendor}" not in constants():
+        return gpu, 1.0
+    compute, bandwidth = constant("vendor_compute_factor", vendor), constant("vendor_bandwidth_factor", vendor)
+    derated = replace(
+        gpu,
+        memory_bandwidth_bytes_per_s=_times(gpu.memory_bandwidth_bytes_per_s, bandwidth),
+        bf16_flop_per_s=_times(gpu.bf16_flop_per_s, compute),
+        fp8_flop_per_s=_times(gpu.fp8_flop_per_s, compute),
+        int8_flop_per_s=_times(gpu.int8_flop_per_s, compute),
+        fp4_flop_per_s=_times(gpu.fp4_flop_per_s, compute),
+    )
+    return derated, constant("vendor_overhead_factor", vendor)
+
+
+def _times(fact: float | None, factor: float) -> float | None:
+    return None if fact is None else fact * factor
 
 
 def _kernel_count(model: ModelArchitecture) -> int:

@@ -238,6 +238,8 @@ def fixed_batch_error(row, engine, cache):
         ("vllm", "vllm-0.6", "gh200_96gb", 0.10),
         ("trtllm", "trtllm-0.12", "a100_sxm_40gb", 0.10),
         ("trtllm", "trtllm-0.12", "h100_sxm", 0.10),
+        ("vllm", "vllm-0.6", "mi250", 0.10),
+        ("vllm", "vllm-0.6", "mi300x", 0.30),
     ],
 )
 def test_fixed_batches_of_2024(engine, version, gpu, median):

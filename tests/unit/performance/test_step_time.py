@@ -250,6 +250,13 @@ def test_data_parallel_attention_spreads_context_and_tokens():
     assert data.sequence_ps == pytest.approx(tensor.sequence_ps / 8, abs=1)
 
 
+def test_a_vendor_is_slower_by_its_factors_not_by_its_sheet():
+    twin = replace(MI300X, vendor="NVIDIA")
+    assert decode_rate(LLAMA_8B, MI300X) == pytest.approx(0.58 * decode_rate(LLAMA_8B, twin), rel=0.08)
+    other = replace(MI300X, vendor="Intel")
+    assert decode_rate(LLAMA_8B, other) == decode_rate(LLAMA_8B, twin)
+
+
 @given(st.floats(0.2, 5))
 @settings(max_examples=30, deadline=None)
 def test_scaled_scales_everything(factor):
