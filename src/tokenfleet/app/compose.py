@@ -260,7 +260,11 @@ def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple
 
 
 def gpu_prices(gpu: Gpu, scenario: Scenario) -> tuple[GpuPrice, ...]:
-    """Prices a scenario plans with for one gpu: the person's own, else the catalog's quotes; none when unknown."""
+    """Prices a scenario plans with for one gpu; none when unknown.
+
+    The person's own, else the quotes of the provider named, else the catalog's reference, which compares gpus like for
+    like, between the lowest and highest published.
+    """
     wanted = scenario.prices
     own = wanted.usd_per_gpu_hour.get(gpu.name)
     if own is not None:
@@ -277,6 +281,9 @@ def gpu_prices(gpu: Gpu, scenario: Scenario) -> tuple[GpuPrice, ...]:
                 note="prices.usd_per_gpu_hour of the scenario",
             ),
         )
+    found = catalog.reference_price(gpu.name, term=wanted.term, provider=wanted.provider)
+    if found is not None and found.price.evidence == "reference":
+        return (found.price,)
     return tuple(
         price
         for price in catalog.gpu_prices(gpu.name)

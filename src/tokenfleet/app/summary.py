@@ -253,7 +253,7 @@ def infeasible(plan: Plan) -> list[Block]:
     reasons = list(dict.fromkeys(reason.text for reason in plan.reasons))
     relaxed = list(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
     blocks: list[Block] = [
-        ("No", [f"No fleet keeps {_broken_promises(plan)}."]),
+        ("Answer", [f"no fleet keeps {_broken_promises(plan)}"]),
         ("Why", reasons or ["no candidate is left"]),
     ]
     if relaxed:

@@ -170,3 +170,13 @@ def test_no_line_is_wider_than_the_terminal(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     _, out, _ = run("memory", "--model", MODEL, "--gpu", "h100_sxm")
     assert max(map(len, out.splitlines())) <= face_module.width()
+
+
+def test_an_estimate_draws_enough_for_a_p99_and_for_the_peak_asked_for():
+    from tokenfleet.app.cli.estimate import duration_for
+
+    assert duration_for("20", None) == "4min"
+    assert duration_for("60/min", None) == "67min"
+    assert duration_for("0.001", None) == "240min"
+    assert duration_for("20", "9") == "11min", "one minute of 11 can be 9 times the mean"
+    assert duration_for("fast", None) == "4min", "the rate itself is refused elsewhere"

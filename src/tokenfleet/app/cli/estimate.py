@@ -1,5 +1,6 @@
 """``tokenfleet estimate``: the first minute, without any file."""
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,10 +32,10 @@ _OPTIONS: Final = {
     "slo": "--ttft-p99, --itl-p99 or --slo",
     "slo.error_rate": "--error-rate",
 }
-_REQUESTS: Final = 6_000.0
+_REQUESTS: Final = 4_000.0
 """Enough for a p99 in the peak minute, few enough to answer while a person waits."""
-_SHORTEST_S: Final = 300.0
-_LONGEST_S: Final = 14_400.0
+_FEWEST_MINUTES: Final = 4
+_MOST_MINUTES: Final = 240
 
 
 def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
@@ -127,7 +128,10 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
         face.document(document)
     else:
         face.blocks(
-            [*summary(plan, composition.workload, brief=True), ("Next", _next_step(save, asked.workload.profile))]
+            [
+                *summary(plan, composition.workload, brief=True),
+                ("Next", _next_step(save, asked.workload.profile, feasible=plan.chosen is not None)),
+            ]
         )
     return 1 if require_feasible and plan.chosen is None else 0
 
@@ -161,19 +165,25 @@ def _workload(options: Mapping[str, Any]) -> dict[str, object]:
     workload |= {key: options[key] for key in ("preset", "profile") if options[key]}
     given = {"peak_to_mean": options["peak_to_mean"], "interarrival_cv": options["cv"]}
     workload |= {key: value for key, value in given.items() if value}
-    return workload | {"duration": duration_for(options["rate"])}
+    return workload | {"duration": duration_for(options["rate"], options["peak_to_mean"])}
 
 
-def duration_for(rate: str) -> str:
-    """How much traffic to draw at a mean rate, in whole minutes: enough requests for a p99, few enough to wait for."""
-    from tokenfleet.app.quantities import Unreadable, parse_rate_per_s
+def duration_for(rate: str, peak_to_mean: str | None) -> str:
+    """How much traffic to draw, in whole minutes.
+
+    Enough requests for a p99 of the busiest minute, few enough to wait for, and enough minutes for one of them to be
+    the peak that was asked for.
+    """
+    from tokenfleet.app.quantities import Unreadable, parse_positive, parse_rate_per_s
 
     try:
         rate_per_s = parse_rate_per_s(rate)
+        peak = parse_positive(peak_to_mean) if peak_to_mean else 2.0
     except Unreadable:
-        return f"{_SHORTEST_S / 60:.0f}min"
-    duration_s = min(_LONGEST_S, max(_SHORTEST_S, _REQUESTS / rate_per_s))
-    return f"{duration_s / 60:.0f}min"
+        # Somebody else says what is wrong with them.
+        return f"{_FEWEST_MINUTES}min"
+    shapely = max(_FEWEST_MINUTES, math.ceil(peak / 0.9) + 1)
+    return f"{max(shapely, min(_MOST_MINUTES, round(_REQUESTS / rate_per_s / 60.0)))}min"
 
 
 def _beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -186,7 +196,9 @@ def _beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return saved
 
 
-def _next_step(save: Path | None, profile: str | None) -> list[str]:
+def _next_step(save: Path | None, profile: str | None, *, feasible: bool) -> list[str]:
+    if not feasible:
+        return ["relax the promise as shown, or let it try other GPUs:  --gpu h200_sxm,b200_sxm,mi300x"]
     plan = f"tokenfleet plan {save}" if save else "add  --save chat.yaml  then  tokenfleet plan chat.yaml"
     real = [] if profile else ["your real traffic decides: put your log into the scenario as  workload: {trace: LOG}"]
     return [plan, *real]
