@@ -74,7 +74,7 @@ def budget(case, **changes):
 
 
 @given(cases)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_terms_add_up_to_the_total_when_it_fits(case):
     found = budget(case)
     assert all(size >= 0 for size in found.terms_bytes.values())
@@ -87,7 +87,7 @@ def test_terms_add_up_to_the_total_when_it_fits(case):
 
 
 @given(cases, st.integers(1, 200_000), st.integers(1, 200_000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_more_context_never_more_sequences(case, one, other):
     found = budget(case)
     many, few = (sequences_at(found, asked(case), context) for context in sorted((one, other)))
@@ -95,7 +95,7 @@ def test_more_context_never_more_sequences(case, one, other):
 
 
 @given(cases)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_more_ranks_never_more_weights_or_kv_on_a_gpu(case):
     narrow = budget(case, tp=1)
     for ranks in (2, 4, 8):
@@ -106,14 +106,14 @@ def test_more_ranks_never_more_weights_or_kv_on_a_gpu(case):
 
 
 @given(cases)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_fewer_bits_never_more_weights(case):
     sizes = [budget(case, precision=precision).weights_bytes for precision in ("bf16", "fp8", "fp4", "int4")]
     assert sizes[0] >= sizes[1] >= sizes[2] >= sizes[3]
 
 
 @given(cases, st.floats(0.5, 0.99))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_larger_fraction_never_a_smaller_pool(case, utilization):
     lower, higher = sorted((case["utilization"], utilization))
     small, large = budget(case, utilization=lower), budget(case, utilization=higher)

@@ -63,7 +63,7 @@ def evaluate(model, *, tokens, sequences, context, window_context, pairs, prefil
     st.integers(0, 7000),
     st.integers(1, 100_000),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_table_and_terms_agree(architecture, gpu, tp, precision, sequences, chunk, mean_context):
     asked = deployment(architecture, gpu, tp=tp, precision=precision)
     if unsupported(architecture, gpu, asked) or sequences + chunk == 0:
