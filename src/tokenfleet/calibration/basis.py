@@ -1,0 +1,120 @@
+"""Which constant of the physics owns which part of a step: the step-time model taken apart by its constants.
+
+Every term of a step is proportional to a constant (seconds, counts) or to its inverse (shares of a peak). So the
+terms under one changed constant show what it contributes, and a fit needs no second copy of the formulas.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
+
+from tokenfleet.calibration.subject import Subject
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.replica import Deployment
+from tokenfleet.performance.coefficients import Constant, constants, engine_family
+from tokenfleet.performance.terms import StepTerms, step_terms
+
+INVERSE = (
+    *("dense_compute_fraction.bf16", "dense_compute_fraction.fp8", "dense_compute_fraction.int8"),
+    *("dense_compute_fraction.fp4", "expert_compute_fraction"),
+    *("dense_bandwidth_fraction.bf16", "dense_bandwidth_fraction.fp8", "dense_bandwidth_fraction.int4"),
+    *("dense_bandwidth_fraction.fp4", "expert_bandwidth_fraction.bf16", "expert_bandwidth_fraction.fp8"),
+    *("expert_bandwidth_fraction.int4", "expert_bandwidth_fraction.fp4", "kv_bandwidth_fraction"),
+    *("attention_compute_fraction", "link_fraction", "pcie_fraction.2", "pcie_fraction.4", "pcie_fraction.8"),
+)
+"""Shares of a peak: twice the share is half the time."""
+DIRECT = ("activation_transfers", "collective_s.link", "collective_s.pcie", "eager_s")
+"""Seconds and counts: twice the value is twice the time."""
+BY_ENGINE = ("launch_s", "step_s", "sequence_s", "request_s")
+"""Seconds that differ by engine family."""
+_PERFECT_COMPUTE = 0.8
+
+
+@contextmanager
+def constants_as(values: Mapping[str, float]) -> Iterator[None]:
+    """Other values for some constants inside the block."""
+    table = cast("dict[str, Constant]", constants())
+    kept = {name: table[name] for name in values}
+    try:
+        table.update({name: replace(kept[name], value=value) for name, value in values.items()})
+        yield
+    finally:
+        table.update(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Step terms of a deployment and the part of each that a constant owns."""
+
+    terms: StepTerms
+    parts: Mapping[str, StepTerms]
+    """For each constant that matters here: the seconds of every term that are proportional to it (or its inverse)."""
+
+
+_SCALARS = (
+    *("token_compute_s", "token_activation_s", "token_message_s", "prefill_token_s", "weight_stream_s"),
+    *("latency_s", "launch_s", "fixed_s", "sequence_overhead_s", "sequence_state_s", "pair_s", "eager_s", "request_s"),
+)
+
+
+@lru_cache(maxsize=8192)
+def basis(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Basis:
+    """Take the step of a deployment apart.
+
+    Args:
+        model: a complete architecture.
+        gpu: the part.
+        deployment: layout, precisions, engine.
+
+    Returns:
+        Terms at the shipped constants and their parts.
+    """
+    whole = step_terms(model, gpu, deployment)
+    family = engine_family(deployment.engine.name)
+    names = [*INVERSE, *DIRECT, *(f"{name}.{family}" for name in BY_ENGINE)]
+    parts = {}
+    for name in names:
+        value = constants()[name].value
+        with constants_as({name: value * 2}):
+            changed = step_terms(model, gpu, deployment)
+        factor = -2.0 if name in INVERSE else 1.0
+        part = _difference(whole, changed, factor)
+        if part is not None:
+            parts[name] = part
+    return Basis(whole, parts)
+
+
+def _difference(whole: StepTerms, changed: StepTerms, factor: float) -> StepTerms | None:
+    values = {name: factor * (getattr(changed, name) - getattr(whole, name)) for name in _SCALARS}
+    experts = tuple(
+        (factor * (new[0] - old[0]), old[1]) for new, old in zip(changed.experts, whole.experts, strict=True)
+    )
+    contexts = {
+        name: replace(
+            getattr(whole, name),
+            compute_s=factor * (getattr(changed, name).compute_s - getattr(whole, name).compute_s),
+            bandwidth_s=factor * (getattr(changed, name).bandwidth_s - getattr(whole, name).bandwidth_s),
+        )
+        for name in ("context", "window")
+    }
+    pieces = [*values.values(), *(one[0] for one in experts)]
+    pieces += [figure for one in contexts.values() for figure in (one.compute_s, one.bandwidth_s)]
+    if not any(abs(piece) > 0 for piece in pieces):
+        return None
+    return replace(whole, **values, experts=experts, **contexts)
+
+
+def perfect_step_s(subject: Subject) -> tuple[float, float, float]:
+    """Seconds that perfect hardware needs for a step of one sequence, for one token, for one token of context.
+
+    Reading all that one sequence touches; computing one token; reading one token of cache. Bytes at full
+    bandwidth; FLOP at 80 % of the dense peak, no collectives, no launches.
+    """
+    names = {name: _PERFECT_COMPUTE if "compute" in name else 1.0 for name in INVERSE}
+    with constants_as(names):
+        terms = step_terms(subject.model, subject.gpu, subject.deployment)
+    read_s = terms.weight_stream_s + sum(seconds * (1 - miss) for seconds, miss in terms.experts)
+    return read_s, terms.token_compute_s, terms.context.bandwidth_s

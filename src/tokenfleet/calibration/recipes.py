@@ -1,0 +1,59 @@
+"""What a source's public launch scripts set for all its runs, where the rows do not repeat it.
+
+The InferenceX dashboard publishes a script per model, precision and gpu (github.com/SemiAnalysisAI/InferenceX,
+``benchmarks/``, read 2026-11): cache precision, prefill chunk, batch limits, and how often SGLang's scheduler looks
+at the door. They are facts of the measurement, like a row's own columns, which win over them.
+"""
+
+from dataclasses import replace
+
+from tokenfleet.calibration.measured import Row
+
+_NOMINAL = {(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)}
+"""Input and output lengths of the dashboard; its own scripts also ran under other names."""
+_BLACKWELL = ("b200", "b300", "gb200", "gb300")
+_MANY_IN_FLIGHT = 16
+_POLL_FEW, _POLL_MANY = 10, 30
+"""SGLang on Blackwell looks for new requests every 10 decode steps below 16 in flight, every 30 from there."""
+
+
+def is_dashboard(row: Row) -> bool:
+    """Whether a row ran under the dashboard's client: lengths uniform in 0.8 to 1.0 of the nominal value."""
+    if "dashboard" in row.facts.get("origin", ""):
+        return True
+    repeated = row.facts.get("origin", "").startswith("NVIDIA") and "Qwen3.5" in row.model
+    return repeated and (row.input_tokens, row.output_tokens) in _NOMINAL
+
+
+def with_recipe(row: Row) -> Row:
+    """The row with the settings that its source's scripts state; its own columns win."""
+    if not is_dashboard(row):
+        return row
+    blackwell = row.gpu.startswith(_BLACKWELL)
+    tokens, cache = row.max_batched_tokens, row.kv_precision
+    if row.engine == "sglang":
+        tokens = tokens or _sglang_chunk(row, blackwell)
+        cache = cache or ("fp8" if blackwell else None)
+    elif row.engine == "vllm":
+        tokens = tokens or 8192
+        cache = cache or ("fp8" if blackwell else None)
+    elif row.engine == "trtllm":
+        longest = (row.input_tokens or 0) + (row.concurrency or 0) + 64
+        tokens = tokens or (20_000 if "gpt-oss" in row.model else max(8192, round(longest)))
+        cache = cache or "fp8"
+    return replace(row, max_batched_tokens=tokens, kv_precision=cache)
+
+
+def _sglang_chunk(row: Row, blackwell: bool) -> int:
+    if row.precision == "fp4":
+        return 16_384
+    if blackwell and row.tensor_parallel == 4 and "deepseek" in row.model.lower():
+        return 8192
+    return 32_768
+
+
+def poll_every(row: Row) -> int:
+    """Decode steps between two looks at the door."""
+    if not is_dashboard(row) or row.engine != "sglang" or not row.gpu.startswith(_BLACKWELL):
+        return 1
+    return _POLL_MANY if (row.concurrency or 0) >= _MANY_IN_FLIGHT else _POLL_FEW
