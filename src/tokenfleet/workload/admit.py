@@ -15,6 +15,7 @@ from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
 from tokenfleet.workload.prefixes import block_size_of, tree_of_hashes
 from tokenfleet.workload.tally import NS
 from tokenfleet.workload.ticks import spread, tick_of
+from tokenfleet.workload.unfinished import RETRIED, UNMET, imputed, retried
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _LONGEST_TOKENS = 50_000_000
 """Longer than any context: a cell of bytes or of a sum, not of one request."""
 
-_ZERO = "output tokens 0: failed or cut"
+_ZERO = UNMET[3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class Admission:
 
     zero_output: Literal["drop", "keep"] = "drop"
     """Rows with 0 output tokens: failed or cut calls, unless the service only reads (embedding, rerank)."""
+    unfinished: Literal["drop", "impute"] = "drop"
+    """Calls that failed, were turned away or lost their counts: left out, or given the lengths of others."""
     spread_ticks: bool = True
     """Spread requests that share a coarse time stamp."""
 
@@ -53,11 +56,11 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     detected = _joined([reading.detected for reading in readings])
     warnings = [text for reading in readings for text in reading.warnings]
     rows = _cached_inside(rows, options, detected)
-    kept = _drop(rows, admission, dropped)
+    warnings += _order_warnings(rows, readings)
+    kept = _drop(rows.sort("arrival_ns", maintain_order=True), admission, dropped, detected)
     if kept.is_empty():
         raise _nothing_left(rows, dropped)
-    warnings += _order_warnings(kept, readings)
-    kept = kept.sort("arrival_ns", maintain_order=True)
+    warnings += _unmet_warnings(dropped, kept.height)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
     if tick_ns is not None:
@@ -135,7 +138,9 @@ def _cached_inside(rows: "pl.DataFrame", options: ReadOptions, detected: dict[st
     return rows
 
 
-def _drop(rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int]) -> "pl.DataFrame":
+def _drop(
+    rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int], detected: dict[str, str]
+) -> "pl.DataFrame":
     """Keep rows that can be replayed; every other row gets exactly one reason."""
     import polars as pl
 
@@ -143,6 +148,7 @@ def _drop(rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int]) -
     rules = [
         ("time unknown", pl.col("arrival_ns").is_null()),
         ("duplicate request id", ~first),
+        (RETRIED, retried()),
         ("rejected, unmet demand", pl.col("status") == "rejected"),
         ("failed", (pl.col("status") == "error") & (pl.col("output_tokens").fill_null(0) <= 0)),
         ("input tokens unknown", pl.col("input_tokens").is_null()),
@@ -155,9 +161,16 @@ def _drop(rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int]) -
         rules.append((_ZERO, pl.col("output_tokens") == 0))
     reason = pl.coalesce([pl.when(rule).then(pl.lit(name)) for name, rule in rules])
     marked = rows.with_columns(reason.alias("reason"))
+    kept = marked.filter(pl.col("reason").is_null()).drop("reason")
+    if admission.unfinished == "impute":
+        given = imputed(marked, kept)
+        if given.height:
+            detected["imputed"] = f"lengths of {given.height} of {kept.height + given.height} requests"
+            kept = pl.concat([kept, given]).sort("arrival_ns", maintain_order=True)
+            marked = marked.filter(~pl.col("reason").is_in(UNMET))
     for name, count in marked["reason"].drop_nulls().value_counts().sort("reason").iter_rows():
         dropped[name] = dropped.get(name, 0) + count
-    return marked.filter(pl.col("reason").is_null()).drop("reason")
+    return kept
 
 
 def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
@@ -171,10 +184,21 @@ def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
     return BadInput.at("rows", f"none can be used: {reasons}", "check the export or the column mapping")
 
 
+def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
+    unmet = sum(dropped.get(reason, 0) for reason in UNMET)
+    if unmet < 0.001 * kept:
+        return []
+    share = unmet / (unmet + kept)
+    return [
+        f"{unmet} calls failed, were turned away or lost their counts, {share:.1%} of all: the log shows what was "
+        "served, and demand was higher; they can be kept with imputed lengths"
+    ]
+
+
 def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:
     if len(readings) > 1 or not readings[0].ordered:
         return []
-    steps = rows["arrival_ns"].diff().drop_nulls()
+    steps = rows["arrival_ns"].drop_nulls().diff().drop_nulls()
     back = steps.filter(steps < 0)
     if not len(back):
         return []

@@ -105,7 +105,8 @@ def peaked_counts(load: Floats, total: int, peak_count: float, duration_s: float
     inside = total - tail
     top = max(round(peak_count), -(-inside // whole))
     # Half a request in each minute keeps empty ones reachable and the power finite.
-    base = np.log(load[:whole] / load[:whole].mean() + 0.5 / max(inside / whole, 1.0))
+    level = load[:whole] / max(float(load[:whole].mean()), 1e-12)
+    base = np.log(level + 0.5 / max(inside / whole, 1.0))
     peak = int(np.argmax(base))
     base = base - base[peak]
     base[np.arange(whole) != peak] -= 0.01

@@ -8,7 +8,7 @@ from typing import Literal
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Trace
 from tokenfleet.workload.admit import Admission, admit
-from tokenfleet.workload.formats import public_traces
+from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source, nearest, open_source
 from tokenfleet.workload.formats.table import read_table
@@ -41,6 +41,21 @@ FORMATS: tuple[Format, ...] = (
     Format("burstgpt", public_traces.is_burstgpt, public_traces.read_burstgpt),
     Format("mooncake", public_traces.is_mooncake, public_traces.read_mooncake),
     Format("bailian", public_traces.is_bailian, public_traces.read_bailian),
+    Format("litellm", litellm.is_litellm, litellm.read_litellm),
+    Format("otel", otel.is_otel, otel.read_otel),
+    Format("langfuse", gateways.is_langfuse, gateways.read_langfuse),
+    Format("helicone", gateways.is_helicone, gateways.read_helicone),
+    Format("portkey", gateways.is_portkey, gateways.read_portkey),
+    Format("openrouter", gateways.is_openrouter, gateways.read_openrouter),
+    Format("envoy", gateways.is_envoy, gateways.read_envoy),
+    Format("kong", gateways.is_kong, gateways.read_kong),
+    Format("bedrock", cloud.is_bedrock, cloud.read_bedrock),
+    Format("apim", cloud.is_apim, cloud.read_apim),
+    Format("azure_openai", cloud.is_azure_openai, cloud.read_azure_openai),
+    Format("sglang", engine_logs.is_sglang, engine_logs.read_sglang),
+    Format("tgi", engine_logs.is_tgi, engine_logs.read_tgi),
+    Format("vllm_log", engine_logs.is_vllm_log, engine_logs.read_vllm_log),
+    Format("usage", usage.is_usage, usage.read_usage),
     Format("table", _is_table, _read_table),
 )
 """In order: the first that recognises the content reads it."""
@@ -60,6 +75,7 @@ def read_trace(
     time_unit: Literal["s", "ms", "us", "ns"] | None = None,
     cached: Literal["inside", "outside"] | None = None,
     zero_output: Literal["drop", "keep"] = "drop",
+    unfinished: Literal["drop", "impute"] = "drop",
     spread_ticks: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Trace, Quality]:
@@ -73,6 +89,8 @@ def read_trace(
         time_unit: Unit of stamps that are numbers.
         cached: Whether input counts already contain cached tokens.
         zero_output: Drop rows with 0 output tokens as failed, or keep them as prefill-only requests.
+        unfinished: Leave out calls that failed, were turned away or lost their counts, or keep them as unmet demand
+            with the lengths of random calls of their model; the quality report says how many.
         spread_ticks: Spread requests inside coarse clock ticks; the quality report says so.
         progress: Told which file is being read.
 
@@ -89,7 +107,9 @@ def read_trace(
     if len(files) == 1 and format is None and is_own(files[0]):
         return read_own(files[0])
     readings = _read_all(files, options, progress)
-    return admit(readings, options, Admission(zero_output=zero_output, spread_ticks=spread_ticks))
+    return admit(
+        readings, options, Admission(zero_output=zero_output, unfinished=unfinished, spread_ticks=spread_ticks)
+    )
 
 
 def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | None) -> list[Reading]:
@@ -107,6 +127,11 @@ def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | 
     if progress is not None:
         progress("read", len(files), len(files))
     return readings
+
+
+def read_rows(path: str | Path, options: ReadOptions | None = None) -> Reading:
+    """Rows of one file under canonical names, before any is left out: what each format knows and does not know."""
+    return _read_one(open_source(Path(path)), options or ReadOptions())
 
 
 def _read_one(source: Source, options: ReadOptions) -> Reading:

@@ -5,6 +5,7 @@ import difflib
 import gzip
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from tokenfleet.domain.errors import BadInput
 
 HEAD_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
+_OPENING = re.compile(r"""\s*(?:\{\s*"([^"]+)"\s*:\s*)?\[\s*(?=\{)""")
 _BOM = b"\xef\xbb\xbf"
 
 Kind = Literal["parquet", "csv", "jsonl", "json", "prometheus", "text"]
@@ -116,9 +118,9 @@ def _sniff(text: str, *, complete: bool) -> tuple[Kind, tuple[str, ...], dict[st
     if start[0] in "{[":
         first_line = start.split("\n", 1)[0]
         record = _record_of(first_line)
-        if record is not None and start[0] == "{" and (len(start.split("\n", 1)) == 1 or _more_records(start)):
+        if record is not None and start[0] == "{" and _is_lines(start, record):
             return "jsonl", tuple(record), record
-        document = _record_of(start) if complete else None
+        document = _record_of(start) if complete else _opening(start)
         return "json", tuple(document or ()), document or {}
     if start.startswith(("# HELP", "# TYPE")):
         return "prometheus", (), {}
@@ -140,9 +142,24 @@ def _record_of(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _more_records(start: str) -> bool:
-    rest = start.split("\n", 1)[1].lstrip()
-    return not rest or rest.startswith("{")
+def _opening(start: str) -> dict[str, Any] | None:
+    """First entry of the first list of a document too long for its head, as ``{key: [entry]}``."""
+    match = _OPENING.match(start)
+    if match is None:
+        return None
+    try:
+        entry, _ = json.JSONDecoder().raw_decode(start, match.end())
+    except (ValueError, RecursionError):
+        return {match.group(1): []} if match.group(1) else None
+    return {match.group(1) or "": [entry]}
+
+
+def _is_lines(start: str, record: dict[str, Any]) -> bool:
+    """Whether the first line is one record of several, and not a whole document written on one line."""
+    rest = start.split("\n", 1)[1].lstrip() if "\n" in start else ""
+    if rest:
+        return rest.startswith("{")
+    return not any(isinstance(value, list) and value and isinstance(value[0], dict) for value in record.values())
 
 
 def _looks_like_log(start: str) -> bool:
