@@ -6,6 +6,7 @@ from statistics import median
 from typing import cast, get_args
 
 from tokenfleet.catalog.gpus import gpu
+from tokenfleet.catalog.prices_level import PriceLevel, offers, price_level
 from tokenfleet.catalog.tables import Row, number, rows
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Evidence, GpuPrice, GpuPriceRange, Term
@@ -64,13 +65,19 @@ def gpu_prices(gpu_name: str) -> tuple[GpuPrice, ...]:
     return tuple(price for price in _all_gpu_prices() if price.gpu == name)
 
 
+@cache
+def _level(term: Term) -> PriceLevel:
+    return price_level(price for price in _all_gpu_prices() if price.term == term)
+
+
 def reference_price(gpu_name: str, *, term: Term = "on_demand", provider: str | None = None) -> GpuPriceRange | None:
     """The price to reckon with for one gpu under one term.
 
-    The median is taken over everything published for the gpu and term (quotes, secondary reports, indexes, middles
-    of ranges). The answer is the quote nearest to it, the newer one of two equally near; a secondary report stands
-    in only where no provider's own quote is known, an index or a range never does. Low and high are the ends of
-    everything published.
+    Without ``provider`` it is the price at the level of the median provider, so that gpus compare like for like (see
+    :func:`tokenfleet.catalog.prices_level.price_level`); its evidence is ``reference``, and nobody offers exactly it.
+    With ``provider`` it is that provider's real quote: the one nearest the median of its prices, the newer of two
+    equally near; a secondary report stands in only where there is no quote of its own. Low and high are the ends of
+    everything published, untouched.
 
     Args:
         gpu_name: any name that :func:`tokenfleet.catalog.gpu` accepts.
@@ -78,7 +85,7 @@ def reference_price(gpu_name: str, *, term: Term = "on_demand", provider: str | 
         provider: only the prices of this provider, by its name in the table.
 
     Returns:
-        The range, or ``None`` when nobody's price is known.
+        The range, or ``None`` when nobody offers the gpu: an index or a range alone is no price to reckon with.
 
     Raises:
         BadInput: unknown gpu or term.
@@ -90,24 +97,73 @@ def reference_price(gpu_name: str, *, term: Term = "on_demand", provider: str | 
         for price in gpu_prices(gpu_name)
         if price.term == term and (provider is None or price.provider == provider.lower())
     ]
-    quotes = [price for price in published if price.evidence == "quote"]
-    quotes = quotes or [price for price in published if price.evidence == "secondary"]
-    if not quotes:
+    held = offers(published)
+    if not held:
         return None
-    middle = median(price.price_usd_per_gpu_hour for price in published)
-    quotes.sort(key=lambda price: price.as_of, reverse=True)
+    alone = len({price.provider for price in offers(_all_gpu_prices()) if price.term == term}) == 1
     ends = [
         end
         for price in published
         for end in (price.price_usd_per_gpu_hour, price.low_usd_per_gpu_hour, price.high_usd_per_gpu_hour)
         if end is not None
     ]
+    low, high = min(ends), max(ends)
+    made = _nearest_the_median(published) if provider or alone else _at_the_median_provider(held, low, high)
     return GpuPriceRange(
-        price=min(quotes, key=lambda price: abs(price.price_usd_per_gpu_hour - middle)),
-        low_usd_per_gpu_hour=min(ends),
-        high_usd_per_gpu_hour=max(ends),
+        price=made,
+        low_usd_per_gpu_hour=low,
+        high_usd_per_gpu_hour=high,
         published_count=len(published),
+        basis=made.note if made.evidence == "reference" else f"{made.evidence} of {made.provider}: {made.note}",
     )
+
+
+def _nearest_the_median(published: list[GpuPrice]) -> GpuPrice:
+    held = [price for price in published if price.evidence == "quote"] or list(offers(published))
+    middle = median(price.price_usd_per_gpu_hour for price in published)
+    held.sort(key=lambda price: price.as_of, reverse=True)
+    return min(held, key=lambda price: abs(price.price_usd_per_gpu_hour - middle))
+
+
+def _at_the_median_provider(held: tuple[GpuPrice, ...], low: float, high: float) -> GpuPrice:
+    """The comparable price of one gpu and term, as a price that says what it was made from."""
+    name, term = held[0].gpu, held[0].term
+    usd = round(_level(term).usd_per_gpu_hour[name], 2)
+    return GpuPrice(
+        gpu=name,
+        provider="median provider",
+        provider_class="reference",
+        region="",
+        term=term,
+        price_usd_per_gpu_hour=usd,
+        as_of=max(price.as_of for price in held),
+        source=f"catalog quotes of {', '.join(sorted({price.provider for price in held}))}",
+        note=_basis(held, usd),
+        evidence="reference",
+        low_usd_per_gpu_hour=low,
+        high_usd_per_gpu_hour=high,
+    )
+
+
+def _basis(held: tuple[GpuPrice, ...], usd: float) -> str:
+    """How the reference ``usd`` was made, the real quotes around it, and why none is near where that is so."""
+    term = held[0].term.replace("_", "-")
+    low = min(held, key=lambda price: (price.price_usd_per_gpu_hour, price.provider))
+    high = max(held, key=lambda price: (price.price_usd_per_gpu_hour, price.provider))
+    if low.provider == high.provider:
+        factor = _level(held[0].term).provider_factor[low.provider]
+        return (
+            f"reference of {low.provider}'s {term} price, ${low.price_usd_per_gpu_hour:.2f}, at the price level of "
+            f"the median provider; {low.provider} asks {factor:.2g} times that level"
+        )
+    text = (
+        f"reference of {len(held)} {term} quotes at the price level of the median provider; real quotes "
+        f"${low.price_usd_per_gpu_hour:.2f} ({low.provider}) to ${high.price_usd_per_gpu_hour:.2f} ({high.provider})"
+    )
+    if low.price_usd_per_gpu_hour <= usd <= high.price_usd_per_gpu_hour:
+        return text
+    side = "dearer" if usd < low.price_usd_per_gpu_hour else "cheaper"
+    return f"{text}; all who sell it are {side} than the median provider"
 
 
 @cache

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"]
-Evidence = Literal["quote", "secondary", "index", "range"]
-"""What a published price is: a provider's own figure, one that others report of a provider, a market index, the
-middle of a published range."""
+Evidence = Literal["quote", "secondary", "index", "range", "reference"]
+"""What a price is: a provider's own figure, one that others report of a provider, a market index, the middle of a
+published range, or computed from those so that gpus compare like for like (nobody's offer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,10 @@ class GpuPriceRange:
     """The price to reckon with for one gpu and term, and how far the published ones spread."""
 
     price: GpuPrice
-    """A quote somebody can be held to where one exists: the one nearest the median of everything published."""
+    """What to reckon with: a figure comparable between gpus (``reference``), or a quote where one provider counts."""
     low_usd_per_gpu_hour: float
     high_usd_per_gpu_hour: float
     published_count: int
     """Published prices behind low and high, secondary ones included."""
+    basis: str = ""
+    """For a person: how ``price`` was made, and the real quotes around it."""

@@ -9,9 +9,10 @@ from tokenfleet.domain.gpu import GpuPrice, GpuPriceRange
 def quote(prices: Sequence[GpuPrice], gpu: str) -> GpuPriceRange | None:
     """The price to reckon with for ``gpu`` among ``prices``, and the range around it.
 
-    The median is taken over every price for the gpu. The answer is the quote nearest to it (the newer, then the
-    cheaper of two equally near); what others report of a provider stands in only where no provider's own quote is
-    known, and an index or a range only where nothing else is.
+    A reference, made to compare gpus like for like, counts as it is. Otherwise the median is taken over every price
+    for the gpu, and the answer is the quote nearest to it (the newer, then the cheaper of two equally near); what
+    others report of a provider stands in only where no provider's own quote is known, and an index or a range only
+    where nothing else is.
 
     Returns:
         ``None`` when there is no price: an unknown price is not 0.
@@ -22,16 +23,15 @@ def quote(prices: Sequence[GpuPrice], gpu: str) -> GpuPriceRange | None:
     middle = statistics.median(price.price_usd_per_gpu_hour for price in offers)
     held = next(
         found
-        for kinds in (("quote",), ("secondary",), ("index", "range"))
+        for kinds in (("reference",), ("quote",), ("secondary",), ("index", "range"))
         if (found := [price for price in offers if price.evidence in kinds])
     )
     held.sort(key=lambda price: (price.price_usd_per_gpu_hour, price.provider, price.region))
     held.sort(key=lambda price: price.as_of, reverse=True)
-    ends = [
-        end
-        for price in offers
-        for end in (price.price_usd_per_gpu_hour, price.low_usd_per_gpu_hour, price.high_usd_per_gpu_hour)
-        if end is not None
+    # A reference is nobody's offer: its own figure is no end of what is asked.
+    ends = [price.price_usd_per_gpu_hour for price in offers if price.evidence != "reference"]
+    ends += [
+        end for price in offers for end in (price.low_usd_per_gpu_hour, price.high_usd_per_gpu_hour) if end is not None
     ]
     return GpuPriceRange(
         price=min(held, key=lambda price: abs(price.price_usd_per_gpu_hour - middle)),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from tokenfleet.planner.quotes import quote
 from unit.planner.toy import price
 
@@ -29,3 +31,10 @@ def test_hearsay_only_where_nobody_quotes():
 def test_order_does_not_matter():
     offers = [price("g", usd, provider=name) for usd, name in ((2.0, "b"), (2.0, "a"), (4.0, "c"))]
     assert quote(offers, "g") == quote(offers[::-1], "g")
+
+
+def test_a_reference_counts_as_it_is_and_its_ends_are_the_range():
+    made = replace(price("g", 2.0, evidence="reference"), low_usd_per_gpu_hour=3.0, high_usd_per_gpu_hour=9.0)
+    found = quote([made], "g")
+    assert found.price is made
+    assert (found.low_usd_per_gpu_hour, found.high_usd_per_gpu_hour) == (3.0, 9.0)
