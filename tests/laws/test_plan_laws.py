@@ -75,14 +75,15 @@ def test_the_plan_is_what_brute_force_finds(space, promise, trace):
     best = float("inf")
     usd = {price.gpu: price.price_usd_per_gpu_hour for price in PRICES}
     for replica in space:
-        for count in range(1, 33):
+        for count in range(1, 65):
             price = (count + 1) * replica.deployment.layout.gpu_count * usd[replica.deployment.gpu]
             if price < best and replays.verdict(traffic, replica, count).kept:
                 best = price
     if np.isfinite(best):
-        assert cost(made) == pytest.approx(best, rel=0.03)
+        assert cost(made) <= best * 1.03
+        assert made.chosen.carrying_count > 64 or cost(made) >= best
     else:
-        assert made.chosen is None or made.chosen.carrying_count > 32
+        assert made.chosen is None or made.chosen.carrying_count > 64
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)

@@ -2,6 +2,36 @@
 
 from collections.abc import Callable
 
+_NEAR = 1.03
+_PATIENCE = 6
+
+
+def below_near_misses(excess: Callable[[int], float], found: int) -> int:
+    """Walks down from a border while what lies below misses by a hair.
+
+    Where latency hardly falls with more replicas, a promise near that plateau is kept and broken by turns, and a
+    bisection ends at any of several borders. The walk goes on across misses of at most 3 %, six in a row, and ends
+    at the first clear one.
+
+    Args:
+        excess: What a count does over what is promised: at most 1 is enough.
+        found: A count that is enough; one fewer is not.
+
+    Returns:
+        The lowest count found to be enough; one fewer is not.
+    """
+    misses = 0
+    count = found - 1
+    while count >= 1 and misses < _PATIENCE:
+        over = excess(count)
+        if over > _NEAR:
+            break
+        misses += 1
+        if over <= 1.0:
+            found, misses = count, 0
+        count -= 1
+    return found
+
 
 def smallest_enough(enough: Callable[[int], bool], start: int, cap: int) -> int | None:
     """Gallops from ``start`` until it has a count that is enough next to one that is not, then bisects.

@@ -24,15 +24,6 @@ class Offer:
     count: int
     verdict: Verdict
 
-    @property
-    def excess(self) -> float:
-        """Largest ratio of what happens to what is promised; ``inf`` where a value is missing."""
-        ratios = [
-            math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12)
-            for result in self.verdict.broken
-        ]
-        return max(ratios, default=0.0)
-
 
 def relaxations(
     replays: Replays, traffic: Traffic, candidates: Sequence[tuple[ReplicaPhysics, int]]
@@ -52,10 +43,10 @@ def relaxations(
         Offer(replica, count * _GENEROUS, replays.verdict(traffic, replica, count * _GENEROUS))
         for replica, count in candidates[:_MOST_TRIED]
     ]
-    offers = [offer for offer in offers if math.isfinite(offer.excess)]
+    offers = [offer for offer in offers if math.isfinite(offer.verdict.excess)]
     if not offers:
         return ()
-    best = min(offers, key=lambda offer: (offer.excess, words.layout(offer.replica.deployment)))
+    best = min(offers, key=lambda offer: (offer.verdict.excess, words.layout(offer.replica.deployment)))
     if not best.verdict.broken:
         return ()
     changes = [_looser(best)]

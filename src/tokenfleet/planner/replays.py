@@ -1,5 +1,6 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
+import math
 from dataclasses import dataclass, replace
 
 from tokenfleet import performance, simulator
@@ -47,6 +48,15 @@ class Verdict:
     def kept_in_peak(self) -> bool:
         """The same, of the peak window alone."""
         return all(result.kept or not result.sample_count for result in self.peak)
+
+    @property
+    def excess(self) -> float:
+        """Largest ratio of what happened to what is promised among broken clauses; 1 when all are kept."""
+        ratios = [
+            math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12)
+            for result in self.broken
+        ]
+        return max(ratios, default=1.0)
 
     @property
     def broken(self) -> tuple[SloResult, ...]:

@@ -7,7 +7,7 @@ from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Outpriced, Reason, Rejected, Sized
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.counting import below_near_misses, smallest_enough
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, Verdict
 from tokenfleet.planner.traffic import Traffic
@@ -118,15 +118,17 @@ class Search:
         """Finds the smallest carrying count by ``replay``; keeps the answer, or the reason there is none."""
         verdicts: dict[int, Verdict] = {}
 
-        def enough(count: int) -> bool:
-            verdicts[count] = replay(count)
-            return verdicts[count].kept
+        def verdict(count: int) -> Verdict:
+            if count not in verdicts:
+                verdicts[count] = replay(count)
+            return verdicts[count]
 
         cap = self._cap(candidate, start)
-        count = smallest_enough(enough, start, cap)
-        if count is None:
+        border = smallest_enough(lambda count: verdict(count).kept, start, cap)
+        if border is None:
             self._reject(candidate, cap, verdicts[cap])
             return None
+        count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)
         answer = Answer(candidate, self._sized(candidate, count, verdicts[count]), verdicts[count])
         self.found.answers.append(answer)

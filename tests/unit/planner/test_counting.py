@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.counting import below_near_misses, smallest_enough
 
 
 @given(border=st.integers(1, 3000), start=st.integers(-3, 4000), cap=st.integers(1, 3000))
@@ -43,3 +43,29 @@ def test_never_enough(cap):
     asked = []
     assert smallest_enough(lambda count: bool(asked.append(count)), 3, cap) is None
     assert max(asked) == cap
+
+
+def test_a_walk_crosses_near_misses_and_stops_at_a_clear_one():
+    excess = {20: 1.002, 19: 1.0, 18: 1.0, 17: 1.0, 16: 1.01, 15: 1.0, 14: 1.002, 13: 1.037, 12: 1.0}
+    asked = []
+
+    def ask(count):
+        asked.append(count)
+        return excess[count]
+
+    assert below_near_misses(ask, 21) == 15
+    assert asked == [20, 19, 18, 17, 16, 15, 14, 13]
+
+
+def test_a_walk_loses_patience_and_never_asks_zero():
+    asked = []
+
+    def near(count):
+        asked.append(count)
+        return 1.01
+
+    assert below_near_misses(near, 50) == 50
+    assert len(asked) == 6
+    asked.clear()
+    assert below_near_misses(near, 3) == 3
+    assert asked == [2, 1]
