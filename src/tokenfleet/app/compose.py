@@ -72,6 +72,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         BadInput: the demand cannot be read or drawn, or the model cannot be read.
     """
     model = catalog.model(scenario.model)
+    _generates(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
     trace, described = demand(scenario.workload, scenario.seed)
     teller.say("working out what fits in memory")
@@ -154,7 +155,16 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
 
 def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
     if source.trace is not None:
-        return workload.read_trace(source.trace, format=source.format, columns=source.columns)
+        return workload.read_trace(
+            source.trace,
+            format=source.format,
+            columns=source.columns,
+            zone=source.zone,
+            time_unit=source.time_unit,
+            cached=source.cached,
+            zero_output=source.zero_output,
+            unfinished=source.unfinished,
+        )
     if source.preset is not None:
         drawn = workload.synthesize(
             source.preset,
@@ -191,6 +201,17 @@ def _drawn(source: WorkloadSource, seed: int) -> Trace:
         duration_s=source.duration,
         seed=seed,
     )
+
+
+def _generates(model: ModelArchitecture) -> None:
+    """Replay knows engines that generate; an encoder has no decode, no KV cache and other batching.
+
+    Raises:
+        BadInput: the model is an encoder.
+    """
+    if model.encoder_only:
+        what = f"{model.name} is an encoder, and a plan is for models that generate tokens"
+        raise BadInput.at("model", what, "tokenfleet memory answers for encoders")
 
 
 def deployments(model: ModelArchitecture, gpu: Gpu, scenario: Scenario) -> Iterator[Deployment]:

@@ -146,6 +146,16 @@ class WorkloadSource(Strict):
     """Format of the trace; found from the content when left out."""
     columns: dict[str, str] | None = None
     """Which column of the log holds what, such as ``{arrival: time, input_tokens: prompt}``."""
+    zone: str | None = None
+    """Time zone of a log whose stamps name none, such as ``Europe/Berlin``."""
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of a log's time stamps where they are numbers; found from the content when left out."""
+    cached: Literal["inside", "outside"] | None = None
+    """Whether a log's input tokens contain the cached ones; found from the content when left out."""
+    zero_output: Literal["drop", "keep"] = "drop"
+    """Requests of a log without output tokens: failed ones to drop, or embedding and rerank requests to keep."""
+    unfinished: Literal["drop", "impute"] = "drop"
+    """Requests of a log that failed or lost their counts: left out, or kept with the lengths of others like them."""
     preset: str | None = None
     """Synthetic traffic with published statistics."""
     profile: InputFile | None = None

@@ -275,9 +275,19 @@ def _broken_promises(plan: Plan) -> str:
 
 
 def _rejected_lines(rejected: Sequence[Rejected]) -> list[str]:
-    lines = [f"{each.gpu} TP{each.tensor_parallel} {each.precision}: {_first(each.reasons)}" for each in rejected]
+    """One line for each gpu and reason: eight layouts without a price are said once."""
+    grouped: dict[tuple[str, str], list[Rejected]] = {}
+    for each in rejected:
+        grouped.setdefault((each.gpu, _first(each.reasons)), []).append(each)
+    lines = [f"{gpu} {_which(same)}: {text}" for (gpu, text), same in grouped.items()]
     more = len(lines) - _MOST_REJECTED
     return lines[:_MOST_REJECTED] + ([f"and {more} more, see plan.json"] if more > 0 else [])
+
+
+def _which(same: Sequence[Rejected]) -> str:
+    if len(same) > 2:
+        return f"in {len(same)} ways"
+    return " and ".join(f"TP{each.tensor_parallel} {each.precision}" for each in same)
 
 
 def _first(reasons: Sequence[Reason]) -> str:

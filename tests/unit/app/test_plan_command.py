@@ -181,3 +181,42 @@ def test_a_saved_estimate_plans_to_the_same_fleet(run):
     assert code == 0
     assert json.loads(planned)["fleet"] == json.loads(out)["fleet"]
     assert json.loads(planned)["resolved"]["sha256"] == json.loads(out)["resolved"]["sha256"]
+
+
+def test_an_encoder_is_refused_with_its_line(run):
+    code, _, err = run("plan", "small.yaml", text=SCENARIO.replace("meta-llama/Llama-3.1-8B-Instruct", "BAAI/bge-m3"))
+    assert code == 2
+    assert err.startswith("small.yaml:6: model: BAAI/bge-m3 is an encoder")
+
+
+LOG = "time,input_tokens,output_tokens\n" + "".join(
+    f"2026-01-01T00:{minute:02}:{second:02}Z,{500 + 7 * second},{100 + second}\n"
+    for minute in range(5)
+    for second in range(0, 60, 2)
+)
+
+
+def test_a_log_of_ones_own_is_planned_and_its_left_out_rows_are_told(run):
+    Path("log.csv").write_text(LOG + "2026-01-01T00:05:00Z,100,\n")
+    drawn = "lengths: {input: 700:1500, output: 140:300}\n  mean_rate: 4\n  duration: 5min"
+    code, out, _ = run("plan", "small.yaml", "--quiet", text=SCENARIO.replace(drawn, "trace: log.csv"))
+    assert code == 0
+    assert "150 of 151 rows used; left out: 1 " in " ".join(out.split())
+    assert "as logged in log.csv" in out
+    document = json.loads(Path("small-plan/plan.json").read_text())
+    assert document["workload"]["request_count"] == 150
+
+
+def test_growth_and_profiles_scale_the_demand(run, tmp_path):
+    from tokenfleet import workload
+    from tokenfleet.app.compose import demand
+    from tokenfleet.app.scenario_types import WorkloadSource
+
+    Path("log.csv").write_text(LOG)
+    today, known = demand(WorkloadSource.model_validate({"trace": "log.csv"}), 1)
+    grown, _ = demand(WorkloadSource.model_validate({"trace": "log.csv", "growth": 2}), 1)
+    assert grown.request_count == pytest.approx(2 * today.request_count, rel=0.02)
+    workload.save_profile(known, tmp_path / "profile.json")
+    like = {"profile": "profile.json", "mean_rate": 2, "duration": "5min"}
+    drawn, _ = demand(WorkloadSource.model_validate(like), 1)
+    assert drawn.request_count == pytest.approx(600, rel=0.05)

@@ -34,6 +34,8 @@ class Face:
     debug: bool = False
     action: str = "command"
     """What problems stop, in a word: plan, estimate..."""
+    doing: str = ""
+    """What long work is at, for whoever stops it."""
 
     @property
     def talks(self) -> bool:
@@ -139,7 +141,8 @@ class Border:
 
     def _ended_by(self, error: BaseException) -> int:
         if isinstance(error, KeyboardInterrupt | click.Abort):
-            click.echo("Stopped. Nothing was written.", err=True)
+            at = f" while {self.face.doing}" if self.face.doing else ""
+            click.echo(f"Stopped{at}. Nothing was written.", err=True)
             return _STOPPED
         if isinstance(error, BrokenPipeError):
             # The reader went away (``| head``); the interpreter must not complain again while it flushes at exit.

@@ -38,9 +38,12 @@ class Teller:
 
     def say(self, text: str) -> None:
         """What is being done now."""
+        self._face.doing = text
 
     def step(self, step: Step, /) -> None:
         """What a search is trying now."""
+        best = f"; best so far {step.best}" if step.best else ""
+        self._face.doing = f"trying {step.trying} ({step.phase}){best}"
 
     def announce(self, text: str) -> None:
         """Something rare that takes long and must not look like a hang."""
@@ -57,10 +60,12 @@ class LiveTeller(Teller):
 
     def say(self, text: str) -> None:
         """Show what is being done."""
+        super().say(text)
         self._bar.update(self._task, description=text, visible=True)
 
     def step(self, step: Step, /) -> None:
         """Show what is tried, and the best fleet so far."""
+        super().step(step)
         best = f", best so far {step.best}" if step.best else ""
         text = f"{step.phase}: {step.trying}{best}"
         self._bar.update(self._task, description=text, total=1.0, completed=step.done_fraction, visible=True)
