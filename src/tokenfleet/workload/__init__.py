@@ -11,13 +11,16 @@ from tokenfleet.workload.presets import Preset, preset, preset_document, preset_
 from tokenfleet.workload.profile import profile
 from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
 from tokenfleet.workload.read import format_names, read_trace
+from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
 from tokenfleet.workload.scale import grow, peak_window
 from tokenfleet.workload.synthesize import synthesize
 from tokenfleet.workload.trace_file import write_trace
 
 __all__ = [
+    "Change",
     "Lengths",
     "Preset",
+    "compare",
     "draw_trace",
     "format_names",
     "grow",
@@ -29,6 +32,8 @@ __all__ = [
     "presets",
     "profile",
     "profile_document",
+    "profile_facts",
+    "quality_lines",
     "read_trace",
     "save_profile",
     "synthesize",

@@ -4,6 +4,7 @@ import numpy as np
 
 from tokenfleet.domain.trace import Ints, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.time_facts import Longs, regime
 
 _FEW = 500
 
@@ -38,19 +39,19 @@ def _cap(side: str, tokens: Ints) -> list[str]:
     ]
 
 
-def _moving(minutes: np.ndarray) -> list[str]:
-    """Compare the quarters of the trace: a ramp or a change of regime makes its mean mean nothing."""
-    if len(minutes) < 40 or minutes.sum() < _FEW:
+def _moving(minutes: Longs) -> list[str]:
+    """A ramp or a change of regime makes the mean, and any window cut from the head, mean nothing."""
+    change = regime(minutes)
+    if change is None:
         return []
-    quarters = np.array([part.mean() for part in np.array_split(minutes, 4)])
-    low, high = max(float(quarters.min()), 1e-9), float(quarters.max())
-    if high / low < 5:
-        return []
-    ratio = f"{high / low:.1f} times" if quarters.min() > 0 else "infinitely"
-    return [f"load is not stationary: the busiest quarter carries {ratio} the quietest; choose a window before sizing"]
+    ratio, minute = change
+    return [
+        f"load is not stationary: it changes {ratio:.1f} times at minute {minute}; "
+        "size from the stretch that stands for the future, not from the whole or its head"
+    ]
 
 
-def _gaps(minutes: np.ndarray) -> list[str]:
+def _gaps(minutes: Longs) -> list[str]:
     """Long silences in otherwise busy traffic are holes in the recording more often than idle service."""
     if len(minutes) < 20:
         return []

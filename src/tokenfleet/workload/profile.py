@@ -8,7 +8,9 @@ from tokenfleet.domain.trace import LengthCounts, LengthSummary, Quality, Trace,
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.joint import fixed_edges
 from tokenfleet.workload.prefixes import shared_tokens
+from tokenfleet.workload.request_facts import request_facts
 from tokenfleet.workload.tally import NS, Longs, Tally, interarrival_cv, tally_of
+from tokenfleet.workload.time_facts import time_facts
 
 WHOLE_MINUTE_SLACK_S = 1.0
 """A last minute counts as whole when the trace ends this close to its end: the next request was about due."""
@@ -34,9 +36,13 @@ def profile(trace: Trace, quality: Quality | None = None) -> Workload:
     sessions = None
     if trace.session is not None:
         sessions = len(np.unique(trace.session[trace.session >= 0]))
-    extra: dict[str, Any] = {"start_utc": trace.start_utc}
     return describe(
-        tally_of(trace), quality or _drawn(trace.request_count), shareable=shareable, sessions=sessions, extra=extra
+        tally_of(trace),
+        quality or _drawn(trace.request_count),
+        shareable=shareable,
+        sessions=sessions,
+        start_utc=trace.start_utc,
+        extra=request_facts(trace),
     )
 
 
@@ -46,6 +52,7 @@ def describe(
     *,
     shareable: float | None = None,
     sessions: int | None = None,
+    start_utc: str | None = None,
     extra: dict[str, Any] | None = None,
 ) -> Workload:
     """Turn counts into a workload; the counts may come from one trace or from the parts of one, added up."""
@@ -75,7 +82,7 @@ def describe(
         session_count=sessions,
         tenant_request_counts=dict(sorted(tally.tenant_requests.items(), key=lambda item: (-item[1], item[0]))),
         quality=quality,
-        extra=extra or {},
+        extra={"start_utc": start_utc, **time_facts(requests, tokens, start_utc), **(extra or {})},
         input_counts=tally.input_counts,
         output_counts=tally.output_counts,
     )

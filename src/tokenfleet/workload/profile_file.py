@@ -123,4 +123,6 @@ def _longs(values: list[int]) -> npt.NDArray[np.int64]:
 
 
 def _known(value: Any) -> Any:  # noqa: ANN401 - numbers and containers alike
+    if isinstance(value, dict):
+        return {key: _known(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
