@@ -1,0 +1,129 @@
+"""What cannot be replayed is refused with all problems, or counted; nothing is lost and nothing hangs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from reference.fleets import engine, fleet, physics, step_time, trace
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.trace import PrefixTree
+from tokenfleet.simulator import replay
+
+GOOD = [(0, 4, 2), (5, 4, 2)]
+
+
+def problems(rows, on, **options) -> str:
+    with pytest.raises(BadInput) as caught:
+        replay(rows, on, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("requests", "where"),
+    [
+        ([(0, 0, 2)], "trace.input_tokens[0]: 0 tokens"),
+        ([(0, -3, 2)], "trace.input_tokens[0]: -3 tokens"),
+        ([(0, 4, -1)], "trace.output_tokens[0]: -1 tokens"),
+        ([(5, 4, 2), (1, 4, 2)], "trace.arrival_s[1]: 0.001 s comes after 0.005 s"),
+        ([(-1, 4, 2)], "trace.arrival_s[0]: -0.001 s is before"),
+        ([(np.nan, 4, 2)], "trace.arrival_s[0]: nan is not a time"),
+        ([(1e12, 4, 2)], "trace.arrival_s[0]: 1000000000.0 s, at most"),
+    ],
+)
+def test_requests_that_make_no_sense(requests, where) -> None:
+    assert where in problems(trace(requests), fleet())
+
+
+def test_every_problem_at_once() -> None:
+    text = problems(trace([(5, 0, -1), (1, 4, 2)]), fleet(count=0, router="random"))
+    for part in ("arrival_s[1]", "input_tokens[0]", "output_tokens[0]", "0 replicas", "no policy is called 'random'"):
+        assert part in text
+
+
+def test_a_policy_that_does_not_exist_names_the_nearest() -> None:
+    assert "did you mean 'least_in_flight'?" in problems(trace(GOOD), fleet(router="least_inflight"))
+
+
+def test_no_replica_group() -> None:
+    assert "no replica group" in problems(trace(GOOD), Fleet(groups=()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"max_batched_tokens": 4, "max_sequence_count": 8}, "engine.max_batched_tokens: 4 is less than"),
+        ({"max_sequence_count": 0}, "engine.max_sequence_count: 0"),
+        ({"watermark_fraction": 1.5}, "engine.watermark_fraction: 1.5"),
+    ],
+)
+def test_engine_settings_that_cannot_run(settings, where) -> None:
+    assert where in problems(trace(GOOD), fleet(physics(settings=engine(**settings))))
+
+
+@pytest.mark.parametrize(
+    ("time", "where"),
+    [
+        (step_time(tokens=10), "step_time.token_ps: 11 entries; 65 are needed"),
+        (step_time(token_ps=np.zeros(65)), "a step that takes no time"),
+        (step_time(pair_ps=-1), "step_time.pair_ps: -1"),
+    ],
+)
+def test_step_times_that_cannot_be(time, where) -> None:
+    assert where in problems(trace(GOOD), fleet(physics(time=time)))
+
+
+def test_prefix_columns_that_do_not_fit() -> None:
+    tree = PrefixTree(parent=np.array([0, -1], dtype=np.int32), token_count=np.array([1, -1], dtype=np.int32))
+    text = problems(trace(GOOD, prefix_node=np.array([0, 2], dtype=np.int32), prefixes=tree), fleet())
+    for part in ("outside -1 .. 1", "a parent must come before", "a negative number of tokens"):
+        assert part in text
+    assert "go together" in problems(trace(GOOD, prefixes=tree), fleet())
+    assert "1 entries for 2 requests" in problems(trace(GOOD, session=np.array([0], dtype=np.int32)), fleet())
+
+
+@pytest.mark.parametrize("window", [(2.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0)])
+def test_a_peak_window_that_is_none(window) -> None:
+    assert "is no window" in problems(trace(GOOD), fleet(), peak_window_s=window)
+
+
+@pytest.mark.parametrize("interval", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_telemetry_interval_that_is_none(interval) -> None:
+    assert "telemetry_interval_s" in problems(trace(GOOD), fleet(), telemetry_interval_s=interval)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "blocks", "request_row"),
+    [
+        ({}, 4, (1, 15, 3)),
+        ({"context_limit_tokens": 16}, 100, (1, 15, 2)),
+        ({"chunked_prefill": False}, 100, (1, 60, 6)),
+    ],
+)
+def test_a_request_that_never_fits_is_counted_and_the_others_go_on(settings, blocks, request_row, asynchronous) -> None:
+    replica = physics(settings=engine(async_scheduling=asynchronous, **settings), blocks=blocks)
+    run = replay(trace([(0, 4, 2), request_row, (2, 4, 2)]), fleet(replica))
+    assert run.status.tolist() == [Status.FINISHED, Status.REJECTED_TOO_LONG, Status.FINISHED]
+    assert np.isnan(run.finish_s).tolist() == [False, True, False]
+
+
+def test_the_largest_request_that_fits_alone_is_served() -> None:
+    run = replay(trace([(0, 14, 3)]), fleet(physics(blocks=4)))
+    assert run.status.tolist() == [Status.FINISHED]
+
+
+def test_an_empty_trace_is_a_run_without_requests() -> None:
+    run = replay(trace([]), fleet(count=2), telemetry_interval_s=1.0)
+    assert run.end_s == 0.0
+    assert run.busy.step_count == 0
+    assert run.telemetry.running.tolist() == [[0, 0]]
+
+
+def test_a_trace_is_left_as_it_was() -> None:
+    rows = trace(GOOD)
+    before = replace(rows, arrival_s=rows.arrival_s.copy())
+    replay(rows, fleet())
+    assert rows.arrival_s.tolist() == before.arrival_s.tolist()
