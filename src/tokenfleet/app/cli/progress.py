@@ -66,8 +66,9 @@ class LiveTeller(Teller):
     def step(self, step: Step, /) -> None:
         """Show what is tried, and the best fleet so far."""
         super().step(step)
-        best = f", best so far {step.best}" if step.best else ""
-        text = f"{step.phase}: {step.trying}{best}"
+        # The best comes first, because a narrow terminal cuts the end.
+        best = f"best so far {step.best}; " if step.best else ""
+        text = f"{step.phase}: {best}trying {step.trying}"
         self._bar.update(self._task, description=text, total=1.0, completed=step.done_fraction, visible=True)
 
     def announce(self, text: str) -> None:
