@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenfleet.app import reference
-from tokenfleet.app.cli import COMMANDS, root
+from tokenfleet.app.cli import COMMANDS, main, root
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MEND = "renew it with: python -m tokenfleet.app.reference docs"
@@ -35,3 +35,25 @@ def test_every_command_and_option_has_its_line():
         for option in command.params:
             assert option.param_type_name == "argument" or all(f"`{flag}`" in page for flag in option.opts)
             assert option.param_type_name == "argument" or option.help, f"{name} {option.opts} explains itself"
+
+
+def test_every_name_of_the_documents_is_explained(capsys):
+    page = (DOCS / "commands.md").read_text()
+    question = [
+        "--model",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "--gpu",
+        "h100_sxm",
+        "--tp",
+        "1",
+        "--precision",
+        "fp8",
+        "--json",
+    ]
+    promise = ["--rate", "2", "--input", "500", "--output", "50", "--ttft-p99", "2s"]
+    for arguments in (["memory", *question], ["estimate", *question, *promise]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        document = json.loads(capsys.readouterr().out)
+        unexplained = {name for name in document if f"`{name}`" not in page}
+        assert unexplained <= {"name", "runners_up", "sustained_rate_per_s"}

@@ -41,6 +41,12 @@ def test_the_help_imports_nothing_heavy():
     assert done.stdout.rstrip().endswith("HEAVY []")
 
 
+def test_without_a_command_the_help_is_shown(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert "First minute:" in out
+
+
 def test_an_unknown_command_or_option_names_the_nearest(run):
     code, out, err = run("paln", "x.yaml")
     assert (code, out) == (2, "")
@@ -100,6 +106,9 @@ def test_problems_for_machines_are_one_json_object_on_stderr(run):
     (problem,) = json.loads(err)["problems"]
     assert problem["where"] == "--gpu"
     assert "h100_sxm" in problem["mend"]
+    code, out, err = run("memory", "--modle", MODEL, "--json")
+    assert (code, out) == (2, "")
+    assert "--model" in json.loads(err)["problems"][0]["what"]
 
 
 def test_estimate_refuses_with_the_option_that_is_wrong(run):

@@ -66,6 +66,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="First minute:  tokenfleet estimate --model meta-llama/Llama-3.3-70B-Instruct --rate 20 "
     "--input 700:1500 --output 140:300 --ttft-p99 2s --itl-p99 50ms",
@@ -79,16 +80,21 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
     help="Show the version and exit.",
 )
 @face_options
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """Plan the capacity and cost of LLM inference: from traffic to a fleet you can promise."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of what happened."""
-    face = Face()
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    # An option that cannot be parsed stops the parser before it sees --json, and a machine reads that error too.
+    face = Face(json="--json" in typed)
     border = Border(face)
     with border:
-        answer = root.main(args=arguments, prog_name="tokenfleet", standalone_mode=False, obj=face)
+        answer = root.main(args=typed, prog_name="tokenfleet", standalone_mode=False, obj=face)
         border.exit_code = answer if isinstance(answer, int) else 0
         sys.stdout.flush()
     sys.exit(border.exit_code)

@@ -49,7 +49,7 @@ def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ..
     "gpus",
     multiple=True,
     callback=_commas,
-    help="GPUs to try; repeat or separate by commas. [default: common ones]",
+    help="GPUs to try; repeat or separate by commas. [default: h100_sxm, h200_sxm, a100_sxm_80gb, l40s]",
 )
 @click.option(
     "--precision",
