@@ -39,17 +39,8 @@ def test_every_command_and_option_has_its_line():
 
 def test_every_name_of_the_documents_is_explained(capsys):
     page = (DOCS / "commands.md").read_text()
-    question = [
-        "--model",
-        "meta-llama/Llama-3.1-8B-Instruct",
-        "--gpu",
-        "h100_sxm",
-        "--tp",
-        "1",
-        "--precision",
-        "fp8",
-        "--json",
-    ]
+    model = ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--precision", "fp8"]
+    question = [*model, "--gpu", "h100_sxm", "--tp", "1", "--json"]
     promise = ["--rate", "2", "--input", "500", "--output", "50", "--ttft-p99", "2s"]
     for arguments in (["memory", *question], ["estimate", *question, *promise]):
         with pytest.raises(SystemExit):

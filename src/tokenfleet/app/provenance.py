@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.gpu import Gpu, GpuPrice
@@ -28,6 +29,12 @@ def resolved_scenario(
     """
     written = scenario.model_dump(mode="json", exclude_none=True)
     written["model"] = model.name
+    source = written["workload"]
+    # Where a file lay is no part of the answer; what was in it is, and the digest of the demand says that.
+    if "trace" in source:
+        source["trace"] = [Path(path).name for path in source["trace"]]
+    if "profile" in source:
+        source["profile"] = Path(source["profile"]).name
     return {
         "scenario": written,
         "seed": scenario.seed,

@@ -205,6 +205,7 @@ def test_a_log_of_ones_own_is_planned_and_its_left_out_rows_are_told(run):
     assert "as logged in log.csv" in out
     document = json.loads(Path("small-plan/plan.json").read_text())
     assert document["workload"]["request_count"] == 150
+    assert document["resolved"]["scenario"]["workload"]["trace"] == ["log.csv"], "no path of this machine"
 
 
 def test_growth_and_profiles_scale_the_demand(run, tmp_path):
