@@ -1,9 +1,12 @@
 """A scenario file: every problem at once, each with line, key, and how to mend it."""
 
 import json
+from contextlib import suppress
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.app.scenario_types import Scenario
@@ -182,3 +185,29 @@ def test_the_schema_of_the_types_accepts_what_the_reader_accepts():
     assert set(yaml.safe_load(GOOD)) <= set(schema["properties"])
     assert schema["additionalProperties"] is False
     json.dumps(schema)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, len(GOOD) - 1), st.integers(0, 12), st.text(alphabet="abz019 :,.-{}[]\n\t#'\"&*!|>%@n+", max_size=6)
+)
+def test_a_damaged_scenario_is_read_or_refused_never_a_traceback(tmp_path, start, cut, put):
+    path = write(tmp_path, GOOD[:start] + put + GOOD[start + cut :])
+    with suppress(BadInput):
+        assert isinstance(load_scenario(path), Scenario)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(Scenario.model_fields)), values)
+def test_any_value_under_any_key_is_read_or_refused(tmp_path, key, value):
+    content = yaml.safe_load(GOOD) | {key: value}
+    path = write(tmp_path, yaml.safe_dump(content, allow_unicode=True))
+    with suppress(BadInput):
+        assert isinstance(load_scenario(path), Scenario)
