@@ -8,10 +8,12 @@ from typing import Literal
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Trace
 from tokenfleet.workload.admit import Admission, admit
+from tokenfleet.workload.benchmarks.read import tool_of
 from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source, nearest, open_source
 from tokenfleet.workload.formats.table import read_table
+from tokenfleet.workload.metrics.exposition import is_query
 from tokenfleet.workload.trace_file import is_own, read_own
 
 Progress = Callable[[str, int, int], None]
@@ -143,6 +145,8 @@ def _read_one(source: Source, options: ReadOptions) -> Reading:
     else:
         named = bool(options.columns)
         chosen = [entry for entry in FORMATS if entry.matches(source) and (not named or entry.name == "table")]
+    if not chosen or (chosen[0].name == "table" and not options.columns):
+        _requests_or_not(source)
     if not chosen:
         raise BadInput.at(
             source.where, f"is {source.kind} of no known kind", f"known formats: {', '.join(format_names())}"
@@ -151,3 +155,23 @@ def _read_one(source: Source, options: ReadOptions) -> Reading:
     if source.packed:
         return replace(reading, detected={**reading.detected, "format": reading.detected["format"] + ", gzip"})
     return reading
+
+
+def _requests_or_not(source: Source) -> None:
+    """Files without single requests are told by what they are, not by the columns they lack."""
+    tool = tool_of(source)
+    if tool is not None:
+        what = f"is a benchmark result ({tool.name}), not a log of traffic"
+        raise BadInput.at(source.where, what, "give the log of the service itself")
+    if source.kind == "prometheus" or is_query(source.head) or '"resourceMetrics"' in source.head[:400]:
+        raise BadInput.at(
+            source.where,
+            "holds metrics: rates and histograms, no single requests",
+            "give a request log; metrics tell no joint lengths, sessions or peaks within a minute",
+        )
+    if source.record.get("object") == "page" or {"results", "metadata"} == set(source.columns):
+        raise BadInput.at(
+            source.where,
+            "holds sums per hour or day, no single requests",
+            "give a request log; sums tell the peak minute only as a range",
+        )

@@ -1,0 +1,1 @@
+"""Result files of load tools, read into one kind of measured run in SI units."""
