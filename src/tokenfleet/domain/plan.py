@@ -224,5 +224,8 @@ class Plan:
     """Sequences on the fullest replica in the peak window, the spare gone."""
     frontier: tuple[FrontierPoint, ...] = ()
     outpriced: tuple[Outpriced, ...] = ()
+    sure: Sized | None = None
+    """The cheapest fleet of the chosen kind that keeps the promise even at the slow end of the error band; ``None``
+    when no count does. Sized where candidates are, not proved on a trace that was cut for the search."""
     anomalies: tuple[str, ...] = ()
     """Where more replicas did worse than fewer, in plain words."""

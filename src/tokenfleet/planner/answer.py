@@ -10,20 +10,21 @@ from tokenfleet.domain.plan import Plan, PlanQuestion, Reason
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
-from tokenfleet.planner.assumed import assumptions, search_notes
+from tokenfleet.planner.assumed import assumptions, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import LimitSearch
 from tokenfleet.planner.progress import Progress, Reporter
-from tokenfleet.planner.relax import reasons, relaxations
+from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.screen import Screened, screen
-from tokenfleet.planner.search import Answer, Found, Search
+from tokenfleet.planner.search import Answer, Failure, Found, Search
 from tokenfleet.planner.steps import step_variants
+from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
 
-SEARCH_REQUESTS = 60_000
+SEARCH_REQUESTS = 10_000
 """Longer traces are searched on their busiest stretch."""
-DETAIL_REQUESTS = 6_000
+DETAIL_REQUESTS = 4_000
 """Limits and curves replay denser traffic many times, on less of it."""
 _TELEMETRY_SAMPLES = 1_000
 
@@ -125,6 +126,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     curve = load_curve(replays, detail, chosen, reporter)
     families = found.best_of_families()
     edge = frontier(replays, work.searched, families, reporter)
+    sure = sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
@@ -150,7 +152,11 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
         replayed_count=replays.count,
-        assumptions=(*assumptions(question, work.traffic, work.searched, sized), *search_notes(found)),
+        assumptions=(
+            *assumptions(question, work.traffic, work.searched, sized),
+            sure_note(sized, sure),
+            *search_notes(found),
+        ),
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=peak_rate_per_s,
@@ -159,6 +165,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         sequence_peak_count=limits.peak.running_count,
         frontier=edge,
         outpriced=tuple(found.outpriced),
+        sure=sure,
         anomalies=tuple(found.anomalies),
     )
 
@@ -170,22 +177,16 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
 
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
-    # Those that only ran out of capacity came closer than those whose floor is too high.
-    tried = [(one.replica, one.estimate) for one in screened.candidates]
-    tried += [(one.replica, one.estimate) for one in screened.floored]
-    changes = relaxations(work.replays, work.searched, tried)
+    nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored)
+    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest)
     rejected = (*screened.rejected, *found.rejected)
-    nearest: tuple[Reason, ...] = ()
-    if found.rejected:
-        nearest = found.rejected[0].reasons
-    elif screened.floored:
-        nearest = screened.floored[0].reasons
+    told = _told(screened, nearest)
     return Plan(
         question=work.question,
         chosen=None,
         runners_up=(),
         rejected=rejected,
-        reasons=reasons(rejected, changes, nearest),
+        reasons=reasons(rejected, changes, told),
         fleet=None,
         record=None,
         degraded=None,
@@ -201,3 +202,9 @@ def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
         peak_rate_per_s=_peak_rate_per_s(work.traffic),
         anomalies=tuple(found.anomalies),
     )
+
+
+def _told(screened: Screened, nearest: Failure | None) -> tuple[Reason, ...]:
+    if nearest is not None:
+        return nearest.reasons
+    return screened.floored[0].reasons if screened.floored else ()

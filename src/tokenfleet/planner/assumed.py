@@ -40,6 +40,17 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
     return tuple(lines)
 
 
+def sure_note(chosen: Sized, sure: Sized | None) -> str:
+    """What it would take to be sure of the promise, in a sentence."""
+    factor = f"{chosen.replica.band.step_time_factor:.3g} times as long"
+    if sure is None:
+        return f"If steps take {factor}, no number of such replicas keeps the promise: load-test before you promise it."
+    fleet = words.fleet(sure.replica, sure.replica_count)
+    if sure.price_usd_per_hour <= chosen.price_usd_per_hour and sure.replica == chosen.replica:
+        return f"Even if steps take {factor}, the plan keeps the promise."
+    return f"If steps take {factor}, {fleet} keep the promise, for ${sure.price_usd_per_hour:.2f}/h."
+
+
 def search_notes(found: Found) -> tuple[str, ...]:
     """What the search did not do, or found odd."""
     lines = list(found.anomalies)

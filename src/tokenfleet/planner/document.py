@@ -32,6 +32,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "slo": [asdict(result) for result in plan.slo_degraded],
         "reasons": [_reason(reason) for reason in plan.reasons],
         "assumptions": list(plan.assumptions),
+        "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
         "cost": asdict(bill) if bill else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
@@ -78,9 +79,19 @@ def _group(sized: Sized) -> dict[str, object]:
         "precision": deployment.precision,
         "kv_dtype": deployment.kv_precision,
         "engine": deployment.engine.name,
+        "max_batched_tokens": deployment.engine.max_batched_tokens,
+        "max_sequence_count": deployment.engine.max_sequence_count,
         "price_usd_per_gpu_hour": price.price_usd_per_gpu_hour,
         "price_source": f"{price.provider} {price.term} {price.as_of}".strip(),
         "kv_capacity_tokens_per_replica": sized.replica.memory.kv_capacity_tokens,
+    }
+
+
+def _sure(sized: Sized) -> dict[str, object]:
+    """The fleet of the same kind that keeps the promise at the slow end of the error band."""
+    return {
+        "fleet": [_group(sized)],
+        "price_usd_per_hour": sized.price_usd_per_hour,
     }
 
 

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.domain.plan import Reason, Rejected
-from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
-from tokenfleet.planner.replays import Replays, Verdict
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.screen import Floored
+from tokenfleet.planner.search import Failure
 from tokenfleet.planner.traffic import Traffic, with_inputs_capped
 
 _GENEROUS = 4
@@ -16,47 +17,44 @@ _SMALLEST_CAP_TOKENS = 64
 _CAP_STEP = 1.05
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What the best replica of a kind does when there are more than enough of it."""
-
-    replica: ReplicaPhysics
-    count: int
-    verdict: Verdict
-
-
-def relaxations(
-    replays: Replays, traffic: Traffic, candidates: Sequence[tuple[ReplicaPhysics, int]]
-) -> tuple[str, ...]:
-    """Changes that make the question answerable, each replayed.
+def nearest_failure(
+    replays: Replays, traffic: Traffic, failures: Sequence[Failure], floored: Sequence[Floored]
+) -> Failure | None:
+    """Who comes closest to the promise when there are more than enough replicas.
 
     Args:
         replays: The door to the simulator.
         traffic: What the promise is judged on.
-        candidates: Replicas with prices, each with the count the formula suggests; the most promising first.
+        failures: Candidates that were replayed up to their largest count.
+        floored: Candidates whose floor breaks the promise, the nearest first; the first few are replayed.
 
     Returns:
-        ``ttft_p99 >= 0.62 s``: what the best of them reaches with four times the replicas it would need, and
-        ``cap input at 1,400 tokens`` when cutting prompts alone is enough. Empty when neither was found.
+        The failure with the smallest ratio of what happens to what is promised; ``None`` without candidates, or when
+        none of them has a value for every clause.
     """
-    offers = [
-        Offer(replica, count * _GENEROUS, replays.verdict(traffic, replica, count * _GENEROUS))
-        for replica, count in candidates[:_MOST_TRIED]
-    ]
-    offers = [offer for offer in offers if math.isfinite(offer.verdict.excess)]
-    if not offers:
-        return ()
-    best = min(offers, key=lambda offer: (offer.verdict.excess, words.layout(offer.replica.deployment)))
-    if not best.verdict.broken:
-        return ()
-    changes = [_looser(best)]
-    cap = _input_cap(replays, traffic, best)
+    tried = list(failures)
+    for one in floored[:_MOST_TRIED]:
+        count = one.estimate * _GENEROUS
+        tried.append(Failure(one.replica, count, replays.verdict(traffic, one.replica, count), one.reasons))
+    known = [failure for failure in tried if math.isfinite(failure.verdict.excess) and failure.verdict.broken]
+    return min(known, key=lambda one: (one.verdict.excess, words.settled(one.replica.deployment)), default=None)
+
+
+def relaxations(replays: Replays, traffic: Traffic, nearest: Failure) -> tuple[str, ...]:
+    """Changes that make the question answerable, each replayed.
+
+    Returns:
+        ``ttft_p99 >= 0.62 s``: what the nearest failure reaches, rounded up; and ``cap input at 1,400 tokens`` when
+        cutting prompts alone is enough for it.
+    """
+    changes = [_looser(nearest)]
+    cap = _input_cap(replays, traffic, nearest)
     if cap is not None:
-        changes.append(f"cap input at {words.tokens(cap)} ({words.fleet(best.replica, best.count)})")
+        changes.append(f"cap input at {words.tokens(cap)} ({words.fleet(nearest.replica, nearest.count)})")
     return tuple(changes)
 
 
-def _looser(offer: Offer) -> str:
+def _looser(offer: Failure) -> str:
     clauses = [
         f"{result.name} >= {_rounded_up(result.predicted or 0.0, result.unit)}" for result in offer.verdict.broken
     ]
@@ -71,7 +69,7 @@ def _rounded_up(value: float, unit: str) -> str:
     return f"{rounded:g} s" if unit == "s" else f"{rounded * 100:g} %"
 
 
-def _input_cap(replays: Replays, traffic: Traffic, offer: Offer) -> int | None:
+def _input_cap(replays: Replays, traffic: Traffic, offer: Failure) -> int | None:
     """Longest prompt, to 5 %, with which the same fleet keeps everything; ``None`` when short ones do not help."""
 
     def keeps(cap_tokens: int) -> bool:

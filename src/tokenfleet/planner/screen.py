@@ -31,6 +31,7 @@ class Screened:
     """Candidates sorted out."""
 
     candidates: list[Candidate] = field(default_factory=list)
+    """In the order they were asked about, variants last."""
     floored: list[Floored] = field(default_factory=list)
     """Nearest to the promise first."""
     rejected: list[Rejected] = field(default_factory=list)

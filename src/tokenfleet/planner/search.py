@@ -12,7 +12,7 @@ from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, Verdict
 from tokenfleet.planner.traffic import Traffic
 
-_NEAR_BEST = 1.5
+_NEAR_BEST = 1.1
 _CURIOUS = 3.0
 _RUNNERS_UP = 3
 _CAP_OVER_ESTIMATE = 16
@@ -67,6 +67,16 @@ class Answer:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A replica that does not keep the promise though there are more than enough of it."""
+
+    replica: ReplicaPhysics
+    count: int
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+
 @dataclass(slots=True)
 class Found:
     """What became of each candidate."""
@@ -75,6 +85,8 @@ class Found:
     """Cheapest first."""
     outpriced: list[Outpriced] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    """Behind ``rejected``, variants included."""
     anomalies: list[str] = field(default_factory=list)
 
     def best_of_families(self) -> list[Answer]:
@@ -99,7 +111,7 @@ class Search:
     def over(self, candidates: Sequence[Candidate]) -> Found:
         """Sizes candidates in order of their estimated price.
 
-        A candidate is sized in full when its estimate is within half as much again of the best fleet known; up to
+        A candidate is sized in full when its estimate is within a tenth of the best fleet known; up to
         three times while there are few runners-up, or when it is the first of its gpu. Any other candidate is tried
         once, at the largest count that would cost no more than the best fleet: when that breaks the promise, fewer
         replicas would too.
@@ -195,6 +207,11 @@ class Search:
         )
 
     def _reject(self, candidate: Candidate, cap: int, verdict: Verdict) -> None:
+        reasons = tuple(
+            Reason(kind="capacity", text=f"Even {words.fleet(candidate.replica, cap)}: {words.broken(result)}.")
+            for result in verdict.broken
+        )
+        self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons))
         if candidate.variant:
             return
         deployment = candidate.replica.deployment
@@ -203,10 +220,7 @@ class Search:
                 gpu=deployment.gpu,
                 precision=deployment.precision,
                 tensor_parallel=deployment.layout.tensor_parallel,
-                reasons=tuple(
-                    Reason(kind="capacity", text=f"Even {words.fleet(candidate.replica, cap)}: {words.broken(result)}.")
-                    for result in verdict.broken
-                ),
+                reasons=reasons,
             )
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tokenfleet import workload
-from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace
 
 _WARM_UP_S = 600.0
 
@@ -90,18 +90,41 @@ def cut(traffic: Traffic, first: int, last: int) -> Traffic:
     trace = traffic.trace
     part = slice(first, last)
     origin_s = min(float(trace.arrival_s[first]), traffic.window_s[0])
+    nodes, tree = _used_prefixes(trace, part)
     shorter = replace(
         trace,
         arrival_s=trace.arrival_s[part] - origin_s,
         input_tokens=trace.input_tokens[part],
         output_tokens=trace.output_tokens[part],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[part],
+        prefix_node=nodes,
+        prefixes=tree,
         session=None if trace.session is None else trace.session[part],
         tenant=None if trace.tenant is None else trace.tenant[part],
         start_utc=None,
     )
     start_s, end_s = traffic.window_s
     return Traffic(shorter, (start_s - origin_s, end_s - origin_s))
+
+
+def _used_prefixes(trace: Trace, part: slice) -> tuple[Ints | None, PrefixTree | None]:
+    """The shared runs that the requests of ``part`` stand on, numbered anew: a replay builds the whole tree."""
+    if trace.prefix_node is None or trace.prefixes is None:
+        return None, None
+    if len(trace.prefixes.parent) == 0:
+        return trace.prefix_node[part], trace.prefixes
+    nodes, parent = trace.prefix_node[part], trace.prefixes.parent
+    used = np.zeros(len(parent), dtype=np.bool_)
+    used[nodes[nodes >= 0]] = True
+    # A parent comes before its children, so one pass from the back reaches every root.
+    for node in range(len(parent) - 1, -1, -1):
+        if used[node] and parent[node] >= 0:
+            used[parent[node]] = True
+    number = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+    kept = parent[used]
+    tree = PrefixTree(
+        parent=np.where(kept >= 0, number[kept], -1).astype(np.int32), token_count=trace.prefixes.token_count[used]
+    )
+    return np.where(nodes >= 0, number[nodes], -1).astype(np.int32), tree
 
 
 def at_load(traffic: Traffic, factor: float) -> Traffic:

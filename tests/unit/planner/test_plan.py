@@ -183,3 +183,22 @@ def test_hopelessly_dear_candidates_are_not_sized():
     assert out.replica is dear
     assert out.failed_count == 0
     assert out.broken == ()
+
+
+def test_being_sure_of_the_promise_has_its_price():
+    trace = toy.trace(count=600, rate=40.0)
+    made = plan(toy.question(CANDIDATES, PRICES), trace)
+    assert made.sure.replica == made.chosen.replica
+    slow = replace(made.sure.replica, step_time=toy.scaled(made.sure.replica.step_time, 1.2))
+    alone = plan(toy.question([slow], PRICES), trace)
+    assert alone.chosen.carrying_count == made.sure.carrying_count >= made.chosen.carrying_count
+    assert any("1.2 times as long" in line for line in made.assumptions)
+
+
+def test_no_number_is_sure_where_the_slow_end_breaks_a_floor():
+    # A step of 8.1 ms keeps 9 ms, and at 1.2 times as long breaks it alone.
+    fast = toy.replica(slots=4, step_ms=8.0, token_us=10.0)
+    made = plan(toy.question([fast], PRICES, promise=toy.slo(itl=0.009)), toy.trace())
+    assert made.chosen is not None
+    assert made.sure is None
+    assert any("load-test before" in line for line in made.assumptions)
