@@ -101,14 +101,8 @@ def test_two_scrapes_are_subtracted_and_a_restart_is_seen(tmp_path):
 
 
 def test_several_engines_add_up_and_fractions_are_averaged(tmp_path):
-    page = page_of(
-        tmp_path,
-        "a.prom",
-        "".join(
-            f'vllm:num_requests_running{{engine="{engine}"}} {count}\nvllm:kv_cache_usage_perc{{engine="{engine}"}} {use}\n'
-            for engine, count, use in ((0, 3, 0.2), (1, 5, 0.6))
-        ),
-    )
+    lines = 'vllm:num_requests_running{{engine="{0}"}} {1}\nvllm:kv_cache_usage_perc{{engine="{0}"}} {2}\n'
+    page = page_of(tmp_path, "a.prom", lines.format(0, 3, 0.2) + lines.format(1, 5, 0.6))
     assert page.gauges == {"running_count": 8, "kv_use_fraction": pytest.approx(0.4)}
 
 
