@@ -4,20 +4,45 @@ Promises: rows read = rows kept + rows dropped, by reason; unknown is never 0; t
 Must not know replicas, prices or promises.
 """
 
-from tokenfleet.workload.benchmarks.read import read_benchmark
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tokenfleet.workload.draw import draw_trace
 from tokenfleet.workload.lengths import Lengths
 from tokenfleet.workload.like import synthesize_like
-from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
-from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
 from tokenfleet.workload.presets import Preset, preset, preset_document, preset_names, presets
 from tokenfleet.workload.profile import profile
-from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
-from tokenfleet.workload.read import format_names, read_trace
-from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
 from tokenfleet.workload.scale import grow, peak_window
 from tokenfleet.workload.synthesize import synthesize
-from tokenfleet.workload.trace_file import write_trace
+
+if TYPE_CHECKING:
+    from tokenfleet.workload.benchmarks.read import read_benchmark
+    from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
+    from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
+    from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
+    from tokenfleet.workload.read import format_names, read_trace
+    from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
+    from tokenfleet.workload.trace_file import write_trace
+
+_HOME = {
+    "read_benchmark": "benchmarks.read",
+    "Aggregates": "metrics.aggregates",
+    "read_aggregates": "metrics.aggregates",
+    "MetricsSnapshot": "metrics.snapshot",
+    "between": "metrics.snapshot",
+    "read_metrics": "metrics.snapshot",
+    "load_profile": "profile_file",
+    "profile_document": "profile_file",
+    "save_profile": "profile_file",
+    "format_names": "read",
+    "read_trace": "read",
+    "Change": "report",
+    "compare": "report",
+    "profile_facts": "report",
+    "quality_lines": "report",
+    "write_trace": "trace_file",
+}
+"""What is loaded on first use: a command that draws its traffic should not wait for thirty readers."""
 
 __all__ = [
     "Aggregates",
@@ -49,3 +74,10 @@ __all__ = [
     "synthesize_like",
     "write_trace",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a reader when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.workload' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.workload.{_HOME[name]}"), name)

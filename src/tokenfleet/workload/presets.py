@@ -13,7 +13,7 @@ import yaml
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Floats
-from tokenfleet.workload.formats.source import nearest
+from tokenfleet.workload.spelling import nearest
 
 _EDGE_Z = 4.0
 """Fractions 0 and 1 of a quantile table: the shortest and longest that are ever drawn."""

@@ -11,9 +11,10 @@ from tokenfleet.workload.admit import Admission, admit
 from tokenfleet.workload.benchmarks.read import tool_of
 from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
-from tokenfleet.workload.formats.source import Source, nearest, open_source
+from tokenfleet.workload.formats.source import Source, open_source
 from tokenfleet.workload.formats.table import read_table
 from tokenfleet.workload.metrics.exposition import is_query
+from tokenfleet.workload.spelling import nearest
 from tokenfleet.workload.trace_file import is_own, read_own
 
 Progress = Callable[[str, int, int], None]

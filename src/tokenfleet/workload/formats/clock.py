@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.rows import Clock, ReadOptions
-from tokenfleet.workload.formats.source import nearest
+from tokenfleet.workload.spelling import nearest
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.workload.formats.rows import ROLES
-from tokenfleet.workload.formats.source import nearest
+from tokenfleet.workload.spelling import nearest
 
 NAMES: dict[str, tuple[str, ...]] = {
     "arrival": (

@@ -1,7 +1,6 @@
 """Opens a file whatever it is packed in, and looks at its head to find out what it holds."""
 
 import csv
-import difflib
 import gzip
 import io
 import json
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.workload.spelling import nearest
 
 HEAD_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -74,12 +74,6 @@ def open_source(path: Path) -> Source:
     text = head.decode("utf-8", errors="replace")
     kind, columns, record = _sniff(text, complete=len(head) < HEAD_BYTES)
     return Source(path, kind, packed, text, columns, record)
-
-
-def nearest(name: str, choices: list[str]) -> str:
-    """``; did you mean 'x'?`` for the nearest choice, or nothing."""
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def _must_be_file(path: Path) -> None:
