@@ -102,9 +102,13 @@ def _price(sized: Sized) -> str:
     low = sized.price_low_usd_per_gpu_hour * sized.gpu_count
     high = sized.price_high_usd_per_gpu_hour * sized.gpu_count
     middle = f"{shown_usd(sized.price_usd_per_hour)}/h"
+    if sized.price.source == "scenario":
+        return f"{middle}  (your price)"
     if high <= low:
         return f"{middle}  ({sized.price.provider})"
-    return f"{middle}  ({shown_usd(low)}-{shown_usd(high).removeprefix('$')} by provider)"
+    offers = f"{shown_usd(low)}-{shown_usd(high).removeprefix('$')}"
+    # A reference compares gpus like for like; it is nobody's offer and may lie outside of what is offered.
+    return f"{middle}  ({'reference; ' if sized.price.evidence == 'reference' else ''}offers {offers})"
 
 
 def promised(plan: Plan) -> list[str]:

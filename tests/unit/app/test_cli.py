@@ -90,6 +90,28 @@ def test_what_does_not_fit_is_an_answer_with_a_way_out(run):
     assert answer["smallest_that_fits"][0]["gpu_count"] >= 8
 
 
+def test_a_context_beyond_the_model_is_said(run):
+    _, out, _ = run("memory", "--model", "Qwen/Qwen3-8B", "--gpu", "h100_sxm", "--context", 200000)
+    assert "200,000 tokens are more than the 40,960 the model was made for" in " ".join(out.split())
+
+
+def test_a_profile_gives_the_contexts_to_count_at(run, tmp_path):
+    from tokenfleet import workload
+
+    drawn = workload.draw_trace(
+        workload.Lengths.parse("700:1500"), workload.Lengths.parse("140:300"), mean_rate_per_s=5, peak_to_mean=2,
+        interarrival_cv=2, duration_s=300, seed=1,
+    )  # fmt: skip
+    known = workload.profile(drawn)
+    workload.save_profile(known, tmp_path / "profile.json")
+    question = ["memory", "--model", MODEL, "--gpu", "h100_sxm", "--tp", 4, "--profile", "profile.json", "--json"]
+    answer = json.loads(run(*question)[1])
+    counted = {each["name"]: each for each in answer["sequences"]}
+    median = counted["p50 of the profile"]
+    assert median["context_tokens"] == round(known.input_tokens.p50 + known.output_tokens.p50)
+    assert median["sequence_count"] > counted["p95 of the profile"]["sequence_count"] > 0
+
+
 def test_all_problems_of_a_command_line_come_at_once(run):
     code, out, err = run(
         "memory", "--model", "llama-99", "--gpu", "h1000", "--tp", "two", "--precision", "fp9", "--context", "32k"

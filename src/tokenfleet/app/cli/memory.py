@@ -84,10 +84,17 @@ def _blocks(found: "Fit") -> list[Block]:
         blocks.append(("Memory", _terms(found)))
     if found.sequence_counts:
         blocks.append(("Holds", _sequences(found)))
-    notes = [*(found.reasons if found.fits else ()), *found.model.notes]
+    notes = [*_too_long(found), *(found.reasons if found.fits else ()), *found.model.notes]
     if notes:
         blocks.append(("Note", notes))
     return blocks
+
+
+def _too_long(found: "Fit") -> list[str]:
+    longest, asked = found.model.max_context_tokens, found.context_tokens
+    if longest is None or asked is None or asked <= longest:
+        return []
+    return [f"{asked:,} tokens are more than the {longest:,} the model was made for"]
 
 
 def _named(deployment: "Deployment") -> str:
