@@ -1,0 +1,242 @@
+"""Export for cost tools: an invoice as rows of the FinOps Open Cost and Usage Specification (FOCUS).
+
+One row per tenant and kind of tokens, and one each for idle and spare. Columns are those of the Cost and Usage dataset
+of FOCUS 1.3 and 1.4; 1.2 names providers differently and has no columns for a split. FOCUS defines none for tokens, so
+those start with ``x_``, as the specification asks of additions.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import StringIO
+from typing import Literal, get_args
+
+from tokenfleet.cost.sharing import Invoice, InvoiceLine
+from tokenfleet.domain.errors import BadInput, Problem
+
+FocusVersion = Literal["1.2", "1.3", "1.4"]
+FocusRow = dict[str, str | Decimal | None]
+
+ALLOCATION_METHOD = "tokenfleet-tokens-by-kind-1"
+"""Busy lines shared by tokens of their kind; changes whenever the rule does."""
+_CENT = Decimal("0.01")
+_COSTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+_NOT_NULL = (
+    "BilledCost",
+    "BillingAccountId",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ContractedCost",
+    "EffectiveCost",
+    "InvoiceIssuerName",
+    "ListCost",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceSubcategory",
+)
+_MAY_BE_NULL = ("BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit")
+_PROVIDERS: dict[str, tuple[str, ...]] = {
+    "1.2": ("ProviderName", "PublisherName"),
+    "1.3": ("ServiceProviderName", "HostProviderName"),
+    "1.4": ("ServiceProviderName", "HostProviderName"),
+}
+_TOLERANCE = Decimal("1e-9")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FocusAccount:
+    """Who bills whom for what; every name as it should appear in the export."""
+
+    billing_account_id: str
+    billing_account_name: str
+    service_provider: str
+    """Who offers the service: the platform team, or the company."""
+    host_provider: str
+    """Whose gpus it runs on."""
+    service_name: str
+    resource_id: str
+    """Of the fleet that is shared."""
+    model: str
+    usd_per_gpu_hour: float
+    """Price the bill was made with, for the gpu-hours of idle and spare."""
+    invoice_issuer: str | None = None
+    """Who issues the invoice; the service provider unless given."""
+
+
+def focus_rows(
+    invoice: Invoice,
+    account: FocusAccount,
+    *,
+    charge_period: tuple[datetime, datetime],
+    billing_period: tuple[datetime, datetime],
+    version: FocusVersion = "1.3",
+) -> tuple[FocusRow, ...]:
+    """An invoice as FOCUS rows; their billed costs add up to it, to the cent.
+
+    Args:
+        invoice: of the charge period.
+        account: names and ids.
+        charge_period: start and end of what was used, aware of their time zone; the end is exclusive.
+        billing_period: start and end of the invoice's period.
+        version: of the specification.
+
+    Raises:
+        BadInput: an unknown version, a time without zone, or a period that ends before it starts.
+    """
+    problems = _period_problems(charge_period=charge_period, billing_period=billing_period)
+    if version not in get_args(FocusVersion):
+        problems.append(Problem("version", f"unknown FOCUS {version!r}", f"one of {', '.join(get_args(FocusVersion))}"))
+    if problems:
+        raise BadInput(problems)
+    times = {
+        "BillingPeriodStart": _utc(billing_period[0]),
+        "BillingPeriodEnd": _utc(billing_period[1]),
+        "ChargePeriodStart": _utc(charge_period[0]),
+        "ChargePeriodEnd": _utc(charge_period[1]),
+    }
+    return tuple(_row(line, account, times, version) for line in invoice.lines if line.cents or line.token_count)
+
+
+def focus_csv(rows: Sequence[FocusRow]) -> str:
+    """Rows as CSV; a null is an empty cell, a decimal has no exponent."""
+    if not rows:
+        return ""
+    out = StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: format(cell, "f") if isinstance(cell, Decimal) else cell for name, cell in row.items()})
+    return out.getvalue()
+
+
+def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, version: FocusVersion) -> tuple[Problem, ...]:
+    """What in the rows breaks the specification, as far as it is checked here.
+
+    Mandatory columns and nulls, columns of other versions, names of additions, periods, and that a cost is unit price
+    times quantity, to a relative 1e-9 (a quotient of decimals has no exact end).
+    """
+    found: list[Problem] = []
+    for index, row in enumerate(rows):
+        where = f"row {index}"
+        found += [
+            Problem(where, f"{name} is missing", "give the column, empty where it may be null")
+            for name in (*_NOT_NULL, *_MAY_BE_NULL, *_PROVIDERS[version])
+            if name not in row
+        ]
+        found += [
+            Problem(where, f"{name} is null", "give its value")
+            for name in (*_NOT_NULL, *_PROVIDERS[version])
+            if name in row and row[name] in {None, ""}
+        ]
+        foreign = {name for names in _PROVIDERS.values() for name in names} - set(_PROVIDERS[version])
+        found += [Problem(where, f"{name} is no column of FOCUS {version}") for name in foreign if name in row]
+        found += _price_problems(where, row)
+    return tuple(found)
+
+
+def _price_problems(where: str, row: Mapping[str, str | Decimal | None]) -> list[Problem]:
+    problems = []
+    priced = row.get("SkuPriceId") is not None
+    for kind in ("List", "Contracted"):
+        unit, cost, quantity = (row.get(name) for name in (f"{kind}UnitPrice", f"{kind}Cost", "PricingQuantity"))
+        if priced != (unit is not None):
+            problems.append(Problem(where, f"{kind}UnitPrice and SkuPriceId must both be there or both be null"))
+        if not (isinstance(unit, Decimal) and isinstance(cost, Decimal) and isinstance(quantity, Decimal)):
+            continue
+        if abs(unit * quantity - cost) > _TOLERANCE * max(abs(cost), Decimal(1)):
+            problems.append(Problem(where, f"{kind}Cost {cost} is not {unit} x {quantity}"))
+    return problems
+
+
+def _row(line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], version: FocusVersion) -> FocusRow:
+    cost = line.cents * _CENT
+    row: FocusRow = {
+        **dict.fromkeys(_COSTS, cost),
+        **times,
+        "BillingAccountId": account.billing_account_id,
+        "BillingAccountName": account.billing_account_name,
+        "BillingCurrency": "USD",
+        "ChargeCategory": "Usage",
+        "ChargeClass": None,
+        "ChargeDescription": _description(line, account),
+        "ChargeFrequency": "Usage-Based",
+        "InvoiceIssuerName": account.invoice_issuer or account.service_provider,
+        "ResourceId": account.resource_id,
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceSubcategory": "Generative AI",
+        "ServiceName": account.service_name,
+        "SubAccountId": line.key or None,
+        "SubAccountName": line.key or None,
+        "Tags": json.dumps({"tenant": line.key} if line.key else {}),
+        **_pricing(line, account, cost),
+        **dict(zip(_PROVIDERS[version], (account.service_provider, account.host_provider), strict=True)),
+    }
+    if version != "1.2":
+        # Idle and spare belong to the fleet itself: nothing was allocated.
+        row |= {
+            "AllocatedMethodId": ALLOCATION_METHOD if line.key else None,
+            "AllocatedResourceId": line.key or None,
+            "AllocatedResourceName": line.key or None,
+        }
+    tokens = None if line.token_count is None else Decimal(line.token_count)
+    row |= {
+        "x_Tenant": line.key or None,
+        "x_Model": account.model,
+        "x_Phase": line.part,
+        "x_InputTokens": tokens if line.part == "input" else None,
+        "x_CachedTokens": tokens if line.part == "cached" else None,
+        "x_OutputTokens": tokens if line.part == "output" else None,
+    }
+    return dict(sorted(row.items(), key=lambda item: (item[0].startswith("x_"), item[0])))
+
+
+def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal) -> FocusRow:
+    """Quantity, unit and unit price: of a token, or of a gpu-hour where nobody's tokens are meant."""
+    if line.token_count is not None:
+        quantity, unit = Decimal(line.token_count), "Tokens"
+    elif account.usd_per_gpu_hour > 0.0:
+        quantity, unit = cost / Decimal(str(account.usd_per_gpu_hour)), "GPU-Hours"
+    else:
+        quantity, unit = Decimal(0), "GPU-Hours"
+    sku = f"{account.model}/{line.part}"
+    each = cost / quantity if quantity else None
+    return {
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": unit,
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        "PricingCategory": "Standard" if each is not None else None,
+        "ListUnitPrice": each,
+        "ContractedUnitPrice": each,
+        "SkuId": sku if each is not None else None,
+        "SkuPriceId": f"{sku}/{unit}" if each is not None else None,
+    }
+
+
+def _description(line: InvoiceLine, account: FocusAccount) -> str:
+    if line.key:
+        return f"{line.part} tokens of {line.key} on {account.model}"
+    waiting = {"idle": "time in which replicas wait", "spare": "replicas kept for the day one fails"}
+    return f"{account.model}: {waiting[line.part]}"
+
+
+def _period_problems(**periods: tuple[datetime, datetime]) -> list[Problem]:
+    problems = []
+    for name, (start, end) in periods.items():
+        if start.tzinfo is None or end.tzinfo is None:
+            problems.append(Problem(name, "a time without its zone", "give times with a zone, such as UTC"))
+        elif end <= start:
+            problems.append(Problem(name, f"ends at {end}, starts at {start}", "give an end after the start"))
+    return problems
+
+
+def _utc(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
