@@ -25,7 +25,7 @@ def cost_with(held, critical, other, rent, price):
 demands = st.lists(st.integers(0, 12), min_size=1, max_size=12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     critical=demands,
     batch=st.data(),
