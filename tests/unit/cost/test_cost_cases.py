@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 import yaml
-from shared import SHARED, needs_shared
 
+from shared import SHARED, needs_shared
 from tokenfleet.catalog import api_prices
 from tokenfleet.cost import (
     TokenUsage,
@@ -42,7 +42,7 @@ def test_c01():
     given, expected = case("C01")
     for busy in given["utilisation"]:
         found = usd_per_million(given["usd_per_hour"], given["output_tok_s_busy"], busy_fraction=busy)
-        assert found == pytest.approx(expected["usd_per_m"][str(busy)], abs=5e-3)
+        assert found == pytest.approx(expected["usd_per_m"][busy], abs=5e-3)
 
 
 def test_c04():
