@@ -57,7 +57,9 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     warnings = [text for reading in readings for text in reading.warnings]
     rows = _cached_inside(rows, options, detected)
     warnings += _order_warnings(rows, readings)
-    kept = _drop(rows.sort("arrival_ns", maintain_order=True), admission, dropped, detected)
+    if not rows["arrival_ns"].is_sorted():
+        rows = rows.sort("arrival_ns", maintain_order=True)
+    kept = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
         raise _nothing_left(rows, dropped)
     warnings += _unmet_warnings(dropped, kept.height)
@@ -144,23 +146,12 @@ def _drop(
     """Keep rows that can be replayed; every other row gets exactly one reason."""
     import polars as pl
 
-    first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
-    rules = [
-        ("time unknown", pl.col("arrival_ns").is_null()),
-        ("duplicate request id", ~first),
-        (RETRIED, retried()),
-        ("rejected, unmet demand", pl.col("status") == "rejected"),
-        ("failed", (pl.col("status") == "error") & (pl.col("output_tokens").fill_null(0) <= 0)),
-        ("input tokens unknown", pl.col("input_tokens").is_null()),
-        ("input tokens below 1", pl.col("input_tokens") < 1),
-        ("output tokens unknown", pl.col("output_tokens").is_null()),
-        ("output tokens below 0", pl.col("output_tokens") < 0),
-        ("tokens above 50 million", pl.max_horizontal("input_tokens", "output_tokens") > _LONGEST_TOKENS),
-    ]
-    if admission.zero_output == "drop":
-        rules.append((_ZERO, pl.col("output_tokens") == 0))
+    rules = _rules(rows, admission)
+    bad = rows.select(pl.any_horizontal([rule.fill_null(value=False) for _, rule in rules])).to_series()
+    if not bad.any():
+        return rows
     reason = pl.coalesce([pl.when(rule).then(pl.lit(name)) for name, rule in rules])
-    marked = rows.with_columns(reason.alias("reason"))
+    marked = rows.with_columns(pl.when(bad).then(reason).alias("reason"))
     kept = marked.filter(pl.col("reason").is_null()).drop("reason")
     if admission.unfinished == "impute":
         given = imputed(marked, kept)
@@ -171,6 +162,32 @@ def _drop(
     for name, count in marked["reason"].drop_nulls().value_counts().sort("reason").iter_rows():
         dropped[name] = dropped.get(name, 0) + count
     return kept
+
+
+def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Expr]]":
+    """Reasons to leave a row out, the first that holds counts; those that no row can meet are not asked."""
+    import polars as pl
+
+    known = {name for name in rows.columns if rows[name].null_count() < rows.height}
+    rules = [("time unknown", pl.col("arrival_ns").is_null())]
+    if "request_id" in known:
+        first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
+        rules.append(("duplicate request id", ~first))
+    if "status" in known:
+        if "session" in known:
+            rules.append((RETRIED, retried()))
+        failed = (pl.col("status") == "error") & (pl.col("output_tokens").fill_null(0) <= 0)
+        rules += [("rejected, unmet demand", pl.col("status") == "rejected"), ("failed", failed)]
+    rules += [
+        ("input tokens unknown", pl.col("input_tokens").is_null()),
+        ("input tokens below 1", pl.col("input_tokens") < 1),
+        ("output tokens unknown", pl.col("output_tokens").is_null()),
+        ("output tokens below 0", pl.col("output_tokens") < 0),
+        ("tokens above 50 million", pl.max_horizontal("input_tokens", "output_tokens") > _LONGEST_TOKENS),
+    ]
+    if admission.zero_output == "drop":
+        rules.append((_ZERO, pl.col("output_tokens") == 0))
+    return rules
 
 
 def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
@@ -210,7 +227,8 @@ def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[s
 
 
 def _tick_text(arrival_ns: npt.NDArray[np.int64], tick_ns: int, admission: Admission) -> str:
-    _, counts = np.unique(arrival_ns, return_counts=True)
+    edges = np.flatnonzero(np.concatenate(([True], np.diff(arrival_ns) > 0)))
+    counts = np.diff(np.append(edges, len(arrival_ns)))
     done = (
         "spread at random inside each tick"
         if admission.spread_ticks
@@ -278,9 +296,7 @@ def _indexed(column: "pl.Series") -> tuple[Ints | None, tuple[str, ...]]:
     if column.null_count() == len(column):
         return None, ()
     names = column.unique(maintain_order=True).drop_nulls()
-    index = column.replace_strict(
-        names, pl.int_range(len(names), eager=True, dtype=pl.Int32), default=-1, return_dtype=pl.Int32
-    )
+    index = column.cast(pl.Enum(names)).to_physical().cast(pl.Int32)
     return index.fill_null(-1).to_numpy().astype(np.int32), tuple(names.to_list())
 
 

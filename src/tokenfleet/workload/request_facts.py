@@ -74,24 +74,28 @@ def _part_of(part: Ints, whole: Ints) -> dict[str, float]:
 
 def _groups(trace: Trace, index: Ints, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Requests and lengths of each group, the largest fifty first; what has no name comes under ''."""
-    sizes = np.bincount(index[index >= 0], minlength=len(names))
-    chosen = np.argsort(-sizes, kind="stable")[:_MOST_GROUPS]
-    order = np.argsort(index, kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(-1, len(names) + 1))
-    groups = {}
-    for group in [*chosen.tolist(), -1]:
-        rows = order[bounds[group + 1] : bounds[group + 2]]
-        if len(rows):
-            groups[names[group] if group >= 0 else ""] = {
-                "request_count": len(rows),
-                "input_tokens_mean": float(trace.input_tokens[rows].mean()),
-                "input_tokens_p50": float(np.quantile(trace.input_tokens[rows], 0.5)),
-                "input_tokens_p95": float(np.quantile(trace.input_tokens[rows], 0.95)),
-                "output_tokens_mean": float(trace.output_tokens[rows].mean()),
-                "output_tokens_p50": float(np.quantile(trace.output_tokens[rows], 0.5)),
-                "output_tokens_p95": float(np.quantile(trace.output_tokens[rows], 0.95)),
-            }
-    return groups
+    import polars as pl
+
+    columns = {"group": index, "input_tokens": trace.input_tokens, "output_tokens": trace.output_tokens}
+    sides = [pl.col(name) for name in ("input_tokens", "output_tokens")]
+    found = (
+        pl.DataFrame(columns)
+        .group_by("group")
+        .agg(
+            pl.len().alias("request_count"),
+            *(side.mean().name.suffix("_mean") for side in sides),
+            *(side.quantile(0.5, "linear").name.suffix("_p50") for side in sides),
+            *(side.quantile(0.95, "linear").name.suffix("_p95") for side in sides),
+        )
+        .sort("request_count", "group", descending=[True, False])
+        .head(_MOST_GROUPS)
+    )
+    return {_named(row, names): row for row in found.to_dicts()}
+
+
+def _named(row: dict[str, Any], names: tuple[str, ...]) -> str:
+    group = int(row.pop("group"))
+    return names[group] if group >= 0 else ""
 
 
 def _top_fraction(tenant: Ints) -> float:

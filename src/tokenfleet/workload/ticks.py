@@ -22,17 +22,15 @@ def tick_of(arrival_ns: Longs) -> int | None:
     """
     if len(arrival_ns) < 4:
         return None
-    distinct = np.unique(arrival_ns)
-    if len(distinct) == len(arrival_ns) or len(distinct) < 2:
+    steps = np.diff(arrival_ns)
+    gaps = steps[steps > 0]
+    if len(gaps) == len(steps) or not len(gaps):
         return None
-    gaps = np.diff(distinct)
     middle = int(np.median(gaps))
     steady = np.mean(np.abs(gaps - middle) <= _LOOSE * middle)
     if middle >= SMALLEST_TICK_NS and steady >= 0.9 and len(gaps) >= 10:
         return int(round(middle / 1e6) * 1_000_000)
-    if np.all((distinct - distinct[0]) % NS == 0):
-        return NS
-    return None
+    return NS if np.all(gaps % NS == 0) else None
 
 
 def spread(arrival_ns: Longs, tick_ns: int) -> Longs:
@@ -42,7 +40,8 @@ def spread(arrival_ns: Longs, tick_ns: int) -> Longs:
     the draw depends on nothing but the number of rows.
     """
     random = stream(0, "ticks").random(len(arrival_ns))
-    distinct, position = np.unique(arrival_ns, return_inverse=True)
+    fresh = np.concatenate(([True], np.diff(arrival_ns) > 0))
+    distinct, position = arrival_ns[fresh], np.cumsum(fresh) - 1
     room = np.minimum(np.diff(np.append(distinct, distinct[-1] + tick_ns)), tick_ns)
     # Sorting by (tick, place) keeps rows of a tick in file order while their places rise.
     order = np.lexsort((random, position))
