@@ -4,6 +4,15 @@ Promises: rows are excluded by a written rule and never by their residual; error
 and gpus. It replays, so it stands above the simulator. Must not choose a fleet.
 """
 
+from tokenfleet.calibration.calibrate import (
+    Calibrated,
+    Calibration,
+    Correction,
+    calibrate,
+    calibrate_rows,
+    read_calibration,
+    write_calibration,
+)
 from tokenfleet.calibration.lint import RULES, Linted, Rule, lint
 from tokenfleet.calibration.measured import Measurement, Row, read_rows
 from tokenfleet.calibration.predict import Prediction, predict
@@ -12,6 +21,9 @@ from tokenfleet.calibration.validate import Group, Score, Scoreboard, score_rows
 
 __all__ = [
     "RULES",
+    "Calibrated",
+    "Calibration",
+    "Correction",
     "Group",
     "Linted",
     "Measurement",
@@ -22,10 +34,14 @@ __all__ = [
     "Score",
     "Scoreboard",
     "Subject",
+    "calibrate",
+    "calibrate_rows",
     "lint",
     "predict",
+    "read_calibration",
     "read_rows",
     "resolve",
     "score_rows",
     "validate",
+    "write_calibration",
 ]

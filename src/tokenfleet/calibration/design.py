@@ -13,6 +13,7 @@ from tokenfleet.calibration.schedule import Schedule, schedule
 from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, model_kind, resolve
 from tokenfleet.domain.trace import Floats
+from tokenfleet.performance.coefficients import engine_family
 from tokenfleet.performance.terms import StepTerms
 
 STEMS = (*INVERSE, *DIRECT, *BY_ENGINE)
@@ -149,7 +150,7 @@ def _seconds(kinds: StepKinds, part: StepTerms, whole: StepTerms, subject: Subje
         seconds += read_all_s * touched(tokens, miss, subject)
     seconds += sequences * (part.sequence_overhead_s + part.sequence_state_s) + kinds.pair_count * part.pair_s
     full = part.context.compute_s if whole.context.compute_s > whole.context.bandwidth_s else part.context.bandwidth_s
-    seconds += kinds.context_tokens * full
+    seconds += kinds.context_tokens * full * ungrouped(subject)
     if whole.window_tokens:
         mean = kinds.context_tokens / np.maximum(sequences, 1e-9)
         inside = sequences * np.minimum(mean, whole.window_tokens)
@@ -175,3 +176,12 @@ def touched(tokens: Floats, miss: float, subject: Subject) -> Floats:
     held = max(block.expert_count for block in subject.model.feed_forward) / ranks
     above = _LARGEST_OF_NORMALS[max(known for known in _LARGEST_OF_NORMALS if known <= ranks)]
     return np.minimum(hit + above * np.sqrt(hit * (1 - hit) / held), 1.0)
+
+
+def ungrouped(subject: Subject) -> float:
+    """How often one key is read: once per query head where the attention kernel knows no groups."""
+    engine, gpu = subject.deployment.engine.name, subject.gpu
+    if engine_family(engine) != "vllm_v0" or gpu.vendor.lower() not in {"amd", "intel"}:
+        return 1.0
+    full = max(subject.model.attention, key=lambda entry: entry.layer_count)
+    return full.query_head_count / max(full.kv_head_count, 1)
