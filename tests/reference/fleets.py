@@ -103,7 +103,7 @@ def random_fleet(draw: np.random.Generator, **settings) -> Fleet:
             async_scheduling=bool(draw.random() < 0.5),
             watermark_fraction=float(draw.choice([0.0, 0.0, 0.1, 0.3])),
             context_limit_tokens=None if draw.random() < 0.7 else int(draw.integers(20, 90)),
-            **settings,
+            **({"prefix_caching": bool(draw.random() < 0.5)} | settings),
         )
         time = random_step_time(draw, batched)
         tokens = int(draw.integers(30, 250))
@@ -150,6 +150,38 @@ def random_trace(draw: np.random.Generator, *, shared=False) -> Trace:
     if shared:
         columns |= random_prefixes(draw, inputs, outputs)
     return trace(np.column_stack([arrival_ms, inputs, outputs]), **columns)
+
+
+def random_copies(draw: np.random.Generator) -> tuple[Trace, Fleet]:
+    """Requests on few paths, output tokens shared as well, in little memory: blocks are written twice all the time."""
+    sequences = int(draw.integers(2, 9))
+    batched = int(draw.integers(sequences, sequences + 60))
+    block_tokens = int(draw.choice([1, 2, 3, 4]))
+    rules = engine(
+        max_batched_tokens=batched,
+        max_sequence_count=sequences,
+        block_tokens=block_tokens,
+        full_prompt_gate=bool(draw.random() < 0.6),
+        async_scheduling=bool(draw.random() < 0.5),
+        prefix_caching=True,
+    )
+    blocks = int(draw.integers(30, 160)) // block_tokens + 2
+    time = random_step_time(draw, batched)
+    replica = physics(settings=rules, time=time, blocks=blocks, fixed=int(draw.choice([0, 0, 1])))
+    count, nodes = int(draw.integers(2, 60)), int(draw.integers(1, 7))
+    parent = [-1 if node == 0 or draw.random() < 0.15 else int(draw.integers(0, node)) for node in range(nodes)]
+    tokens = draw.integers(0, int(draw.choice([6, 20, 40])), nodes)
+    tree = PrefixTree(parent=np.array(parent, dtype=np.int32), token_count=tokens.astype(np.int32))
+    chosen = draw.integers(0, nodes, count).astype(np.int32)
+    total = tree.depth_tokens[chosen] + draw.integers(0, 4, count) * (draw.random(count) < 0.5)
+    inputs = np.where(draw.random(count) < 0.4, total, total * draw.random(count)).astype(int).clip(1)
+    outputs = (total - inputs).clip(0) + draw.integers(0, 10, count) * (draw.random(count) < 0.5)
+    arrival_ms = np.cumsum(draw.exponential(float(draw.choice([1.0, 5.0, 20.0, 60.0])), count))
+    if draw.random() < 0.5:
+        arrival_ms = np.floor(arrival_ms / 10.0) * 10.0
+    rows = trace(np.column_stack([arrival_ms, inputs, outputs]), prefix_node=chosen, prefixes=tree)
+    router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
+    return rows, fleet(replica, count=int(draw.choice([1, 1, 2])), router=router)
 
 
 def random_prefixes(draw: np.random.Generator, inputs, outputs) -> dict:

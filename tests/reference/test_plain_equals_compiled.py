@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reference.fleets import random_fleet, random_trace
+from reference.fleets import random_copies, random_fleet, random_trace
 from reference.plain_engine import PlainRun
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
@@ -41,25 +41,39 @@ def assert_equal(trace: Trace, fleet: Fleet) -> None:
     np.testing.assert_array_equal(fast.telemetry.kv_used_fraction, 1.0 - (blocks - samples[:, :, 2]) / blocks)
 
 
-def check(seed: int, *, caching: bool, shared: bool) -> None:
+def check(seed: int, *, shared: bool, **settings: bool) -> None:
     draw = np.random.default_rng(seed)
-    fleet = random_fleet(draw, prefix_caching=caching)
-    assert_equal(random_trace(draw, shared=shared), fleet)
+    drawn = random_fleet(draw, **settings)
+    assert_equal(random_trace(draw, shared=shared), drawn)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_without_prefix_cache(seed: int) -> None:
-    for step in range(30):
-        check(1000 * seed + step, caching=False, shared=False)
+    for step in range(25):
+        check(1000 * seed + step, shared=bool(step % 2), prefix_caching=False)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_with_prefix_cache_and_unshared_prompts(seed: int) -> None:
-    for step in range(20):
-        check(1000 * seed + 100 + step, caching=True, shared=False)
+    for step in range(25):
+        check(1000 * seed + 100 + step, shared=False, prefix_caching=True)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_with_shared_prefixes(seed: int) -> None:
-    for step in range(30):
-        check(1000 * seed + 200 + step, caching=True, shared=True)
+    for step in range(50):
+        check(1000 * seed + 200 + step, shared=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_blocks_written_twice(seed: int) -> None:
+    for step in range(50):
+        assert_equal(*random_copies(np.random.default_rng(1000 * seed + 300 + step)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 40))
+def test_thousands_of_workloads(seed: int) -> None:
+    for step in range(100):
+        check(1000 * seed + step, shared=bool(step % 4))
+        assert_equal(*random_copies(np.random.default_rng(1000 * seed + step)))

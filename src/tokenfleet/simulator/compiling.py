@@ -19,8 +19,8 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-ROOMS = ("simulator", "control", "domain")
-"""Rooms whose sources end up in the machine code, as functions or as constants."""
+SOURCES = ("simulator", "control", "domain/run.py")
+"""Rooms and files that end up in the machine code, as functions or as constants."""
 
 
 def source_digest(package: Path) -> str:
@@ -33,8 +33,10 @@ def source_digest(package: Path) -> str:
         16 hexadecimal digits.
     """
     digest = hashlib.sha256(f"{sys.version} {numba.__version__} {np.__version__}".encode())
-    for room in ROOMS:
-        for path in sorted((package / room).rglob("*.py")):
+    for source in SOURCES:
+        for path in sorted([package / source, *(package / source).rglob("*.py")]):
+            if path.is_dir():
+                continue
             digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -25,6 +25,8 @@ from tokenfleet.simulator.layout import (
     NEVER_PS,
     NONE,
     PLACE,
+    PREFIX,
+    PREFIX_CACHING,
     QUEUE_HEAD,
     READY,
     REPLICA_COUNT,
@@ -95,6 +97,8 @@ def arrive(memory: Memory, request: int) -> None:
         return
     ready_ps = memory[request + READY] + memory[group + REQUEST_PS]
     memory[request + READY] = ready_ps
+    if memory[group + PREFIX_CACHING] == 0:
+        memory[request + PREFIX] = NONE
     memory[memory[IN_FLIGHT_AT] + number] += 1
     memory[TOTAL_IN_FLIGHT] += 1
     alone = memory[replica + QUEUE_HEAD] == NONE
