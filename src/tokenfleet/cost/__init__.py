@@ -16,6 +16,7 @@ from tokenfleet.cost.external import (
     usd_per_million_of_token_price,
 )
 from tokenfleet.cost.focus import FocusAccount, FocusRow, FocusVersion, focus_csv, focus_problems, focus_rows
+from tokenfleet.cost.market import TYPICAL_OF_ON_DEMAND, Market, market
 from tokenfleet.cost.owning import (
     OwnCost,
     OwnedPool,
@@ -31,8 +32,10 @@ from tokenfleet.cost.sheet import USUAL_LINES, CostLine, CostSheet, cost_sheet, 
 from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
 from tokenfleet.cost.supply import SupplyOption, compare_supply
 from tokenfleet.cost.unit import usd_per_million
+from tokenfleet.cost.work import RequestWork, request_work
 
 __all__ = [
+    "TYPICAL_OF_ON_DEMAND",
     "USUAL_LINES",
     "Commitment",
     "CostLine",
@@ -43,11 +46,13 @@ __all__ = [
     "HostOrBuy",
     "Invoice",
     "InvoiceLine",
+    "Market",
     "MixLine",
     "OwnCost",
     "OwnedPool",
     "PurchaseMix",
     "Rent",
+    "RequestWork",
     "SupplyOption",
     "TaskCost",
     "TokenCounts",
@@ -71,9 +76,11 @@ __all__ = [
     "host_or_buy",
     "in_cents",
     "invoice",
+    "market",
     "own_cost",
     "price_of",
     "purchase_mix",
+    "request_work",
     "rerank_line",
     "reserved_peak",
     "split_step",

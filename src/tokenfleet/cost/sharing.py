@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.cost.rounding import in_cents
+from tokenfleet.cost.work import RequestWork
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Bill
 from tokenfleet.domain.run import RunRecord, Status
@@ -33,10 +34,16 @@ class TokenCounts:
     cached_tokens: int = 0
     output_tokens: int = 0
     request_count: int = 0
+    work_s: Mapping[Part, float] | None = None
+    """Gpu time by busy line, which is a fairer key than tokens; only its ratios count. ``None`` where nobody knows."""
 
     def of(self, part: Part) -> int:
         """Tokens behind a busy line."""
         return {"input": self.input_tokens, "cached": self.cached_tokens, "output": self.output_tokens}[part]
+
+    def weight(self, part: Part) -> Fraction:
+        """What a busy line is shared by: gpu time where it is known, else tokens."""
+        return Fraction(self.of(part)) if self.work_s is None else Fraction(self.work_s[part])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +76,16 @@ class Invoice:
         return sum(line.cents for line in self.lines if line.part == part)
 
 
-def usage_by_key(record: RunRecord, key: Ints, names: Sequence[str]) -> dict[str, TokenCounts]:
+def usage_by_key(
+    record: RunRecord, key: Ints, names: Sequence[str], *, work: RequestWork | None = None
+) -> dict[str, TokenCounts]:
     """Counts the tokens of finished requests by tenant, feature or any other label.
 
     Args:
         record: the run.
         key: for each request an index into ``names``; -1 is unknown and counted as ``unknown``.
         names: what the indexes stand for.
+        work: gpu time of each request, to share the bill by time instead of tokens.
 
     Raises:
         ValueError: a key column that is not as long as the run, or an index beyond the names.
@@ -93,8 +103,17 @@ def usage_by_key(record: RunRecord, key: Ints, names: Sequence[str]) -> dict[str
                 cached_tokens=cached,
                 output_tokens=int(record.output_tokens[mine].sum(dtype=np.int64)),
                 request_count=int(mine.sum()),
+                work_s=None if work is None else _work_of(work, mine),
             )
     return found
+
+
+def _work_of(work: RequestWork, mine: npt.NDArray[np.bool_]) -> dict[Part, float]:
+    return {
+        "input": float(work.input_s[mine].sum()),
+        "cached": float(work.cached_s[mine].sum()),
+        "output": float(work.output_s[mine].sum()),
+    }
 
 
 def invoice(
@@ -106,8 +125,8 @@ def invoice(
 ) -> Invoice:
     """Splits a bill over those who used the fleet; all lines are the bill, to the cent.
 
-    Each busy line (input, cached, output) is shared by tokens of its kind, so the split adds up however tenants are
-    grouped. Idle and spare stay lines of their own.
+    Each busy line (input, cached, output) is shared by gpu time spent on it where everybody's is known, else by tokens
+    of its kind, so the split adds up however tenants are grouped. Idle and spare stay lines of their own.
 
     Args:
         bill: one hour of the fleet at its mean load.
@@ -117,8 +136,8 @@ def invoice(
             ``loaded_cents``. Usage is no stand-in for it: whoever made the fleet large is who pays for it to be there.
 
     Raises:
-        BadInput: a line of the bill that nobody's tokens explain, negative counts, or reservations that do not name
-            everybody.
+        BadInput: a line of the bill that nobody's tokens explain, negative counts, gpu time known of some only, or
+            reservations that do not name everybody.
     """
     amounts = _exact(bill, usage, Fraction(hours))
     cents = in_cents(amounts)
@@ -160,19 +179,23 @@ def _exact(bill: Bill, usage: Mapping[str, TokenCounts], hours: Fraction) -> dic
         "idle": Fraction(bill.idle_usd_per_hour) * hours,
         "spare": Fraction(bill.spare_usd_per_hour) * hours,
     }
+    if len({used.work_s is None for used in usage.values()}) > 1:
+        raise BadInput.at(
+            "usage", "gpu time is known of some and not of others", "give it for all of them, or for none"
+        )
     amounts: dict[tuple[str, Part], Fraction] = {}
     for part in BUSY:
-        counts = {key: used.of(part) for key, used in usage.items()}
-        if any(count < 0 for count in counts.values()):
+        weights = {key: used.weight(part) for key, used in usage.items()}
+        if any(weight < 0 for weight in weights.values()):
             raise BadInput.at(f"usage.{part}", "fewer than 0 tokens", "give counts of 0 or more")
-        whole = sum(counts.values())
+        whole = sum(weights.values(), Fraction(0))
         if not whole and lines[part]:
             raise BadInput.at(
                 f"usage.{part}",
                 f"nobody used {part} tokens, while ${float(lines[part]):.2f} of the bill went into them",
                 "count the usage in the time of the bill",
             )
-        amounts |= {(key, part): lines[part] * count / whole if whole else Fraction(0) for key, count in counts.items()}
+        amounts |= {(key, part): lines[part] * each / whole if whole else Fraction(0) for key, each in weights.items()}
     return amounts | {("", part): lines[part] for part in KEPT}
 
 
