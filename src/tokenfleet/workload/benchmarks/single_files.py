@@ -1,7 +1,5 @@
 """Tools that write one flat file per run or per level: vLLM, SGLang, llmperf, genai-bench, AIConfigurator."""
 
-import csv
-import io
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +9,7 @@ import numpy as np
 
 from tokenfleet.domain.benchmark import BenchmarkRun
 from tokenfleet.workload.benchmarks.run import from_requests, means, ratio, requests_of, run_of, statistics
-from tokenfleet.workload.formats.records import Record, at, count, json_document, json_lines, number, text
+from tokenfleet.workload.formats.records import Record, at, count, csv_records, json_document, json_lines, number, text
 from tokenfleet.workload.formats.source import Source
 
 _MS = 1e-3
@@ -218,8 +216,7 @@ def is_aiconfigurator(source: Source) -> bool:
 
 def read_aiconfigurator(source: Source) -> list[BenchmarkRun]:
     """One row is one predicted setting, in milliseconds: nothing was measured."""
-    rows = csv.DictReader(io.StringIO(source.content().decode("utf-8", errors="replace")))
-    return [_predicted(record, f"{source.where}:{rows.line_num}") for record in rows]
+    return [_predicted(record, f"{source.where}:{line}") for line, record in csv_records(source).records]
 
 
 def _predicted(record: Record, where: str) -> BenchmarkRun:

@@ -1,15 +1,13 @@
 """Cloud logs: Amazon Bedrock invocations, Azure API Management, Azure OpenAI diagnostics."""
 
-import csv
-import io
 import json
 
 from tokenfleet.workload.formats.records import (
-    Found,
     Record,
     Row,
     at,
     count,
+    csv_records,
     each,
     json_list,
     reading_of,
@@ -86,16 +84,15 @@ def is_apim(source: Source) -> bool:
 
 def read_apim(source: Source, options: ReadOptions) -> Reading:
     """One call is split over several rows of one CorrelationId: they are joined, not counted. 0 tokens is unknown."""
-    found = Found()
-    rows = csv.DictReader(io.StringIO(source.content().decode("utf-8", errors="replace")))
+    found = csv_records(source)
     calls: dict[str, Row] = {}
     pieces = 0
-    for record in rows:
+    for line, record in found.records:
         name = text(record.get("CorrelationId"))
         if name is None:
-            found.broken.append(rows.line_num)
+            found.broken.append(line)
             continue
-        row = calls.setdefault(name, {"line": rows.line_num, "request_id": name, "input_tokens": 0, "output_tokens": 0})
+        row = calls.setdefault(name, {"line": line, "request_id": name, "input_tokens": 0, "output_tokens": 0})
         pieces += "arrival" in row
         row.setdefault("arrival", record.get("TimeGenerated"))
         row.setdefault("model", text(record.get("DeploymentName")) or text(record.get("ModelName")))

@@ -1,7 +1,5 @@
 """Observability and gateway exports: Langfuse, Helicone, Portkey, OpenRouter, Envoy AI Gateway, Kong."""
 
-import csv
-import io
 from typing import Any
 
 from tokenfleet.workload.formats.records import (
@@ -10,6 +8,7 @@ from tokenfleet.workload.formats.records import (
     Row,
     at,
     count,
+    csv_records,
     each,
     json_list,
     number,
@@ -163,12 +162,8 @@ def is_openrouter(source: Source) -> bool:
 
 def read_openrouter(source: Source, options: ReadOptions) -> Reading:
     """``native_*`` counts are the model's own tokenizer's; ``latency`` is the time to the first token."""
-    if source.kind == "csv":
-        found = Found()
-        rows = csv.DictReader(io.StringIO(source.content().decode("utf-8", errors="replace")))
-        found.records = [(rows.line_num, {key: value or None for key, value in row.items() if key}) for row in rows]
-    else:
-        found = json_list(source, *(["data"] if source.kind == "json" and "data" in source.columns else []))
+    inside = ["data"] if source.kind == "json" and "data" in source.columns else []
+    found = csv_records(source) if source.kind == "csv" else json_list(source, *inside)
     return reading_of(
         each(found, _openrouter),
         options,

@@ -1,7 +1,5 @@
 """LiteLLM's spend log, as JSON lines or as a CSV export of its Postgres table."""
 
-import csv
-import io
 import json
 from typing import Any
 
@@ -12,6 +10,7 @@ from tokenfleet.workload.formats.records import (
     at,
     between_s,
     count,
+    csv_records,
     each,
     json_list,
     reading_of,
@@ -115,16 +114,9 @@ def _first_float(*values: float | None) -> float | None:
 
 
 def _csv_records(source: Source) -> Found:
-    found = Found()
-    csv.field_size_limit(2**24)
-    rows = csv.DictReader(io.StringIO(source.content().decode("utf-8", errors="replace")))
-    try:
-        for row in rows:
-            record: Record = {key: value if value != "" else None for key, value in row.items() if key is not None}
-            record["metadata"] = _object(record.get("metadata"))
-            found.records.append((rows.line_num, record))
-    except csv.Error:
-        found.broken.append(rows.line_num)
+    found = csv_records(source)
+    for _, record in found.records:
+        record["metadata"] = _object(record.get("metadata"))
     return found
 
 

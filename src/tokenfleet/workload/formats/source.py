@@ -118,7 +118,10 @@ def _sniff(text: str, *, complete: bool) -> tuple[Kind, tuple[str, ...], dict[st
         return "json", tuple(document or ()), document or {}
     if start.startswith(("# HELP", "# TYPE")):
         return "prometheus", (), {}
-    header = next(csv.reader(io.StringIO(start.split("\n", 1)[0].rstrip("\r"))), [])
+    try:
+        header = next(csv.reader(io.StringIO(start.split("\n", 1)[0].rstrip("\r"), newline="")), [])
+    except csv.Error:
+        header = []
     if len(header) > 1 and not header[0].startswith(("INFO", "(")) and not _looks_like_log(start):
         return "csv", tuple(name.strip() for name in header), {}
     return "text", (), {}
