@@ -48,6 +48,28 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFacts:
+    """What else a person knows of the memory of one gpu. The defaults stand for nothing beside the model."""
+
+    checkpoint_bytes: int | None = None
+    """Weights of the whole model as its files hold them; ``None``: reckoned from the architecture."""
+    encoder_tokens: int | None = None
+    """Tokens of images and video that the engine reserves for at start: the limits of a prompt times the largest
+    item, added up. ``None``: one step's budget where the model reads images, else 0."""
+    adapter_count: int = 0
+    """LoRA adapters that stay in gpu memory."""
+    adapter_rank_count: int = 0
+    draft_weights_bytes: int = 0
+    """Weights of a draft model or of extra prediction layers, per gpu."""
+    draft_kv_bytes_per_token: int = 0
+    """What they add to the KV cache, per gpu."""
+    neighbour_bytes: int = 0
+    """Held by other processes on the same gpu before this engine starts."""
+    safety_bytes: int = 0
+    """Left free on purpose, inside the engine's share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One replica, by name: everything a person would type to start it."""
 
@@ -57,6 +79,7 @@ class Deployment:
     precision: Precision
     kv_precision: KvPrecision
     engine: EngineSettings
+    memory: MemoryFacts = MemoryFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ from tokenfleet.performance.coefficients import Constant, constants
 from tokenfleet.performance.kv import kv_bytes_per_token
 from tokenfleet.performance.memory import memory_budget, sequences_at, smallest_fitting_layouts
 from tokenfleet.performance.replica import replica_physics
+from tokenfleet.performance.shard import Stage
 from tokenfleet.performance.step_time import scaled, step_shares, step_time_model
 from tokenfleet.performance.support import missing_facts, unsupported
 
 __all__ = [
     "Constant",
+    "Stage",
     "constants",
     "error_band",
     "kv_bytes_per_token",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
+_TABLES = ("coefficients.toml", "memory_constants.toml")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
@@ -23,9 +25,10 @@ class Constant:
 
 @lru_cache(maxsize=1)
 def constants() -> Mapping[str, Constant]:
-    """All constants by name, in the order of the packaged table."""
-    text = files("tokenfleet.performance").joinpath("coefficients.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["constant"]
+    """All constants by name, in the order of the packaged tables."""
+    folder = files("tokenfleet.performance")
+    texts = (folder.joinpath(name).read_text(encoding="utf-8") for name in _TABLES)
+    rows = [row for text in texts for row in tomllib.loads(text)["constant"]]
     return {
         row["name"]: Constant(**{**row, **{key: float(row[key]) for key in ("value", "low", "high")}}) for row in rows
     }

@@ -6,6 +6,7 @@ from math import ceil
 
 from tokenfleet.domain.model import Attention, ModelArchitecture
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, KvWindow, Layout
+from tokenfleet.performance.coefficients import engine_version
 from tokenfleet.performance.shard import stage_fraction
 
 _ELEMENT_BYTES: dict[KvPrecision, int] = {"bf16": 2, "fp8": 1}
@@ -14,6 +15,9 @@ _INDEX_SCALE_BYTES = 4
 
 _UNKNOWN_CONTEXT_TOKENS = 2**20
 """Stands for the context limit of a model that does not state one: never binds a window."""
+
+_CHUNKS_FREED_SINCE = (0, 12)
+"""vLLM frees what chunked layers no longer see since this version; before, it kept them like full attention."""
 
 LONG_WINDOW_TOKENS = 4096
 """Windows from here on are longer than most contexts, so a replay charges them like full attention."""
@@ -111,7 +115,12 @@ def context_limit(model: ModelArchitecture, engine: EngineSettings) -> int:
 
 
 def sequence_memory(
-    model: ModelArchitecture, layout: Layout, kv_precision: KvPrecision, engine: EngineSettings
+    model: ModelArchitecture,
+    layout: Layout,
+    kv_precision: KvPrecision,
+    engine: EngineSettings,
+    *,
+    stage_layer_count: int | None = None,
 ) -> SequenceMemory:
     """What a sequence holds on one gpu of the fullest stage: growth, windows and state.
 
@@ -124,15 +133,20 @@ def sequence_memory(
         layout: Ranks of the replica.
         kv_precision: Of keys and values; state has its own precision.
         engine: Block size, step budget, context limit, prefix caching.
+        stage_layer_count: Layers on this pipeline stage when the split is not even.
 
     Returns:
         Bytes and tokens on one gpu.
     """
-    share = stage_fraction(model, layout)
+    share = stage_fraction(model, layout, stage_layer_count)
     limit = context_limit(model, engine)
     windows = []
+    kept_whole = Fraction(0)
     for entry in model.attention:
         per_layer = layer_bytes_per_token(entry, layout, kv_precision)
+        if entry.kind == "chunked" and _keeps_chunks(engine.name):
+            kept_whole += entry.layer_count * per_layer * share
+            continue
         if entry.kind == "compressed" and entry.window_tokens:
             per_layer *= entry.compress_ratio
         if entry.kind in {"sliding", "chunked", "compressed"} and entry.window_tokens:
@@ -143,11 +157,17 @@ def sequence_memory(
     copies = 2 if engine.prefix_caching else 1
     state = sum(entry.layer_count * entry.state_bytes_per_sequence for entry in recurrent)
     return SequenceMemory(
-        growth_bytes_per_token=kv_bytes_per_token(model, layout, kv_precision),
+        growth_bytes_per_token=ceil(kept_whole)
+        + kv_bytes_per_token(model, layout, kv_precision, stage_layer_count=stage_layer_count),
         windows=tuple(windows),
         state_bytes=ceil(state * copies * share / layout.tensor_parallel),
         block_tokens=_block_tokens(model, layout, kv_precision, engine),
     )
+
+
+def _keeps_chunks(engine_name: str) -> bool:
+    name, version = engine_version(engine_name)
+    return name == "vllm" and version < _CHUNKS_FREED_SINCE
 
 
 def _block_tokens(model: ModelArchitecture, layout: Layout, kv_precision: KvPrecision, engine: EngineSettings) -> int:

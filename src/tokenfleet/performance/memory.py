@@ -3,116 +3,112 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Literal
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, EngineSettings, KvWindow, Layout, MemoryBudget
+from tokenfleet.domain.replica import Deployment, KvWindow, Layout, MemoryBudget
 from tokenfleet.performance.coefficients import constant, engine_family, engine_version
-from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, SequenceMemory, sequence_memory
-from tokenfleet.performance.precision import arithmetic_notes
-from tokenfleet.performance.shard import weight_groups
+from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, SequenceMemory, context_limit, sequence_memory
+from tokenfleet.performance.precision import arithmetic_notes, number_format
+from tokenfleet.performance.shard import Stage, weight_groups
 from tokenfleet.performance.support import missing_facts, unsupported
+from tokenfleet.performance.workspace import GIB, adapter_bytes, is_slot_engine, workspace
 
-GIB = 2**30
 _GRAPHS_IN_BUDGET_SINCE = (0, 21)
 """vLLM subtracts an estimate of CUDA graphs from the budget since this version; before, they came on top."""
-_ELEMENT_BYTES = 2
 _BOUNDLESS_COUNT = 2**30
 """Stands for a pool or a block that never binds; small enough for 32-bit columns."""
+_OPTIONAL_TERMS = frozenset({"adapters", "draft", "expert_workspace", "neighbours", "unused"})
+"""Terms that are left out where they are 0; the others always show."""
+
+Convention = Literal["total", "before_load", "after_load", "slots"]
+"""What an engine's memory fraction is a share of: the gpu's total, what is free before loading, what is free after
+it, or nothing (every slot gets its whole context)."""
 
 
-def weights_bytes(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> int:
-    """Weights of the fullest rank, in bytes."""
-    groups = weight_groups(model, gpu, deployment.layout, deployment.precision)
-    return ceil(sum(group.stored_bytes for group in groups))
-
-
-def activation_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettings) -> int:
-    """Activation peak of the dense part on one rank while a full step of prefill runs.
-
-    ``0.9 x T x (2 x intermediate / tp + 2 x hidden) x 2`` bytes with ``T`` tokens in the step, for the widest block
-    that every token visits; 1.1 instead of 0.9 before vLLM 0.8, where ``T`` is the context limit up to 32k. Fitted
-    to start-up logs, 2 to 405 billion parameters.
+def memory_convention(engine_name: str) -> Convention:
+    """What the memory fraction of an engine means.
 
     Args:
-        model: The architecture.
-        layout: Ranks of the replica.
-        engine: Its step budget and version.
+        engine_name: Engine and version.
 
     Returns:
-        Bytes.
+        ``total`` for vLLM and engines that are not known, ``before_load`` for SGLang (weights and KV share it),
+        ``after_load`` for TensorRT-LLM (KV alone), ``slots`` for llama.cpp and ollama.
     """
-    widest = max(
-        (block.shared_intermediate_size if block.expert_count else block.intermediate_size)
-        for block in model.feed_forward
-    )
-    width = 2 * widest / layout.tensor_parallel + 2 * model.hidden_size
-    factor = constant("activation_factor", "v0" if engine_family(engine.name) == "vllm_v0" else "v1")
-    return round(factor * engine.max_batched_tokens * width * _ELEMENT_BYTES)
+    if is_slot_engine(engine_name):
+        return "slots"
+    by_family: dict[str, Convention] = {
+        "sglang": "before_load",
+        "trtllm": "after_load",
+        "trtllm_2024": "after_load",
+    }
+    return by_family.get(engine_family(engine_name), "total")
 
 
-def expert_workspace_bytes(model: ModelArchitecture, layout: Layout, max_batched_tokens: int) -> int:
-    """Workspace of routed experts on one rank; 0 for dense models.
+def weights_bytes(model: ModelArchitecture, gpu: Gpu, deployment: Deployment, *, stage: Stage | None = None) -> int:
+    """Weights of the fullest rank, in bytes.
 
-    ``5 x T x k x (2 x width / tp + hidden) x 2`` bytes for ``k`` experts per token, at most 6 GiB. Logs put the
-    factor anywhere between 2 and 12, which is why fit verdicts of such models stay uncertain.
-
-    Args:
-        model: The architecture.
-        layout: Ranks of the replica.
-        max_batched_tokens: Largest step in tokens.
-
-    Returns:
-        Bytes.
+    Where the files of the checkpoint were measured and are served as they are, the rank's share by the formula is
+    scaled to them.
     """
-    largest = 0.0
-    for block in model.feed_forward:
-        width = 2 * block.intermediate_size / layout.tensor_parallel + model.hidden_size
-        largest = max(largest, max_batched_tokens * block.experts_per_token_count * width * _ELEMENT_BYTES)
-    limit = constant("expert_workspace_limit_gib") * GIB
-    return round(min(constant("expert_workspace_factor") * largest, limit))
+    groups = weight_groups(model, gpu, deployment.layout, deployment.precision, stage=stage)
+    return ceil(sum(group.stored_bytes for group in groups) * measured_over_formula(model, gpu, deployment))
 
 
-def graph_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettings) -> int:
-    """CUDA graphs of one rank: a fixed amount per layer, more with experts (start-up logs, 28 to 94 layers)."""
-    kind = "v0" if engine_family(engine.name) == "vllm_v0" else "dense"
-    if any(block.expert_count for block in model.feed_forward):
-        kind = "moe"
-    layers = ceil(model.layer_count / layout.pipeline_parallel)
-    return round(layers * constant("graph_gib_per_layer", kind) * GIB)
+def measured_over_formula(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> float:
+    """Bytes in the checkpoint's files over what the architecture gives; 1 where nobody measured, or requantised."""
+    measured = deployment.memory.checkpoint_bytes
+    if measured is None or number_format(model, deployment.precision) != number_format(model, "checkpoint"):
+        return 1.0
+    whole = weight_groups(model, gpu, Layout(), deployment.precision)
+    return measured / sum(group.stored_bytes for group in whole)
 
 
-def memory_budget(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> MemoryBudget:
+def memory_budget(
+    model: ModelArchitecture, gpu: Gpu, deployment: Deployment, *, stage: Stage | None = None
+) -> MemoryBudget:
     """Where the memory of the fullest gpu of a replica goes.
 
-    The engine may use a fraction of the *total as the driver reports it*. From that come weights, runtime,
-    activation peak, expert workspace and (vLLM from 0.21) CUDA graphs; the rest is KV. SGLang's fraction covers
-    weights, runtime and KV only, TensorRT-LLM's is of what is left after everything else. ``reserve`` is what the
-    engine leaves alone. The smallest rank sets the pool.
+    Which terms an engine pays from its fraction depends on its convention (:func:`memory_convention`): vLLM from a
+    share of the *total as the driver reports it*, CUDA graphs included from 0.21; SGLang weights, runtime and KV from
+    a share of what is free before loading; TensorRT-LLM KV from a share of what is left after everything else;
+    llama.cpp and ollama give every slot its whole context. ``reserve`` is what the engine leaves alone,
+    ``fragmentation`` what is left of the pool after whole blocks. The smallest rank sets the pool.
 
     Args:
         model: A complete architecture.
         gpu: Memory as the driver reports it, in bytes.
-        deployment: Layout, precisions, engine settings.
+        deployment: Layout, precisions, engine settings, and what else lies in memory.
+        stage: One pipeline stage; ``None`` for the fullest of an even split.
 
     Returns:
         The budget; ``fits`` is false when weights and runtime leave no KV block, or less than one sequence at a
         stated context limit.
 
     Raises:
-        BadInput: The architecture is partial, so that weights are unknown.
+        BadInput: The architecture is partial, so that weights are unknown; or an engine of slots has no context.
     """
     missing = missing_facts(model, deployment.precision)
     if missing:
         raise BadInput(Problem("model", f"{model.name}: {text}", "give its whole config.json") for text in missing)
-    terms = _terms(model, gpu, deployment)
-    sequence = sequence_memory(model, deployment.layout, deployment.kv_precision, deployment.engine)
+    sequence = sequence_memory(
+        model,
+        deployment.layout,
+        deployment.kv_precision,
+        deployment.engine,
+        stage_layer_count=stage.layer_count if stage else None,
+    )
+    growth = sequence.growth_bytes_per_token + deployment.memory.draft_kv_bytes_per_token
+    sequence = replace(sequence, growth_bytes_per_token=growth)
+    terms = _terms(model, gpu, deployment, sequence, stage)
     pool = 0 if model.encoder_only else max(terms["kv_cache"], 0)
     verdict = _verdict(model, gpu, deployment, sequence, terms)
     return MemoryBudget(
         fits=verdict.fits,
-        terms_bytes={name: max(size, 0) for name, size in terms.items()},
+        terms_bytes={name: max(size, 0) for name, size in terms.items() if size or name not in _OPTIONAL_TERMS},
         total_bytes=gpu.memory_bytes,
         weights_bytes=terms["weights"],
         kv_bytes_per_token=sequence.growth_bytes_per_token,
@@ -128,36 +124,64 @@ def memory_budget(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
     )
 
 
-def _terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> dict[str, int]:
+def _terms(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    deployment: Deployment,
+    sequence: SequenceMemory,
+    stage: Stage | None,
+) -> dict[str, int]:
     """Signed terms of one gpu in reading order; they add up to the total whatever their sign."""
-    engine, layout = deployment.engine, deployment.layout
-    total = gpu.memory_bytes
+    facts, total = deployment.memory, gpu.memory_bytes
+    work = workspace(model, gpu, deployment, samples=stage is None or stage.last)
     fixed = {
-        "weights": weights_bytes(model, gpu, deployment),
-        "runtime": round(constant("runtime_gib") * GIB),
-        "cuda_graphs": graph_bytes(model, layout, engine),
-        "activation_peak": activation_bytes(model, layout, engine),
-        "expert_workspace": expert_workspace_bytes(model, layout, engine.max_batched_tokens),
+        "weights": weights_bytes(model, gpu, deployment, stage=stage),
+        "adapters": adapter_bytes(model, deployment),
+        "draft": facts.draft_weights_bytes,
+        "runtime": work.runtime,
+        "cuda_workspace": work.cuda_workspace,
+        "cuda_graphs": work.cuda_graphs,
+        "activation_peak": work.activation_peak,
+        "expert_workspace": work.expert_workspace,
+        "encoder_reserve": work.encoder_reserve,
+        "safety": facts.safety_bytes,
+        "neighbours": facts.neighbour_bytes,
     }
     free = total - sum(fixed.values())
-    if _takes_share_of_free(engine.name):
-        pool = int(engine.memory_utilization_fraction * free) if free > 0 else free
-    else:
-        pool = int(engine.memory_utilization_fraction * total) - sum(fixed[name] for name in _inside(engine.name))
-    kept = {"kv_cache": 0, "unused": pool} if model.encoder_only else {"kv_cache": pool}
-    return {**fixed, **kept, "reserve": free - pool}
+    pool = _pool_bytes(model, deployment, sequence, fixed, total)
+    if model.encoder_only:
+        return {**fixed, "kv_cache": 0, "fragmentation": 0, "unused": pool, "reserve": free - pool}
+    block = sequence.growth_bytes_per_token * sequence.block_tokens
+    left = pool % block if block and pool > 0 else 0
+    return {**fixed, "kv_cache": pool - left, "fragmentation": left, "reserve": free - pool}
 
 
-def _takes_share_of_free(engine_name: str) -> bool:
-    """TensorRT-LLM gives KV a share of what weights and workspaces leave."""
-    return engine_family(engine_name) in {"trtllm", "trtllm_2024"}
+def _pool_bytes(
+    model: ModelArchitecture,
+    deployment: Deployment,
+    sequence: SequenceMemory,
+    fixed: dict[str, int],
+    total: int,
+) -> int:
+    """What the engine gives to KV, in bytes; negative when it has less than nothing."""
+    engine = deployment.engine
+    share = engine.memory_utilization_fraction
+    convention = memory_convention(engine.name)
+    free = total - sum(fixed.values())
+    if convention == "slots":
+        return engine.max_sequence_count * _sequence_bytes(sequence, context_limit(model, engine))
+    if convention == "after_load":
+        return int(share * free) if free > 0 else free
+    base = total - fixed["neighbours"] if convention == "before_load" else total
+    return int(share * base) - sum(fixed[name] for name in _inside(engine.name))
 
 
 def _inside(engine_name: str) -> tuple[str, ...]:
     """Terms that an engine pays from its utilisation fraction."""
+    always = ("weights", "adapters", "draft", "runtime", "safety")
     if engine_family(engine_name) == "sglang":
-        return ("weights", "runtime")
-    inside = ("weights", "runtime", "activation_peak", "expert_workspace")
+        return always
+    inside = (*always, "cuda_workspace", "activation_peak", "expert_workspace", "encoder_reserve")
     name, version = engine_version(engine_name)
     return inside if name == "vllm" and version < _GRAPHS_IN_BUDGET_SINCE else (*inside, "cuda_graphs")
 
@@ -172,16 +196,18 @@ class _Verdict:
 def _verdict(
     model: ModelArchitecture, gpu: Gpu, deployment: Deployment, sequence: SequenceMemory, terms: dict[str, int]
 ) -> _Verdict:
-    pool = terms.get("unused", terms["kv_cache"])
+    pool = terms.get("unused", terms["kv_cache"] + terms["fragmentation"])
     limit = deployment.engine.context_limit_tokens
-    need = 0 if model.encoder_only else _sequence_bytes(sequence, limit or sequence.block_tokens)
+    slots = memory_convention(deployment.engine.name) == "slots"
+    need = 0 if model.encoder_only or slots else _sequence_bytes(sequence, limit or sequence.block_tokens)
     margin = pool - need
-    if "cuda_graphs" not in _inside(deployment.engine.name) and not _takes_share_of_free(deployment.engine.name):
-        margin = min(margin, terms["reserve"])
-    unsure = constant("verdict_margin_gib") * GIB + terms["expert_workspace"]
-    band = max(unsure, constant("verdict_margin_fraction") * pool)
-    too_close = abs(margin) < band
-    reasons = _shortfalls(gpu, terms, need, limit)
+    if _pays_from_reserve(deployment):
+        margin = terms["reserve"] if slots else min(margin, terms["reserve"])
+    unsure = constant("verdict_margin_gib") * GIB + terms["expert_workspace"] + terms["encoder_reserve"]
+    if any(entry.kind == "compressed" for entry in model.attention):
+        unsure += constant("unchecked_cache_fraction") * gpu.memory_bytes
+    too_close = abs(margin) < max(unsure, constant("verdict_margin_fraction") * pool)
+    reasons = _shortfalls(gpu, terms, pool, need, limit) + _reserve_shortfall(deployment, terms)
     fits = not reasons
     if fits and limit is None and not model.encoder_only:
         reasons += _context_watch(model, sequence, pool)
@@ -191,31 +217,54 @@ def _verdict(
         reasons += (
             f"Too close to call: the verdict hangs on {abs(margin) / GIB:.1f} GiB, runtime terms are that unsure",
         )
-    return _Verdict(fits, too_close, reasons)
+    return _Verdict(fits, too_close, reasons + _about_weights(model, gpu, deployment))
 
 
-def _shortfalls(gpu: Gpu, terms: dict[str, int], need: int, limit: int | None) -> tuple[str, ...]:
+def _pays_from_reserve(deployment: Deployment) -> bool:
+    """Whether something of the engine, or a neighbour, lies in what its fraction leaves alone."""
+    convention = memory_convention(deployment.engine.name)
+    if convention in {"slots", "before_load"} or deployment.memory.neighbour_bytes:
+        return True
+    return convention == "total" and "cuda_graphs" not in _inside(deployment.engine.name)
+
+
+def _about_weights(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[str, ...]:
+    measured = deployment.memory.checkpoint_bytes
+    if measured is None:
+        return ()
+    ratio = measured_over_formula(model, gpu, deployment)
+    if ratio == 1.0:
+        return (f"The checkpoint's {measured / GIB:.2f} GiB are not what {deployment.precision} weights take",)
+    return (f"Weights as in the checkpoint's files, {measured / GIB:.2f} GiB: {ratio:.3f} times the formula",)
+
+
+def _shortfalls(gpu: Gpu, terms: dict[str, int], pool: int, need: int, limit: int | None) -> tuple[str, ...]:
     total = gpu.memory_bytes
     if terms["weights"] > total:
         return (f"Weights need {terms['weights'] / GIB:.1f} GiB of {total / GIB:.1f} GiB on each GPU",)
-    pool = terms.get("unused", terms["kv_cache"])
     if pool < 0 or (pool == 0 and need > 0):
         allowed = total - terms["reserve"]
-        used = allowed - pool
         return (
-            f"Weights, runtime and activations need {used / GIB:.1f} GiB of the {allowed / GIB:.1f} GiB "
+            f"Weights, runtime and activations need {(allowed - pool) / GIB:.1f} GiB of the {allowed / GIB:.1f} GiB "
             "that the engine may use on each GPU",
         )
-    reasons = []
     if pool < need:
         what = "One KV block needs" if limit is None else f"One sequence of {limit:,} tokens needs"
-        reasons.append(f"{what} {need / GIB:.2f} GiB of KV on each GPU, the pool has {pool / GIB:.2f} GiB")
-    if terms["reserve"] < 0:
-        reasons.append(
-            f"CUDA graphs and activations need {-terms['reserve'] / GIB:.1f} GiB more on each GPU than the engine's "
-            "memory fraction leaves free"
-        )
-    return tuple(reasons)
+        return (f"{what} {need / GIB:.2f} GiB of KV on each GPU, the pool has {pool / GIB:.2f} GiB",)
+    return ()
+
+
+def _reserve_shortfall(deployment: Deployment, terms: dict[str, int]) -> tuple[str, ...]:
+    short = -terms["reserve"] / GIB
+    if short <= 0 or terms["kv_cache"] < 0:
+        return ()
+    if memory_convention(deployment.engine.name) == "slots":
+        slots = deployment.engine.max_sequence_count
+        return (f"{slots} slots of a whole context each, with all else, need {short:.1f} GiB more on each GPU",)
+    who = "Neighbours, CUDA graphs" if terms["neighbours"] else "CUDA graphs"
+    return (
+        f"{who} and activations need {short:.1f} GiB more on each GPU than the engine's memory fraction leaves free",
+    )
 
 
 def _context_watch(model: ModelArchitecture, sequence: SequenceMemory, pool: int) -> tuple[str, ...]:

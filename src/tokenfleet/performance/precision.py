@@ -75,9 +75,15 @@ def part_storage(model: ModelArchitecture, gpu: Gpu, precision: Precision, part:
         if part not in _default_parts(model, form):
             return PLAIN
         return Storage(bits=_STORED_BITS[form], stored=_STORED_AS[form], multiplied=_multiplied(gpu, form))
-    if part not in published.quantized_parts:
+    if part not in published.quantized_parts or _left_alone(model, published, part):
         return PLAIN
     return _published_storage(gpu, published, form, part)
+
+
+def _left_alone(model: ModelArchitecture, published: CheckpointQuantization, part: Part) -> bool:
+    """NVFP4 releases of latent-attention models keep attention in 16 bit, also where only the name says NVFP4."""
+    bare = published.number_format == "nvfp4" and not published.unquantized
+    return bare and part not in _default_parts(model, "nvfp4")
 
 
 def _published_storage(gpu: Gpu, published: CheckpointQuantization, form: str, part: Part) -> Storage:

@@ -33,13 +33,29 @@ class WeightGroup:
         return self.stored_count * self.storage.bits / 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage, where stages are not alike: its layers, and whether it embeds or samples."""
+
+    layer_count: int
+    first: bool = True
+    last: bool = True
+
+
 def stage_fraction(model: ModelArchitecture, layout: Layout, stage_layer_count: int | None = None) -> Fraction:
     """Share of the layers on the fullest pipeline stage: an even split, rounded up, unless stated."""
     layers = stage_layer_count or ceil(model.layer_count / layout.pipeline_parallel)
     return Fraction(layers, model.layer_count)
 
 
-def weight_groups(model: ModelArchitecture, gpu: Gpu, layout: Layout, precision: Precision) -> tuple[WeightGroup, ...]:
+def weight_groups(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    layout: Layout,
+    precision: Precision,
+    *,
+    stage: Stage | None = None,
+) -> tuple[WeightGroup, ...]:
     """Weights of the fullest rank of a replica.
 
     Attention, dense and shared matrices split over ``tensor_parallel`` (keys and values replicate where there are
@@ -53,22 +69,23 @@ def weight_groups(model: ModelArchitecture, gpu: Gpu, layout: Layout, precision:
         gpu: Decides the precision of the multiplication.
         layout: Ranks of one replica.
         precision: Of the linear layers.
+        stage: One pipeline stage; ``None`` for the fullest of an even split.
 
     Returns:
         Groups whose ``stored_bytes`` add up to the weights of the rank, in bytes.
     """
-    share = float(stage_fraction(model, layout))
+    share = float(stage_fraction(model, layout, stage.layer_count if stage else None))
     groups = []
     for entry in model.attention:
         count = entry.layer_count * _attention_count(entry, model.hidden_size, layout) * share
         storage = part_storage(model, gpu, precision, "attention")
         groups.append(WeightGroup(name="attention", stored_count=count, used_count=count, storage=storage))
     for block in model.feed_forward:
-        groups.extend(_feed_forward_groups(model, block, gpu, layout, precision))
-    groups.extend(_vocabulary_groups(model, gpu, layout, precision))
+        groups.extend(_feed_forward_groups(model, block, gpu, layout, precision, share))
+    groups.extend(_vocabulary_groups(model, gpu, layout, precision, stage))
     norms = (2 * model.layer_count * share + 1) * model.hidden_size
     groups.append(WeightGroup(name="norms", stored_count=norms, storage=PLAIN))
-    if model.vision_parameter_count:
+    if model.vision_parameter_count and (stage is None or stage.first):
         vision = model.vision_parameter_count / layout.tensor_parallel
         groups.append(WeightGroup(name="vision", stored_count=vision, storage=PLAIN, streamed=False))
     return tuple(group for group in groups if group.stored_count > 0)
@@ -86,10 +103,10 @@ def _attention_count(entry: Attention, hidden_size: int, layout: Layout) -> floa
 
 
 def _feed_forward_groups(
-    model: ModelArchitecture, block: FeedForward, gpu: Gpu, layout: Layout, precision: Precision
+    model: ModelArchitecture, block: FeedForward, gpu: Gpu, layout: Layout, precision: Precision, share: float
 ) -> list[WeightGroup]:
     tp = layout.tensor_parallel
-    layers = block.layer_count * float(stage_fraction(model, layout))
+    layers = block.layer_count * share
     router = block.expert_count * model.hidden_size if block.every_token_weight_count else 0
     count = layers * (block.every_token_weight_count - router) / tp
     storage = part_storage(model, gpu, precision, "feed_forward")
@@ -116,9 +133,11 @@ def _feed_forward_groups(
 
 
 def _vocabulary_groups(
-    model: ModelArchitecture, gpu: Gpu, layout: Layout, precision: Precision
+    model: ModelArchitecture, gpu: Gpu, layout: Layout, precision: Precision, stage: Stage | None
 ) -> tuple[WeightGroup, ...]:
     """Embedding and output head of one rank. Pipeline stages hold one of the two; tied ones are stored once.
+
+    A last stage that is not the first keeps a tied table of its own.
 
     A tied head is read like any other, so its group is listed with no memory of its own by :func:`head_bytes`.
     """
@@ -128,6 +147,9 @@ def _vocabulary_groups(
     storage = part_storage(model, gpu, precision, "head")
     embedding = WeightGroup(name="embedding", stored_count=table + positions, storage=PLAIN, streamed=False)
     head = WeightGroup(name="head", stored_count=table, storage=storage)
+    if stage is not None:
+        lone_head = head if not (model.encoder_only or (model.tied_embeddings and stage.first)) else None
+        return (*((embedding,) if stage.first else ()), *((lone_head,) if stage.last and lone_head else ()))
     if model.encoder_only or layout.pipeline_parallel > 1 or model.tied_embeddings:
         return (embedding,)
     return (embedding, head)

@@ -1,7 +1,6 @@
 """Predicted against measured, where the research data lies beside the checkout."""
 
 import csv
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -252,38 +251,3 @@ def test_fixed_batches_of_2024(engine, version, gpu, median):
                 errors.append(error)
     assert len(errors) > 120
     assert np.median(np.abs(errors)) < median
-
-
-@pytest.mark.parametrize(
-    ("case", "model", "tolerance"),
-    [
-        ("blis-60", "Meta-Llama-3.1-70B", 0.01),
-        ("blis-61", "Meta-Llama-3.1-70B", 0.01),
-        ("blis-62", "Mistral-Nemo-Instruct-2407", 0.01),
-        ("blis-63", "Mistral-Nemo-Instruct-2407", 0.01),
-        ("blis-65", "Yi-34B", 0.01),
-        ("llmservingsim-4090", "Meta-Llama-3.1-8B", 0.02),
-        ("idx-70682754770", "Meta-Llama-3.1-8B", 0.01),
-    ],
-)
-def test_kv_pools_that_engines_printed(case, model, tolerance):
-    row = next(row for row in read("kv_capacity.csv") if row["case"] == case)
-    gpu = catalog.gpu({"h100_80gb": "h100_sxm"}.get(row["gpu"], row["gpu"]))
-    if row["gpu_total_gib"]:
-        gpu = replace(gpu, memory_bytes=round(float(row["gpu_total_gib"]) * 2**30))
-    architecture = catalog.model(model)
-    newest = row["engine_version"] == "2026-10"
-    engine = replace(
-        settings("vllm-0.32" if newest else "vllm-0.16", int(row["max_num_batched_tokens"] or 8192), 256),
-        memory_utilization_fraction=float(row["gpu_mem_util"]),
-    )
-    deployment = Deployment(
-        model=architecture.name,
-        gpu=gpu.name,
-        layout=Layout(tensor_parallel=int(row["tp"])),
-        precision="bf16",
-        kv_precision="bf16",
-        engine=engine,
-    )
-    budget = memory_budget(architecture, gpu, deployment)
-    assert budget.kv_capacity_tokens == pytest.approx(int(row["kv_tokens"]), rel=tolerance)
