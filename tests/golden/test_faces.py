@@ -29,11 +29,15 @@ def masked(text):
     """Numbers, and whatever hangs on them, gone; the words of other rooms cut to their label."""
     lines = []
     for line in text.splitlines():
+        if re.match(r"\s*(Memory )?[a-z ]+ +[\d.]+ +\d+%", line):
+            if lines[-1] != "TERM":
+                lines.append("TERM")
+            continue
         words = re.sub(r"\d[\d.,]*( (ms|s|min|h|k|M)\b)*", "#", " ".join(line.split()))
         words = re.sub(r"#+( #)*", "#", words)
         words = re.sub(r"(kept|broken)(, \w+)?$", "VERDICT", words)
         words = re.sub(r"(decode bandwidth|prefill compute|KV memory|sequence slots|engine overhead)", "LIMIT", words)
-        words = re.sub(r"^(Run|Second|Why|Change|Tried|Note) .*", r"\1 ...", words)
+        words = re.sub(r"^(Run|Second|Why|Change|Tried|Note|Instead) .*", r"\1 ...", words)
         if line.startswith(" ") and lines and lines[-1].endswith(" ..."):
             continue
         if not words.startswith("unsure:"):

@@ -119,8 +119,17 @@ def promised(plan: Plan) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     if any(row[-1] == _UNSURE for row in rows):
-        lines.append("unsure: if the fleet is as slow as the range allows, this promise breaks")
+        lines.append(f"unsure: if the fleet is as slow as the range allows, this promise breaks; {_to_be_sure(plan)}")
     return [f"in the peak minute, {without}:", *lines]
+
+
+def _to_be_sure(plan: Plan) -> str:
+    sure = plan.sure
+    if sure is None:
+        return "no number of these replicas would make sure"
+    return (
+        f"{sure.replica_count} replicas of {replica_name(sure)} at {shown_usd(sure.price_usd_per_hour)}/h would keep it"
+    )
 
 
 def _promise_cells(result: SloResult) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ def _terms(found: "Fit") -> list[str]:
     width = max(len(name) for name in budget.terms_bytes)
     lines = [f"{'on each GPU'.ljust(width)}  {'GiB':>7}"]
     for name, size in budget.terms_bytes.items():
+        if size == 0 and name != "kv_cache":
+            continue
         share = size / budget.total_bytes
         bar = "#" * round(min(1.0, share) * _BAR_WIDTH)
         lines.append(f"{name.replace('_', ' ').ljust(width)}  {size / _GIB:7.2f}  {share:4.0%}  {bar}".rstrip())
