@@ -48,6 +48,30 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "1.3": ("ServiceProviderName", "HostProviderName"),
     "1.4": ("ServiceProviderName", "HostProviderName"),
 }
+_OF_A_SPLIT = (
+    "AllocatedMethodDetails",
+    "AllocatedMethodId",
+    "AllocatedResourceId",
+    "AllocatedResourceName",
+    "AllocatedTags",
+)
+_OTHER = (
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "PricingCategory",
+    "RegionId",
+    "RegionName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "SkuId",
+    "SkuPriceId",
+    "SubAccountId",
+    "SubAccountName",
+    "Tags",
+)
 _TOLERANCE = Decimal("1e-9")
 
 
@@ -120,10 +144,13 @@ def focus_csv(rows: Sequence[FocusRow]) -> str:
 def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, version: FocusVersion) -> tuple[Problem, ...]:
     """What in the rows breaks the specification, as far as it is checked here.
 
-    Mandatory columns and nulls, columns of other versions, names of additions, periods, and that a cost is unit price
-    times quantity, to a relative 1e-9 (a quotient of decimals has no exact end).
+    Mandatory columns and nulls, columns that the version does not have (additions start with ``x_``), that unit prices
+    and the pricing category are there exactly where a SKU is priced, and that a cost is unit price times quantity, to a
+    relative 1e-9 (a quotient of decimals has no exact end). Of the columns that FOCUS lets out, it knows those written
+    by :func:`focus_rows` and those of regions and resources.
     """
     found: list[Problem] = []
+    known = {*_NOT_NULL, *_MAY_BE_NULL, *_OTHER, *_PROVIDERS[version], *(() if version == "1.2" else _OF_A_SPLIT)}
     for index, row in enumerate(rows):
         where = f"row {index}"
         found += [
@@ -136,8 +163,13 @@ def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, versio
             for name in (*_NOT_NULL, *_PROVIDERS[version])
             if name in row and row[name] in {None, ""}
         ]
-        foreign = {name for names in _PROVIDERS.values() for name in names} - set(_PROVIDERS[version])
-        found += [Problem(where, f"{name} is no column of FOCUS {version}") for name in foreign if name in row]
+        found += [
+            Problem(
+                where, f"{name} is no column of FOCUS {version} known here", "start the name of an addition with x_"
+            )
+            for name in row
+            if name not in known and not name.startswith("x_")
+        ]
         found += _price_problems(where, row)
     return tuple(found)
 
@@ -145,6 +177,8 @@ def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, versio
 def _price_problems(where: str, row: Mapping[str, str | Decimal | None]) -> list[Problem]:
     problems = []
     priced = row.get("SkuPriceId") is not None
+    if priced != (row.get("PricingCategory") is not None):
+        problems.append(Problem(where, "PricingCategory and SkuPriceId must both be there or both be null"))
     for kind in ("List", "Contracted"):
         unit, cost, quantity = (row.get(name) for name in (f"{kind}UnitPrice", f"{kind}Cost", "PricingQuantity"))
         if priced != (unit is not None):

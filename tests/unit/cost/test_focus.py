@@ -98,7 +98,9 @@ def test_what_breaks_the_specification_is_found():
         (missing, "BilledCost is missing"),
         (row | {"ServiceName": None}, "ServiceName is null"),
         (row | {"ListCost": Decimal("99.5")}, "ListCost 99.5 is not"),
-        (row | {"SkuPriceId": None}, "both be null"),
+        (row | {"SkuPriceId": None}, "ListUnitPrice and SkuPriceId must both"),
+        (row | {"PricingCategory": None}, "PricingCategory and SkuPriceId must both"),
+        (row | {"TokenCount": Decimal(1)}, "TokenCount is no column of FOCUS 1.3"),
     ]:
         assert any(words in str(each) for each in focus_problems([broken], version="1.3")), words
 

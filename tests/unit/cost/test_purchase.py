@@ -77,6 +77,19 @@ def test_a_cheaper_commitment_means_more_of_it_and_a_lower_bill():
     assert all(mix.total_usd_per_hour < mix.all_rented_usd_per_hour for mix in mixes)
 
 
+@settings(max_examples=60)
+@given(demand=demands, more=st.integers(0, 5), price=st.floats(0.1, 9.0), cheaper=st.floats(0.1, 1.0))
+def test_more_demand_is_never_cheaper_and_a_lower_price_never_dearer(demand, more, price, cheaper):
+    def total(gpus, usd):
+        return purchase_mix(
+            gpus, rent=RENT, commitments=[Commitment(name="fixed", usd_per_gpu_hour=usd)]
+        ).total_usd_per_hour
+
+    base = total(demand, price)
+    assert total([each + more for each in demand], price) >= base - 1e-9
+    assert total(demand, price * cheaper) <= base + 1e-9
+
+
 def test_spot_never_carries_critical_work():
     rent = Rent(on_demand_usd_per_gpu_hour=3.0, spot_usd_per_gpu_hour=0.5)
     assert purchase_mix([4, 4], rent=rent).usd_per_hour("spot") == 0.0
