@@ -91,6 +91,16 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """A row that was left out, so that a person can look at it."""
+
+    file: str
+    line: int
+    """Line of the file, or place in its list; 1 is the first. A table's header is line 1."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
     """What reading did to the rows: ``rows_read`` = ``rows_kept`` + all of ``rows_dropped``."""
 
@@ -100,6 +110,8 @@ class Quality:
     detected: dict[str, str]
     """format, time unit, zone, whether cached tokens are inside input..."""
     warnings: tuple[str, ...]
+    rejects: tuple[Reject, ...] = ()
+    """Rows left out one by one, the first 10,000; ``rows_dropped`` counts them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

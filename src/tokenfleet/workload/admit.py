@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Trace
+from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Reject, Trace
 from tokenfleet.workload.checks import look
 from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
 from tokenfleet.workload.prefixes import block_size_of, tree_of_hashes
@@ -24,6 +24,9 @@ _LONGEST_TOKENS = 50_000_000
 """Longer than any context: a cell of bytes or of a sum, not of one request."""
 
 _ZERO = UNMET[3]
+_MOST_REJECTS = 10_000
+_FAR_NS = 2 * 366 * 86_400 * NS
+"""No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,10 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     import polars as pl
 
     _clocks_agree(readings)
-    rows = pl.concat([_complete(reading.rows) for reading in readings], how="vertical")
+    rows = pl.concat(
+        [_complete(reading.rows).with_columns(file=pl.lit(place, pl.Int32)) for place, reading in enumerate(readings)],
+        how="vertical",
+    )
     rows_read = sum(reading.rows_read for reading in readings)
     dropped: dict[str, int] = {}
     for reading in readings:
@@ -59,7 +65,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     warnings += _order_warnings(rows, readings)
     if not rows["arrival_ns"].is_sorted():
         rows = rows.sort("arrival_ns", maintain_order=True)
-    kept = _drop(rows, admission, dropped, detected)
+    kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
         raise _nothing_left(rows, dropped)
     warnings += _unmet_warnings(dropped, kept.height)
@@ -78,6 +84,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
         rows_dropped=dropped,
         detected=detected,
         warnings=tuple(dict.fromkeys(warnings)),
+        rejects=_rejects(marked, readings),
     )
     return trace, quality
 
@@ -142,14 +149,14 @@ def _cached_inside(rows: "pl.DataFrame", options: ReadOptions, detected: dict[st
 
 def _drop(
     rows: "pl.DataFrame", admission: Admission, dropped: dict[str, int], detected: dict[str, str]
-) -> "pl.DataFrame":
-    """Keep rows that can be replayed; every other row gets exactly one reason."""
+) -> "tuple[pl.DataFrame, pl.DataFrame]":
+    """Rows that can be replayed, and the others with exactly one reason each."""
     import polars as pl
 
     rules = _rules(rows, admission)
     bad = rows.select(pl.any_horizontal([rule.fill_null(value=False) for _, rule in rules])).to_series()
     if not bad.any():
-        return rows
+        return rows, rows.clear().with_columns(reason=pl.lit(None, pl.String))
     reason = pl.coalesce([pl.when(rule).then(pl.lit(name)) for name, rule in rules])
     marked = rows.with_columns(pl.when(bad).then(reason).alias("reason"))
     kept = marked.filter(pl.col("reason").is_null()).drop("reason")
@@ -161,7 +168,19 @@ def _drop(
             marked = marked.filter(~pl.col("reason").is_in(UNMET))
     for name, count in marked["reason"].drop_nulls().value_counts().sort("reason").iter_rows():
         dropped[name] = dropped.get(name, 0) + count
-    return kept
+    return kept, marked.filter(pl.col("reason").is_not_null())
+
+
+def _rejects(marked: "pl.DataFrame", readings: Sequence[Reading]) -> tuple[Reject, ...]:
+    """The first rows that were left out, in order of file and line."""
+    found = [
+        Reject(file=reading.where, line=line, reason="not a record")
+        for reading in readings
+        for line in reading.broken_lines[:_MOST_REJECTS]
+    ]
+    shown = marked.select("file", "line", "reason").drop_nulls().sort("file", "line").head(_MOST_REJECTS)
+    found += [Reject(file=readings[file].where, line=line, reason=reason) for file, line, reason in shown.iter_rows()]
+    return tuple(found[:_MOST_REJECTS])
 
 
 def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Expr]]":
@@ -169,7 +188,8 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     import polars as pl
 
     known = {name for name in rows.columns if rows[name].null_count() < rows.height}
-    rules = [("time unknown", pl.col("arrival_ns").is_null())]
+    far = (pl.col("arrival_ns") - pl.col("arrival_ns").median()).abs() > _FAR_NS
+    rules = [("time unknown", pl.col("arrival_ns").is_null()), ("time more than two years from the median", far)]
     if "request_id" in known:
         first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
         rules.append(("duplicate request id", ~first))

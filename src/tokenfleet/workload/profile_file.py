@@ -93,7 +93,9 @@ def profile_document(workload: Workload) -> dict[str, Any]:
     rows, columns = np.nonzero(workload.joint_counts)
     cells = workload.joint_counts[rows, columns]
     document["joint_counts"] = [rows.tolist(), columns.tolist(), cells.tolist()]
-    document["quality"] = asdict(workload.quality)
+    # Single rejected rows belong to the file they stand in, not to the description of its traffic.
+    document["quality"] = {key: value for key, value in asdict(workload.quality).items() if key != "rejects"}
+    document["quality"]["warnings"] = list(workload.quality.warnings)
     return document
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Trace
 from tokenfleet.workload.admit import Admission, admit
+from tokenfleet.workload.anonymize import anonymized
 from tokenfleet.workload.benchmarks.read import tool_of
 from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
@@ -80,6 +81,7 @@ def read_trace(
     zero_output: Literal["drop", "keep"] = "drop",
     unfinished: Literal["drop", "impute"] = "drop",
     spread_ticks: bool = True,
+    salt: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Trace, Quality]:
     """Read logs of any known format into one trace.
@@ -95,6 +97,8 @@ def read_trace(
         unfinished: Leave out calls that failed, were turned away or lost their counts, or keep them as unmet demand
             with the lengths of random calls of their model; the quality report says how many.
         spread_ticks: Spread requests inside coarse clock ticks; the quality report says so.
+        salt: Hash the names of tenants and sessions with it on the way in: no name comes out again, and the same name
+            gets the same hash wherever the same salt is used.
         progress: Told which file is being read.
 
     Returns:
@@ -110,6 +114,8 @@ def read_trace(
     if len(files) == 1 and format is None and is_own(files[0]):
         return read_own(files[0])
     readings = _read_all(files, options, progress)
+    if salt is not None:
+        readings = [replace(reading, rows=anonymized(reading.rows, salt)) for reading in readings]
     return admit(
         readings, options, Admission(zero_output=zero_output, unfinished=unfinished, spread_ticks=spread_ticks)
     )
@@ -153,9 +159,8 @@ def _read_one(source: Source, options: ReadOptions) -> Reading:
             source.where, f"is {source.kind} of no known kind", f"known formats: {', '.join(format_names())}"
         )
     reading = chosen[0].read(source, options)
-    if source.packed:
-        return replace(reading, detected={**reading.detected, "format": reading.detected["format"] + ", gzip"})
-    return reading
+    packed = {"format": reading.detected["format"] + ", gzip"} if source.packed else {}
+    return replace(reading, where=source.where, detected={**reading.detected, **packed})
 
 
 def _requests_or_not(source: Source) -> None:

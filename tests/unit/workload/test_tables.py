@@ -180,6 +180,14 @@ def test_rows_add_up_and_every_drop_has_its_reason(tmp_path):
     }
 
 
+def test_a_mistyped_year_does_not_stretch_the_trace(tmp_path):
+    stamps = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z", "2026-01-01T00:00:09Z")
+    stamps += ("9026-01-01T00:00:10Z", "2610-07-22T00:00:00Z", "2226-01-01T00:00:00Z")
+    trace, quality = read(tmp_path, "time,input_tokens,output_tokens\n" + "".join(f"{stamp},5,5\n" for stamp in stamps))
+    assert quality.rows_dropped == {"time more than two years from the median": 1, "time unknown": 2}
+    assert trace.duration_s == 9
+
+
 def test_zero_output_may_be_prefill_only_traffic(tmp_path):
     text = "time_s,input_tokens,output_tokens\n0,10,0\n5,12,0\n"
     assert "embedding" in problem_of(tmp_path, text)

@@ -20,6 +20,9 @@ _UNIT_OF_SUFFIX = {
 _EPOCH_FROM_S, _EPOCH_TO_S = 978_307_200, 4_102_444_800
 """2001 to 2100: a number that reads as such a date in exactly one unit is a date."""
 
+_LAST_MS = 9_000_000_000_000
+"""In the year 2255; nanoseconds since 1970 end in 2262."""
+
 _TICKS_TO_EPOCH = 621_355_968_000_000_000
 """Ticks of 100 ns from year 1 to 1970, as .NET counts."""
 
@@ -107,6 +110,8 @@ def _from_numbers(
 def _scaled(stamps: "pl.Series", factor: int) -> "pl.Series":
     import polars as pl
 
+    room = 9 * 10**18 // factor
+    stamps = pl.select(pl.when(stamps.is_between(-room, room)).then(stamps)).to_series()
     if not stamps.dtype.is_float():
         return stamps.cast(pl.Int64) * factor
     # Whole and broken part apart: a float of seconds since 1970 has no room for nanoseconds.
@@ -130,7 +135,10 @@ def _from_text(
                 return _naive(american.dt.timestamp("ns"), options, detected)
     seconds = (parts["day"] + " " + parts["clock"]).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
     fraction = (parts["fraction"].fill_null("") + "000000000").str.slice(0, 9).cast(pl.Int64)
-    ns = seconds.dt.timestamp("ms") * 1_000_000 + fraction
+    ms = seconds.dt.timestamp("ms")
+    # Years that nanoseconds cannot count are no times of requests, and must not wrap round into ones that are.
+    ms = pl.select(pl.when(ms.is_between(0, _LAST_MS)).then(ms)).to_series()
+    ns = ms * 1_000_000 + fraction
     digits = int(parts["fraction"].str.len_chars().fill_null(0).max() or 0)  # type: ignore[arg-type]
     detected["time unit"] = "date and time" + (f", {digits} digits of a second" if digits else ", whole seconds")
     zoned = parts["zone"].is_not_null() & ns.is_not_null()

@@ -39,7 +39,7 @@ def read_bedrock(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Bedrock invocation log",
-        broken=len(found.broken),
+        broken=found.broken,
         warnings=[f"{unmoved} calls have no latency: their end stands for their arrival"] if unmoved else [],
         detected={
             "cached inside input": "no: added, as Bedrock counts",
@@ -107,7 +107,7 @@ def read_apim(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Azure API Management LLM log",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"further row of a call": pieces},
         warnings=["the log has no status: calls without tokens may have failed or been cut"],
         ordered=False,
@@ -130,7 +130,7 @@ def read_azure_openai(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Azure OpenAI diagnostics",
-        broken=len(found.broken),
+        broken=found.broken,
         warnings=["this log has no token counts, only bytes; use the API Management log or your own usage objects"],
         ordered=False,
     )

@@ -41,7 +41,7 @@ def read_sglang(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="SGLang request log",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"further event of a call": events - len(rows)},
         warnings=warnings,
         detected={"cached inside input": "yes"},

@@ -41,7 +41,7 @@ def read_langfuse(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Langfuse observations",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"no model call": len(found.records) - len(calls.records)},
         detected={"cached inside input": "by the arithmetic of each row"},
         ordered=False,
@@ -91,7 +91,7 @@ def read_helicone(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Helicone requests",
-        broken=len(found.broken),
+        broken=found.broken,
         detected={"cached inside input": "no: added, as Helicone counts"},
         ordered=False,
     )
@@ -128,7 +128,7 @@ def read_portkey(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Portkey logs",
-        broken=len(found.broken),
+        broken=found.broken,
         detected={"cached inside input": "not in the export"},
         ordered=False,
     )
@@ -169,7 +169,7 @@ def read_openrouter(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="OpenRouter generations",
-        broken=len(found.broken),
+        broken=found.broken,
         detected={"cached inside input": "yes", "tokens": "native, not normalised"},
         ordered=False,
     )
@@ -209,7 +209,7 @@ def read_envoy(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Envoy AI Gateway access log",
-        broken=len(found.broken),
+        broken=found.broken,
         ordered=False,
     )
 
@@ -246,7 +246,7 @@ def read_kong(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="Kong AI proxy log",
-        broken=len(found.broken),
+        broken=found.broken,
         unit="ms",
         ordered=False,
     )

@@ -49,7 +49,7 @@ def read_litellm(source: Source, options: ReadOptions) -> Reading:
         told,
         where=source.where,
         name="LiteLLM spend log",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"answered from the gateway's response cache": len(answered)},
         warnings=warnings,
         detected={"cached inside input": "by the arithmetic of each row"},

@@ -59,7 +59,7 @@ def read_otel(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name="OpenTelemetry GenAI spans",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"no model call": others},
         detected={
             "attribute names": " and ".join(sorted(names)) or "none",

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -92,7 +92,7 @@ def reading_of(
     *,
     where: str,
     name: str,
-    broken: int = 0,
+    broken: Sequence[int] = (),
     dropped: Mapping[str, int] | None = None,
     detected: Mapping[str, str] | None = None,
     warnings: Iterable[str] = (),
@@ -106,7 +106,7 @@ def reading_of(
         options: A person's word on unit and zone.
         where: The file, for errors.
         name: Format, for the quality report.
-        broken: Lines without a record.
+        broken: Lines that hold no record.
         dropped: What the format left out on purpose, by reason.
         detected: What it found out.
         warnings: What a person should know.
@@ -128,7 +128,7 @@ def reading_of(
     columns["line"] = pl.Series([number for number, _ in numbered], dtype=pl.Int64)
     gone = {reason: count for reason, count in (dropped or {}).items() if count}
     if broken:
-        gone["not a record"] = broken
+        gone["not a record"] = len(broken)
     frame = pl.DataFrame(columns)
     return Reading(
         rows=frame,
@@ -137,6 +137,7 @@ def reading_of(
         detected=facts,
         dropped=gone,
         warnings=list(warnings),
+        broken_lines=list(broken),
         ordered=ordered,
     )
 

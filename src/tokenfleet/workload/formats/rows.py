@@ -57,10 +57,14 @@ class Reading:
 
     rows: "pl.DataFrame"
     rows_read: int
+    where: str = ""
+    """The file."""
     clock: Clock
     detected: dict[str, str]
     dropped: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    broken_lines: list[int] = field(default_factory=list)
+    """Lines that hold no record at all; counted in ``dropped``."""
     ordered: bool = True
     """Whether the file promises rows in order of arrival, so that a step back in time is a fault."""
 

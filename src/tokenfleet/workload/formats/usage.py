@@ -54,7 +54,7 @@ def read_usage(source: Source, options: ReadOptions) -> Reading:
         options,
         where=source.where,
         name=f"usage objects ({', '.join(kinds)})" if kinds else "usage objects",
-        broken=len(found.broken),
+        broken=found.broken,
         dropped={"further chunk of a stream": pieces},
         warnings=warnings,
         detected={"cached inside input": "by vendor: Anthropic no (added), others yes"},
