@@ -164,7 +164,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         kv_peak_fraction=limits.peak.kv_fraction,
         sequence_peak_count=limits.peak.running_count,
         frontier=edge,
-        outpriced=tuple(found.outpriced),
+        outpriced=found.outpriced,
         sure=sure,
         anomalies=tuple(found.anomalies),
     )

@@ -78,7 +78,7 @@ def _sort_in(
         )
         reasons = (*reasons, reason)
     elif not reasons:
-        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo), variant))
+        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo)))
         return
     if variant:
         return

@@ -25,20 +25,11 @@ class Candidate:
     replica: ReplicaPhysics
     price: GpuPriceRange
     estimate: int
-    variant: bool = False
-    """Differs from another candidate only in the size of its steps."""
 
     @property
     def name(self) -> str:
         """Orders equals the same way every time."""
         return words.settled(self.replica.deployment)
-
-    @property
-    def family(self) -> Deployment:
-        """The deployment without the setting that variants change."""
-        deployment = self.replica.deployment
-        engine = replace(deployment.engine, max_batched_tokens=0, max_sequence_count=0)
-        return replace(deployment, engine=engine)
 
     @property
     def usd_per_replica_hour(self) -> float:
@@ -83,18 +74,51 @@ class Found:
 
     answers: list[Answer] = field(default_factory=list)
     """Cheapest first."""
-    outpriced: list[Outpriced] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    tried: list[Outpriced] = field(default_factory=list)
+    """Those that broke the promise at the largest count worth asking."""
     failures: list[Failure] = field(default_factory=list)
-    """Behind ``rejected``, variants included."""
     anomalies: list[str] = field(default_factory=list)
 
     def best_of_families(self) -> list[Answer]:
         """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
         best: dict[Deployment, Answer] = {}
         for answer in self.answers:
-            best.setdefault(answer.candidate.family, answer)
+            best.setdefault(family(answer.sized.replica), answer)
         return list(best.values())
+
+    @property
+    def outpriced(self) -> tuple[Outpriced, ...]:
+        """One for each family without an answer of which some candidate was too dear to size."""
+        first: dict[Deployment, Outpriced] = {}
+        for one in self.tried:
+            first.setdefault(family(one.replica), one)
+        answered = {family(answer.sized.replica) for answer in self.answers}
+        return tuple(one for name, one in first.items() if name not in answered)
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """One for each family that keeps the promise at no count."""
+        first: dict[Deployment, Failure] = {}
+        for one in self.failures:
+            first.setdefault(family(one.replica), one)
+        known = {family(answer.sized.replica) for answer in self.answers}
+        known |= {family(one.replica) for one in self.tried}
+        return tuple(
+            Rejected(
+                gpu=name.gpu,
+                precision=name.precision,
+                tensor_parallel=name.layout.tensor_parallel,
+                reasons=failure.reasons,
+            )
+            for name, failure in first.items()
+            if name not in known
+        )
+
+
+def family(replica: ReplicaPhysics) -> Deployment:
+    """The deployment without the settings that candidates of one family differ in: the size of their steps."""
+    engine = replace(replica.deployment.engine, max_batched_tokens=0, max_sequence_count=0)
+    return replace(replica.deployment, engine=engine)
 
 
 class Search:
@@ -109,12 +133,12 @@ class Search:
         self.found = Found()
 
     def over(self, candidates: Sequence[Candidate]) -> Found:
-        """Sizes candidates in order of their estimated price.
+        """Sizes candidates in order of their estimated price, and proves the others too dear.
 
-        A candidate is sized in full when its estimate is within a tenth of the best fleet known; up to
-        three times while there are few runners-up, or when it is the first of its gpu. Any other candidate is tried
-        once, at the largest count that would cost no more than the best fleet: when that breaks the promise, fewer
-        replicas would too.
+        A candidate is sized when its estimate is within a tenth of the best fleet known, or within three times while
+        there are few runners-up or when it is the first of its gpu. Any other is tried once, at the largest count
+        that costs no more than the best fleet; of a family that has an answer, at the largest that costs less than
+        that answer. When that breaks the promise, fewer replicas would too.
         """
         seen_gpus: set[str] = set()
         ordered = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
@@ -122,12 +146,42 @@ class Search:
             self._done_fraction = 0.05 + 0.5 * index / len(ordered)
             first = candidate.replica.deployment.gpu not in seen_gpus
             seen_gpus.add(candidate.replica.deployment.gpu)
-            if self._worth_sizing(candidate, first) or self._fits_budget(candidate):
-                self.size(candidate, candidate.estimate, self._replay_on(self._traffic, candidate))
+            self._try(candidate, first)
         return self.found
 
-    def size(self, candidate: Candidate, start: int, replay: Callable[[int], Verdict]) -> Answer | None:
-        """Finds the smallest carrying count by ``replay``; keeps the answer, or the reason there is none."""
+    def _try(self, candidate: Candidate, first_of_its_gpu: bool) -> None:
+        replay = self._replay_on(self._traffic, candidate)
+        if not self.found.answers:
+            self.size(candidate, candidate.estimate, replay)
+            return
+        families = self.found.best_of_families()
+        best = families[0].sized.price_usd_per_hour
+        kin = [answer.sized for answer in families if family(answer.sized.replica) == family(candidate.replica)]
+        reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
+        if not kin and self._price(candidate, candidate.estimate) <= reach:
+            self.size(candidate, candidate.estimate, replay, self._affordable(candidate, reach))
+            return
+        count = kin[0].carrying_count - 1 if kin else self._affordable(candidate, best)
+        if count < 1:
+            self._note_outpriced(candidate, 0, ())
+            return
+        verdict = replay(count)
+        if verdict.kept:
+            self.size(candidate, candidate.estimate, replay, count)
+        else:
+            self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
+
+    def size(
+        self, candidate: Candidate, start: int, replay: Callable[[int], Verdict], affordable: int | None = None
+    ) -> Answer | None:
+        """Finds the smallest carrying count by ``replay``; keeps the answer, or the reason there is none.
+
+        Args:
+            candidate: What to size.
+            start: Count to begin with.
+            replay: Judges a count.
+            affordable: Largest count worth asking; ``None`` when nothing is known to be cheaper.
+        """
         verdicts: dict[int, Verdict] = {}
 
         def verdict(count: int) -> Verdict:
@@ -135,10 +189,14 @@ class Search:
                 verdicts[count] = replay(count)
             return verdicts[count]
 
-        cap = self._cap(candidate, start)
+        most = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
+        cap = most if affordable is None else min(most, max(1, affordable))
         border = smallest_enough(lambda count: verdict(count).kept, start, cap)
+        if border is None and cap < most:
+            self._note_outpriced(candidate, cap, tuple(result.name for result in verdict(cap).broken))
+            return None
         if border is None:
-            self._reject(candidate, cap, verdicts[cap])
+            self._note_failure(candidate, cap, verdict(cap))
             return None
         count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)
@@ -160,40 +218,15 @@ class Search:
     def _price(self, candidate: Candidate, carrying_count: int) -> float:
         return candidate.usd_per_replica_hour * (carrying_count + self._spare_count)
 
-    def _best_price(self) -> float | None:
-        return self.found.answers[0].sized.price_usd_per_hour if self.found.answers else None
-
     def _affordable(self, candidate: Candidate, price: float) -> int:
         """Largest carrying count that costs at most ``price`` with the spare; 0 or less when there is none."""
         # The hair keeps a count whose price equals the limit but for rounding: ties are broken later.
         return int(price * (1 + 1e-12) / candidate.usd_per_replica_hour) - self._spare_count
 
-    def _worth_sizing(self, candidate: Candidate, first_of_its_gpu: bool) -> bool:
-        best = self._best_price()
-        few = len(self.found.best_of_families()) < _RUNNERS_UP
-        reach = _CURIOUS if first_of_its_gpu or few else _NEAR_BEST
-        return best is None or self._price(candidate, candidate.estimate) <= reach * best
-
-    def _fits_budget(self, candidate: Candidate) -> bool:
-        best = self._best_price()
-        if best is None:
-            return True
-        count = max(0, self._affordable(candidate, best))
-        if count:
-            verdict = self._replay_on(self._traffic, candidate)(count)
-            if verdict.kept:
-                return True
-            broken = tuple(result.name for result in verdict.broken)
-        else:
-            broken = ()
-        if not candidate.variant:
-            self.found.outpriced.append(
-                Outpriced(replica=candidate.replica, failed_count=count, broken=broken, price=candidate.price.price)
-            )
-        return False
-
-    def _cap(self, candidate: Candidate, start: int) -> int:
-        return max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
+    def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...]) -> None:
+        self.found.tried.append(
+            Outpriced(replica=candidate.replica, failed_count=count, broken=broken, price=candidate.price.price)
+        )
 
     def _sized(self, candidate: Candidate, count: int, verdict: Verdict) -> Sized:
         return Sized(
@@ -206,23 +239,12 @@ class Search:
             slo=verdict.peak,
         )
 
-    def _reject(self, candidate: Candidate, cap: int, verdict: Verdict) -> None:
+    def _note_failure(self, candidate: Candidate, cap: int, verdict: Verdict) -> None:
         reasons = tuple(
             Reason(kind="capacity", text=f"Even {words.fleet(candidate.replica, cap)}: {words.broken(result)}.")
             for result in verdict.broken
         )
         self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons))
-        if candidate.variant:
-            return
-        deployment = candidate.replica.deployment
-        self.found.rejected.append(
-            Rejected(
-                gpu=deployment.gpu,
-                precision=deployment.precision,
-                tensor_parallel=deployment.layout.tensor_parallel,
-                reasons=reasons,
-            )
-        )
 
     def _note_anomalies(self, candidate: Candidate, count: int, verdicts: dict[int, Verdict]) -> None:
         for other in sorted(verdicts):

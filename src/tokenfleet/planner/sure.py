@@ -8,7 +8,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.screen import screen
-from tokenfleet.planner.search import Answer, Candidate, Search
+from tokenfleet.planner.search import Answer, Candidate, Search, family
 from tokenfleet.planner.traffic import Traffic
 
 
@@ -26,11 +26,8 @@ def sure_fleet(
     Returns:
         ``None`` when no count of any of them does.
     """
-    kin = {
-        words.settled(one.replica.deployment): one.replica
-        for one in candidates
-        if one.family == chosen.candidate.family
-    }
+    kind = family(chosen.sized.replica)
+    kin = {words.settled(one.replica.deployment): one.replica for one in candidates if family(one.replica) == kind}
     slow = tuple(with_step_factor(replica, replica.band.step_time_factor) for replica in kin.values())
     silent = Reporter(None)
     screened = screen(replace(question, candidates=slow, rejected=()), traffic, (), silent)
