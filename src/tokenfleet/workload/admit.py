@@ -50,10 +50,10 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     import polars as pl
 
     _clocks_agree(readings)
-    rows = pl.concat(
-        [_complete(reading.rows).with_columns(file=pl.lit(place, pl.Int32)) for place, reading in enumerate(readings)],
-        how="vertical",
-    )
+    parts = [
+        _complete(reading.rows).with_columns(file=pl.lit(place, pl.Int32)) for place, reading in enumerate(readings)
+    ]
+    rows = parts[0] if len(parts) == 1 else pl.concat(parts, how="vertical")
     rows_read = sum(reading.rows_read for reading in readings)
     dropped: dict[str, int] = {}
     for reading in readings:

@@ -4,6 +4,7 @@ import numpy as np
 
 from tokenfleet.domain.trace import Ints, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.tally import minute_edges
 from tokenfleet.workload.time_facts import Longs, regime
 
 _FEW = 500
@@ -12,7 +13,7 @@ _FEW = 500
 def look(trace: Trace) -> list[str]:
     """Warnings about a trace: too short, length caps, load that grows or has gaps."""
     found = [*_too_short(trace), *_cap("input", trace.input_tokens), *_cap("output", trace.output_tokens)]
-    minutes = np.bincount((trace.arrival_s // MINUTE_S).astype(np.int64))
+    minutes = np.diff(minute_edges(trace.arrival_s))
     return found + _moving(minutes) + _gaps(minutes)
 
 

@@ -49,8 +49,7 @@ def tally_of(trace: Trace) -> Tally:
     if trace.request_count == 0:
         raise BadInput.at("trace", "holds no requests", "see the rows dropped, by reason, in the quality report")
     arrival_ns = np.rint(trace.arrival_s * NS).astype(np.int64)
-    minute = (trace.arrival_s // MINUTE_S).astype(np.int64)
-    size = int(minute[-1]) + 1
+    edges = minute_edges(trace.arrival_s)
     tenants: dict[str, int] = {}
     if trace.tenant is not None:
         known = trace.tenant[trace.tenant >= 0]
@@ -66,9 +65,9 @@ def tally_of(trace: Trace) -> Tally:
         input_counts=count_values(trace.input_tokens),
         output_counts=count_values(trace.output_tokens),
         pair_counts=count_pairs(trace.input_tokens, trace.output_tokens, fixed_edges()),
-        minute_requests=np.bincount(minute, minlength=size).astype(np.int64),
-        minute_input_tokens=_sum_by(minute, trace.input_tokens, size),
-        minute_output_tokens=_sum_by(minute, trace.output_tokens, size),
+        minute_requests=np.diff(edges).astype(np.int64),
+        minute_input_tokens=_sum_by(edges, trace.input_tokens),
+        minute_output_tokens=_sum_by(edges, trace.output_tokens),
         tenant_requests=tenants,
     )
 
@@ -118,9 +117,14 @@ def _square_sum(gaps: Longs) -> int:
     return total + int(np.dot(low, low))
 
 
-def _sum_by(minute: Longs, tokens: npt.NDArray[np.int32], size: int) -> Longs:
+def minute_edges(arrival_s: npt.NDArray[np.float64]) -> Longs:
+    """Where each minute from second 0 begins in sorted arrivals, and where the last one ends."""
+    size = int(arrival_s[-1] // MINUTE_S) + 1
+    return np.searchsorted(arrival_s, np.arange(size + 1) * MINUTE_S).astype(np.int64)
+
+
+def _sum_by(edges: Longs, tokens: npt.NDArray[np.int32]) -> Longs:
     # Arrivals are sorted, so each minute is one slice and sums stay whole numbers.
-    edges = np.searchsorted(minute, np.arange(size + 1))
     upto = np.concatenate(([0], np.cumsum(tokens, dtype=np.int64)))
     return np.asarray(upto[edges[1:]] - upto[edges[:-1]], dtype=np.int64)
 

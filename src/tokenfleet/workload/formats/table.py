@@ -141,7 +141,12 @@ def _as_float(column: "pl.Series") -> "pl.Series":
 def _as_text(column: "pl.Series") -> "pl.Series":
     import polars as pl
 
-    text = column.cast(pl.String, strict=False).str.strip_chars()
+    text = column.cast(pl.String, strict=False)
+    names = text.unique().drop_nulls()
+    # Labels are few and rows are many: where no label needs mending, none is touched.
+    if not (names.is_in(_ABSENT) | (names != names.str.strip_chars())).any():
+        return text
+    text = text.str.strip_chars()
     return pl.select(pl.when(text.is_in(_ABSENT)).then(None).otherwise(text)).to_series()
 
 
