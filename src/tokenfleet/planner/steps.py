@@ -30,7 +30,7 @@ def step_variants(question: PlanQuestion) -> tuple[ReplicaPhysics, ...]:
         return ()
     variants: list[ReplicaPhysics] = []
     for candidate in question.candidates:
-        sizes = {_largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
+        sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
         engine = candidate.deployment.engine
         if engine.chunked_prefill:
             smaller = sorted(size for size in sizes if _GRAIN_TOKENS <= size < engine.max_batched_tokens)
@@ -42,7 +42,7 @@ def _tightest_s(slo: Slo) -> float | None:
     return min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=None)
 
 
-def _largest_step(model: StepTimeModel, limit_s: float) -> int:
+def largest_step(model: StepTimeModel, limit_s: float) -> int:
     """Most tokens, in whole grains, of a step that takes at most ``limit_s`` without any context."""
     most = (len(model.token_ps) - 1) // _GRAIN_TOKENS * _GRAIN_TOKENS
     low, high = 0, most
