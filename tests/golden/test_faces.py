@@ -25,23 +25,28 @@ FACES = {
 }
 
 
+CUT = ("Run", "Second", "Why", "Change", "Tried", "Note", "Instead")
+"""Blocks whose words come from other rooms, or hang on the physics: only the label is pinned."""
+
+
 def masked(text):
-    """Numbers, and whatever hangs on them, gone; the words of other rooms cut to their label."""
-    lines = []
+    """Numbers, and whatever hangs on them, gone."""
+    lines, skipping = [], False
     for line in text.splitlines():
-        if re.match(r"\s*(Memory )?[a-z ]+ +[\d.]+ +\d+%", line):
-            if lines[-1] != "TERM":
-                lines.append("TERM")
+        words = " ".join(line.split())
+        continues = line.startswith(" " * 10) or (line.startswith(" ") and lines[-1].endswith(" ..."))
+        if skipping and continues:
             continue
-        words = re.sub(r"\d[\d.,]*( (ms|s|min|h|k|M)\b)*", "#", " ".join(line.split()))
-        words = re.sub(r"#+( #)*", "#", words)
-        words = re.sub(r"(kept|broken)(, \w+)?$", "VERDICT", words)
-        words = re.sub(r"(decode bandwidth|prefill compute|KV memory|sequence slots|engine overhead)", "LIMIT", words)
-        words = re.sub(r"^(Run|Second|Why|Change|Tried|Note|Instead) .*", r"\1 ...", words)
-        if line.startswith(" ") and lines and lines[-1].endswith(" ..."):
-            continue
-        if not words.startswith("unsure:"):
-            lines.append(words)
+        skipping = words.startswith(("unsure:", *CUT)) or bool(re.match(r"(Memory )?[a-z ]+ [\d.]+ \d+%", words))
+        if skipping and words.startswith(CUT):
+            lines.append(f"{words.split()[0]} ...")
+        if not skipping:
+            words = re.sub(r"\d[\d.,]*( (ms|s|min|h|k|M)\b)*", "#", words)
+            words = re.sub(r"#+( #)*", "#", words)
+            words = re.sub(r"(kept|broken)(, \w+)?$", "VERDICT", words)
+            lines.append(
+                re.sub(r"(decode bandwidth|prefill compute|KV memory|sequence slots|overhead)", "LIMIT", words)
+            )
     return "\n".join(lines) + "\n"
 
 
