@@ -5,27 +5,47 @@ wider error band. Must not know queues, traffic, prices.
 """
 
 from tokenfleet.performance.band import error_band
+from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
 from tokenfleet.performance.coefficients import Constant, constants
 from tokenfleet.performance.kv import kv_bytes_per_token
-from tokenfleet.performance.memory import memory_budget, sequences_at, smallest_fitting_layouts
+from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
+from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
+from tokenfleet.performance.pipeline import PipelineMemory, pipeline_memory
 from tokenfleet.performance.replica import replica_physics
+from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
 from tokenfleet.performance.shard import Stage
+from tokenfleet.performance.slices import gpu_slice
 from tokenfleet.performance.step_time import scaled, step_shares, step_time_model
 from tokenfleet.performance.support import missing_facts, unsupported
+from tokenfleet.performance.workspace import worst_case_encoder_tokens
 
 __all__ = [
     "Constant",
+    "PipelineMemory",
+    "SharedGpu",
     "Stage",
+    "Tenant",
     "constants",
+    "draft_facts",
     "error_band",
+    "gpu_slice",
+    "index_bytes",
     "kv_bytes_per_token",
     "memory_budget",
+    "memory_convention",
     "missing_facts",
+    "packed",
+    "pipeline_memory",
+    "pools_of_free",
+    "prediction_layer",
     "replica_physics",
     "scaled",
     "sequences_at",
+    "share_gpu",
     "smallest_fitting_layouts",
     "step_shares",
     "step_time_model",
+    "tensor_bytes",
     "unsupported",
+    "worst_case_encoder_tokens",
 ]

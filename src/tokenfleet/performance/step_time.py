@@ -8,8 +8,9 @@ from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, StepShares, StepTimeModel
+from tokenfleet.performance.pipeline import pipelined_terms
 from tokenfleet.performance.support import unsupported
-from tokenfleet.performance.terms import StepTerms, step_terms
+from tokenfleet.performance.terms import StepTerms
 
 _PS_PER_S = 1e12
 
@@ -19,7 +20,7 @@ def supported_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
     reasons = unsupported(model, gpu, deployment)
     if reasons:
         raise OutOfRange(f"{deployment.model} on {deployment.gpu}: {'; '.join(reasons)}")
-    return step_terms(model, gpu, deployment)
+    return pipelined_terms(model, gpu, deployment)
 
 
 def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> StepTimeModel:

@@ -72,8 +72,8 @@ def _layout_problems(model: ModelArchitecture, layout: Layout) -> list[str]:
             entry.kv_head_count, tp
         ):
             problems.append(f"TP{tp} neither divides {entry.kv_head_count} KV heads nor is a multiple of them")
-    if layout.pipeline_parallel > 1:
-        problems.append("step time of pipeline-parallel replicas is not known (memory is)")
+    if layout.pipeline_parallel > model.layer_count:
+        problems.append(f"PP{layout.pipeline_parallel} has more stages than the {model.layer_count} layers")
     if layout.attention_data_parallel > 1 and not any(block.expert_count for block in model.feed_forward):
         problems.append("data-parallel attention needs a model with experts; use more replicas instead")
     return list(dict.fromkeys(problems))

@@ -45,6 +45,26 @@ def read(config):
         ),
         pytest.param(
             {
+                "model_type": "deepseek_v3",
+                "vision_config": {},
+                "text_config": {
+                    "model_type": "deepseek_v3",
+                    "hidden_size": 7168,
+                    "vocab_size": 129280,
+                    "num_attention_heads": 128,
+                    "num_hidden_layers": 61,
+                    "kv_lora_rank": 512,
+                    "qk_rope_head_dim": 64,
+                    "qk_nope_head_dim": 128,
+                    "v_head_dim": 128,
+                    "intermediate_size": 18432,
+                },
+            },
+            70_272,
+            id="i10-nested-latent",
+        ),
+        pytest.param(
+            {
                 **BASE,
                 "max_position_embeddings": 32768,
                 "sliding_window": 131072,

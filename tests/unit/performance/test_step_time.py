@@ -272,7 +272,7 @@ def test_scaled_scales_everything(factor):
     ("architecture", "gpu", "options", "words"),
     [
         (LLAMA_8B, H100, {"tp": 3}, "TP3 does not divide 32 attention heads"),
-        (LLAMA_8B, H100, {"pp": 2}, "pipeline-parallel"),
+        (LLAMA_8B, H100, {"pp": 64}, "more stages than the 32 layers"),
         (LLAMA_8B, H100, {"dp": 2}, "needs a model with experts"),
         (LLAMA_8B, H100, {"tp": 16}, "more than one node"),
         (LLAMA_8B, T4, {"precision": "fp8"}, "without BF16"),
