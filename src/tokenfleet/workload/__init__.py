@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
+    from tokenfleet.workload.parts import profile_files
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
     from tokenfleet.workload.read import format_names, read_trace
     from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
@@ -31,6 +32,7 @@ _HOME = {
     "MetricsSnapshot": "metrics.snapshot",
     "between": "metrics.snapshot",
     "read_metrics": "metrics.snapshot",
+    "profile_files": "parts",
     "load_profile": "profile_file",
     "profile_document": "profile_file",
     "save_profile": "profile_file",
@@ -64,6 +66,7 @@ __all__ = [
     "profile",
     "profile_document",
     "profile_facts",
+    "profile_files",
     "quality_lines",
     "read_aggregates",
     "read_benchmark",

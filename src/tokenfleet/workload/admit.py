@@ -89,6 +89,14 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     return trace, quality
 
 
+def admit_rows(reading: Reading, options: ReadOptions, admission: Admission, dropped: dict[str, int]) -> "pl.DataFrame":
+    """Rows of one reading that can be replayed, in order of time; ``dropped`` gets the others by reason."""
+    rows = _cached_inside(_complete(reading.rows), options, dict(reading.detected))
+    if not rows["arrival_ns"].is_sorted():
+        rows = rows.sort("arrival_ns", maintain_order=True)
+    return _drop(rows, admission, dropped, {})[0]
+
+
 def _clocks_agree(readings: Sequence[Reading]) -> None:
     clocks = {reading.clock for reading in readings}
     if clocks == {"relative"} and len(readings) > 1:
@@ -268,8 +276,8 @@ def _trace(
     warnings: list[str],
 ) -> Trace:
     tree, node = _prefixes(rows, detected, warnings)
-    tenant, tenants = _indexed(rows["tenant"])
-    session, _ = _indexed(rows["session"])
+    tenant, tenants = indexed(rows["tenant"])
+    session, _ = indexed(rows["session"])
     start = None
     if readings[0].clock == "utc":
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(arrival_ns[0]) // 1000)
@@ -309,7 +317,7 @@ def _prefixes(
     return found
 
 
-def _indexed(column: "pl.Series") -> tuple[Ints | None, tuple[str, ...]]:
+def indexed(column: "pl.Series") -> tuple[Ints | None, tuple[str, ...]]:
     """Names as indices in order of first appearance, -1 for unknown; ``None`` when the file has none."""
     import polars as pl
 
@@ -324,10 +332,10 @@ def _observed(rows: "pl.DataFrame") -> Observed | None:
     names = ("model", "label", "cached_tokens", "reasoning_tokens", "ttft_s", "e2e_s", "streamed", "finish", "status")
     if all(rows[name].null_count() == rows.height for name in names):
         return None
-    model, models = _indexed(rows["model"])
-    label, labels = _indexed(rows["label"])
-    finish, finishes = _indexed(rows["finish"])
-    status, statuses = _indexed(rows["status"])
+    model, models = indexed(rows["model"])
+    label, labels = indexed(rows["label"])
+    finish, finishes = indexed(rows["finish"])
+    status, statuses = indexed(rows["status"])
     return Observed(
         model=model,
         models=models,

@@ -13,8 +13,12 @@ _FEW = 500
 def look(trace: Trace) -> list[str]:
     """Warnings about a trace: too short, length caps, load that grows or has gaps."""
     found = [*_too_short(trace), *_cap("input", trace.input_tokens), *_cap("output", trace.output_tokens)]
-    minutes = np.diff(minute_edges(trace.arrival_s))
-    return found + _moving(minutes) + _gaps(minutes)
+    return found + look_at_minutes(np.diff(minute_edges(trace.arrival_s)))
+
+
+def look_at_minutes(minutes: Longs) -> list[str]:
+    """Warnings that the counts per minute alone give: load that changes for good, gaps."""
+    return _moving(minutes) + _gaps(minutes)
 
 
 def _too_short(trace: Trace) -> list[str]:

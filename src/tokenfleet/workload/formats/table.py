@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.errors import BadInput
@@ -95,6 +96,27 @@ def load_frame(source: Source, columns: list[str]) -> "pl.DataFrame":
         return pl.read_json(io.BytesIO(data)).select(columns)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise BadInput.at(source.where, f"cannot be read as {source.kind}: {error}", "check the export") from error
+
+
+def load_part(path: str, kind: str, start: int, stop: int, header: str, columns: list[str]) -> "pl.DataFrame":
+    """The named columns of a stretch of a file: rows of Parquet, bytes of text that begin and end with lines.
+
+    Raises:
+        BadInput: the stretch cannot be parsed.
+    """
+    import polars as pl
+
+    try:
+        if kind == "parquet":
+            return pl.scan_parquet(path).select(columns).slice(start, stop - start).collect()
+        with Path(path).open("rb") as file:
+            file.seek(start)
+            data = file.read(stop - start)
+        if kind == "csv":
+            return _read_csv(header.encode() + b"\n" + data, columns)
+        return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput.at(path, f"cannot be read as {kind}: {error}", "check the export") from error
 
 
 def _read_csv(data: bytes, columns: list[str]) -> "pl.DataFrame":

@@ -1,0 +1,116 @@
+"""Counting in parts gives what counting the whole gives."""
+
+import codecs
+import pickle
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.workload import profile, profile_document, profile_files, read_trace
+from tokenfleet.workload.parts import count_part
+
+SAME = (
+    *("request_count", "duration_s", "mean_rate_per_s", "peak_minute_rate_per_s", "peak_minute_start_s"),
+    *("peak_to_mean_minute_requests", "peak_to_mean_minute_tokens", "interarrival_cv", "input_tokens", "output_tokens"),
+    *(
+        "joint_counts",
+        "minute_requests",
+        "minute_input_tokens",
+        "minute_output_tokens",
+        "input_counts",
+        "output_counts",
+    ),
+    "tenant_request_counts",
+)
+
+
+def table(rows=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "time_ms": 1774745880123 + np.cumsum(rng.integers(1, 900, rows)),
+            "input_tokens": rng.integers(-1, 4000, rows),
+            "output_tokens": rng.integers(0, 900, rows),
+            "tenant": rng.choice(["blue", "red", "green"], rows),
+        }
+    )
+
+
+def assert_same(whole, parts):
+    one, two = profile_document(whole), profile_document(parts)
+    for name in SAME:
+        assert one[name] == two[name], name
+    assert whole.quality.rows_read == parts.quality.rows_read
+    assert whole.quality.rows_dropped == parts.quality.rows_dropped
+    assert whole.extra["start_utc"] == parts.extra["start_utc"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "csv with mark"])
+def test_parts_of_a_file_give_the_profile_of_the_whole(tmp_path, kind):
+    path = tmp_path / f"log.{kind.split()[0]}"
+    writers = {"parquet": pl.DataFrame.write_parquet, "csv": pl.DataFrame.write_csv, "jsonl": pl.DataFrame.write_ndjson}
+    writers[kind.split()[0]](table(), path)
+    if kind == "csv with mark":
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes().replace(b"\n", b"\r\n"))
+    whole = profile(*read_trace(path))
+    done = []
+    parts = profile_files(path, rows_per_part=700, bytes_per_part=20_000, progress=lambda *step: done.append(step))
+    assert_same(whole, parts)
+    assert int(parts.quality.detected["parts"]) > 3
+    assert done[-1][1] == done[-1][2]
+
+
+def test_several_files_are_one_clock(tmp_path):
+    frame = table()
+    frame.head(1000).write_parquet(tmp_path / "a.parquet")
+    frame.tail(2000).write_csv(tmp_path / "b.csv")
+    frame.write_parquet(tmp_path / "all.parquet")
+    files = [tmp_path / "b.csv", tmp_path / "a.parquet"]
+    assert_same(profile(*read_trace(tmp_path / "all.parquet")), profile_files(files, rows_per_part=300))
+
+
+def test_parts_can_be_sent_to_another_process(tmp_path):
+    table().write_parquet(tmp_path / "log.parquet")
+
+    def elsewhere(function, parts):
+        sent = [pickle.loads(pickle.dumps(part)) for part in parts]
+        return [pickle.loads(pickle.dumps(function(part))) for part in sent]
+
+    here = profile_files(tmp_path / "log.parquet", rows_per_part=500)
+    there = profile_files(tmp_path / "log.parquet", rows_per_part=500, mapper=elsewhere)
+    assert profile_document(here) == profile_document(there)
+    assert count_part.__module__ == "tokenfleet.workload.parts"
+
+
+def test_parts_out_of_order_leave_only_the_gaps_unknown(tmp_path):
+    frame = table()
+    pl.concat([frame.gather_every(2), frame.gather_every(2, 1)]).write_parquet(tmp_path / "log.parquet")
+    frame.write_parquet(tmp_path / "sorted.parquet")
+    found = profile_files(tmp_path / "log.parquet", rows_per_part=1500)
+    expected = profile(*read_trace(tmp_path / "sorted.parquet"))
+    assert np.isnan(found.interarrival_cv)
+    assert any("sort the file by time" in text for text in found.quality.warnings)
+    assert found.peak_to_mean_minute_tokens == expected.peak_to_mean_minute_tokens
+    assert found.minute_requests.tolist() == expected.minute_requests.tolist()
+
+
+def test_cached_tokens_are_judged_over_all_parts(tmp_path):
+    frame = table().filter(pl.col("input_tokens") > 0).with_columns(cached_tokens=pl.lit(10))
+    late = pl.int_range(pl.len()) == pl.len() - 1
+    frame = frame.with_columns(cached_tokens=pl.when(late).then(5000).otherwise("cached_tokens"))
+    frame.write_parquet(tmp_path / "log.parquet")
+    found = profile_files(tmp_path / "log.parquet", rows_per_part=500)
+    assert found.input_tokens.mean == profile(*read_trace(tmp_path / "log.parquet")).input_tokens.mean
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path):
+    (tmp_path / "a.json").write_text('{"data": [{"a": 1}]}')
+    with pytest.raises(BadInput, match="not a table"):
+        profile_files(tmp_path / "a.json")
+    with pytest.raises(BadInput, match="none given"):
+        profile_files([])
+    (tmp_path / "b.csv").write_text("time_ms,input_tokens,output_tokens\n1,0,0\n")
+    with pytest.raises(BadInput, match="none can be used"):
+        profile_files(tmp_path / "b.csv")
