@@ -45,7 +45,7 @@ def masked(text):
             words = re.sub(r"#+( #)*", "#", words)
             words = re.sub(r"(kept|broken)(, \w+)?$", "VERDICT", words)
             lines.append(
-                re.sub(r"(decode bandwidth|prefill compute|KV memory|sequence slots|overhead)", "LIMIT", words)
+                re.sub(r"(decode bandwidth|prefill compute|KV memory|sequence slots|engine overhead)", "LIMIT", words)
             )
     return "\n".join(lines) + "\n"
 
