@@ -76,13 +76,7 @@ def contract_document(
         model=Model(name=plan.question.model.name, sha256=digests["model"]),
         runtime=_runtime(chosen),
         gpu=_hardware(chosen),
-        fleet=FleetSize(
-            replica_count=chosen.replica_count,
-            carrying_count=chosen.carrying_count,
-            spare_count=chosen.spare_count,
-            gpu_count=chosen.gpu_count,
-            router=plan.question.router,
-        ),
+        fleet=_fleet(chosen, plan.question.router),
         workload=_demand(plan, workload, degraded, digests["demand"]),
         promise=_promise(plan),
         evidence=_evidence(plan, resolved, made_on),
@@ -130,6 +124,16 @@ def _hardware(chosen: Sized) -> Hardware:
         attention_data_parallel=layout.attention_data_parallel,
         precision=deployment.precision,
         kv_precision=deployment.kv_precision,
+    )
+
+
+def _fleet(chosen: Sized, router: str) -> FleetSize:
+    return FleetSize(
+        replica_count=chosen.replica_count,
+        carrying_count=chosen.carrying_count,
+        spare_count=chosen.spare_count,
+        gpu_count=chosen.gpu_count,
+        router=router,
     )
 
 

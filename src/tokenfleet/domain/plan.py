@@ -227,5 +227,9 @@ class Plan:
     sure: Sized | None = None
     """The cheapest fleet of the chosen kind that keeps the promise even at the slow end of the error band; ``None``
     when no count does. Sized where candidates are, not proved on a trace that was cut for the search."""
+    tried_count: int = 0
+    """Candidates the search had, those with smaller steps and those without a chance included."""
+    wall_s: float | None = None
+    """Seconds the plan took; ``None`` when nobody passed a clock."""
     anomalies: tuple[str, ...] = ()
     """Where more replicas did worse than fewer, in plain words."""

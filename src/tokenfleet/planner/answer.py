@@ -1,6 +1,7 @@
 """One question, one answer: floors, search, proof, then what a person wants to know about the winner."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from tokenfleet import cost, workload
@@ -29,7 +30,13 @@ DETAIL_REQUESTS = 4_000
 _TELEMETRY_SAMPLES = 1_000
 
 
-def plan(question: PlanQuestion, trace: Trace, *, progress: Progress | None = None) -> Plan:
+def plan(
+    question: PlanQuestion,
+    trace: Trace,
+    *,
+    progress: Progress | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Plan:
     """Finds the cheapest fleet of equal replicas that keeps the promise with its spare replicas gone.
 
     The carrying count of a candidate is one that replay shows to keep the promise, over all requests and over
@@ -39,6 +46,7 @@ def plan(question: PlanQuestion, trace: Trace, *, progress: Progress | None = No
         question: Candidates, prices, promise, spare count.
         trace: The demand, planned for as it is.
         progress: Told what is being tried.
+        clock: Seconds that only rise, such as ``time.perf_counter``, to say how long the plan took.
 
     Returns:
         The plan; ``chosen`` is ``None`` with reasons when no candidate keeps the promise.
@@ -48,16 +56,20 @@ def plan(question: PlanQuestion, trace: Trace, *, progress: Progress | None = No
     """
     if trace.request_count == 0:
         raise BadInput.at("workload", "the trace has no requests", "give one that has")
-    traffic = Traffic(trace, workload.peak_window(trace))
+    start_s = clock() if clock else None
+    made = _answer(question, Traffic(trace, workload.peak_window(trace)), Reporter(progress))
+    return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)
+
+
+def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Plan:
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
-    reporter = Reporter(progress)
-    screened = screen(question, traffic, step_variants(question), reporter)
+    variants = step_variants(question)
+    screened = screen(question, traffic, variants, reporter)
     search = Search(work.replays, work.searched, question.spare_replica_count, reporter)
     found = search.over(screened.candidates)
     _verify(work, search, reporter)
-    if not found.answers:
-        return _infeasible(work, screened, found)
-    return _feasible(work, screened, found, reporter)
+    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
+    return replace(made, tried_count=len(question.rejected) + len(question.candidates) + len(variants))
 
 
 @dataclass(frozen=True, slots=True)

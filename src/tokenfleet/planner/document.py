@@ -44,8 +44,9 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "peak": _peak(plan),
         "workload": _workload(workload),
         "search": {
-            "candidate_count": len(plan.question.candidates) + len(plan.question.rejected),
+            "candidate_count": plan.tried_count,
             "replayed_count": plan.replayed_count,
+            "wall_s": plan.wall_s,
             "anomalies": list(plan.anomalies),
         },
         "resolved": dict(resolved),

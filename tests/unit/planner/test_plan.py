@@ -202,3 +202,11 @@ def test_no_number_is_sure_where_the_slow_end_breaks_a_floor():
     assert made.chosen is not None
     assert made.sure is None
     assert any("load-test before" in line for line in made.assumptions)
+
+
+def test_a_clock_is_read_twice_and_only_when_given():
+    ticks = iter([10.0, 12.5])
+    made = plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0), clock=lambda: next(ticks))
+    assert made.wall_s == 2.5
+    assert made.tried_count == 2
+    assert plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0)).wall_s is None
