@@ -36,8 +36,8 @@ class BenchmarkRun:
     duration_s: float | None
     finished_count: int | None
     failed_count: int | None
-    input_tokens_mean: float | None
-    output_tokens_mean: float | None
+    mean_input_tokens: float | None
+    mean_output_tokens: float | None
     request_rate_per_s: float | None
     """Finished requests per second."""
     output_rate_tokens_per_s: float | None

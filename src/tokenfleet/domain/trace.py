@@ -94,9 +94,8 @@ class Trace:
 class Reject:
     """A row that was left out, so that a person can look at it."""
 
-    file: str
-    line: int
-    """Line of the file, or place in its list; 1 is the first. A table's header is line 1."""
+    where: str
+    """``FILE:LINE``; the first line is 1, a table's header included. In a list, the place of the entry."""
     reason: str
 
 

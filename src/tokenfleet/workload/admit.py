@@ -182,12 +182,12 @@ def _drop(
 def _rejects(marked: "pl.DataFrame", readings: Sequence[Reading]) -> tuple[Reject, ...]:
     """The first rows that were left out, in order of file and line."""
     found = [
-        Reject(file=reading.where, line=line, reason="not a record")
+        Reject(where=f"{reading.where}:{line}", reason="not a record")
         for reading in readings
         for line in reading.broken_lines[:_MOST_REJECTS]
     ]
     shown = marked.select("file", "line", "reason").drop_nulls().sort("file", "line").head(_MOST_REJECTS)
-    found += [Reject(file=readings[file].where, line=line, reason=reason) for file, line, reason in shown.iter_rows()]
+    found += [Reject(where=f"{readings[file].where}:{line}", reason=reason) for file, line, reason in shown.iter_rows()]
     return tuple(found[:_MOST_REJECTS])
 
 

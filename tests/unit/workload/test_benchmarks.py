@@ -33,10 +33,10 @@ def test_each_tool_tells_the_same_run_in_seconds(name):
     assert not run.predicted
     assert run.finished_count == 17
     assert run.failed_count in (None, 2, 3)
-    assert run.input_tokens_mean == pytest.approx(MEAN_INPUT)
+    assert run.mean_input_tokens == pytest.approx(MEAN_INPUT)
     if "per_request" not in name:
         # That file counts both choices of one request.
-        assert run.output_tokens_mean == pytest.approx(MEAN_OUTPUT)
+        assert run.mean_output_tokens == pytest.approx(MEAN_OUTPUT)
     assert run.latencies_s["ttft"]["mean"] == pytest.approx(MEAN_TTFT, rel=1e-3)
     assert run.latencies_s["e2e"]["mean"] == pytest.approx(MEAN_E2E, rel=1e-3)
     for metric in ("tpot", "itl"):
@@ -118,7 +118,7 @@ def test_real_files_of_todays_tools(name, finished, output_mean):
     run = read_benchmark(REAL / name)[0]
     assert run.finished_count == finished
     assert run.failed_count in (0, None)
-    assert run.output_tokens_mean == pytest.approx(output_mean)
+    assert run.mean_output_tokens == pytest.approx(output_mean)
     ttft, e2e = run.latencies_s["ttft"], run.latencies_s["e2e"]
     assert 0.05 < ttft["p50"] < ttft["p99"] < e2e["p99"] < 5
     if run.requests is not None and not np.isnan(run.requests.e2e_s).all():

@@ -74,11 +74,10 @@ def test_rejected_rows_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("time_s,input_tokens,output_tokens\n0,5,5\n1,0,5\n2,5,\n3,5,5\n")
     _, quality = read_trace(path)
-    assert [(reject.line, reject.reason) for reject in quality.rejects] == [
-        (3, "input tokens below 1"),
-        (4, "output tokens unknown"),
+    assert [(reject.where, reject.reason) for reject in quality.rejects] == [
+        (f"{path}:3", "input tokens below 1"),
+        (f"{path}:4", "output tokens unknown"),
     ]
-    assert all(reject.file == str(path) for reject in quality.rejects)
 
 
 def test_lines_that_are_no_records_are_named_too(tmp_path):
@@ -89,4 +88,4 @@ def test_lines_that_are_no_records_are_named_too(tmp_path):
     _, quality = read_trace(path)
     assert quality.rows_dropped["not a record"] == 1
     assert quality.rows_read == 20
-    assert (4, "not a record") in [(reject.line, reject.reason) for reject in quality.rejects]
+    assert (f"{path}:4", "not a record") in [(reject.where, reject.reason) for reject in quality.rejects]

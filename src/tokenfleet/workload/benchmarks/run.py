@@ -18,7 +18,7 @@ def run_of(tool: str, source: str, **known: Any) -> BenchmarkRun:  # noqa: ANN40
     empty: dict[str, Any] = dict.fromkeys(
         (
             *("model", "engine", "asked_rate_per_s", "asked_concurrency_count", "duration_s", "finished_count"),
-            *("failed_count", "input_tokens_mean", "output_tokens_mean", "request_rate_per_s"),
+            *("failed_count", "mean_input_tokens", "mean_output_tokens", "request_rate_per_s"),
             *("output_rate_tokens_per_s", "requests"),
         )
     )
@@ -77,7 +77,7 @@ def from_requests(requests: MeasuredRequests) -> dict[str, dict[str, float]]:
 def means(requests: MeasuredRequests) -> dict[str, float | None]:
     """Mean lengths over the requests that finished and whose lengths are known."""
     found: dict[str, float | None] = {}
-    for name, values in (("input_tokens_mean", requests.input_tokens), ("output_tokens_mean", requests.output_tokens)):
+    for name, values in (("mean_input_tokens", requests.input_tokens), ("mean_output_tokens", requests.output_tokens)):
         known = values[(requests.ok == 1) & (values >= 0)]
         found[name] = float(known.mean()) if len(known) else None
     return found
