@@ -25,9 +25,13 @@ class PrefixTree:
     @property
     def depth_tokens(self) -> npt.NDArray[np.int64]:
         """Tokens on the path from the root to each node, the node included."""
-        depth = np.zeros(len(self.parent), dtype=np.int64)
-        for node, above in enumerate(self.parent):
-            depth[node] = self.token_count[node] + (depth[above] if above >= 0 else 0)
+        depth = self.token_count.astype(np.int64)
+        above = self.parent.astype(np.int64)
+        # Each round doubles how far up a node has looked, so long conversations cost few rounds.
+        while (climbing := np.flatnonzero(above >= 0)).size:
+            reached = above[climbing]
+            depth[climbing] += depth[reached]
+            above[climbing] = above[reached]
         return depth
 
 

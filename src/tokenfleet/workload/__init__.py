@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokenfleet.workload.draw import draw_trace
 from tokenfleet.workload.lengths import Lengths
 from tokenfleet.workload.like import synthesize_like
+from tokenfleet.workload.prefixes import shared_input_tokens
 from tokenfleet.workload.presets import Preset, preset, preset_document, preset_names, presets
 from tokenfleet.workload.profile import profile
 from tokenfleet.workload.scale import grow, peak_window
@@ -73,6 +74,7 @@ __all__ = [
     "read_metrics",
     "read_trace",
     "save_profile",
+    "shared_input_tokens",
     "synthesize",
     "synthesize_like",
     "write_trace",

@@ -1,9 +1,11 @@
 """Shared token sequences: from block hashes to a tree, and what a cache could serve from it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.trace import Ints, PrefixTree
+from tokenfleet.domain.trace import Ints, PrefixTree, Trace
 
 Longs = npt.NDArray[np.int64]
 
@@ -101,15 +103,33 @@ def _runs(parent: Longs, uses: Longs, depth: Longs, tokens: Longs) -> tuple[Ints
     return node.astype(np.int32), tree
 
 
+def levels(tree: PrefixTree) -> Longs:
+    """How many nodes lie above each."""
+    level = (tree.parent >= 0).astype(np.int64)
+    above = tree.parent.astype(np.int64)
+    while (climbing := np.flatnonzero(above >= 0)).size:
+        reached = above[climbing]
+        level[climbing] += level[reached]
+        above[climbing] = above[reached]
+    return level
+
+
+def upwards(tree: PrefixTree) -> Iterator[Longs]:
+    """Nodes level by level from the deepest, roots left out: what is handed to parents arrives complete."""
+    level = levels(tree)
+    order = np.argsort(level, kind="stable")
+    edges = np.searchsorted(level[order], np.arange(1, int(level.max(initial=0)) + 2))
+    for place in range(len(edges) - 2, -1, -1):
+        yield order[edges[place] : edges[place + 1]]
+
+
 def first_use(tree: PrefixTree, node: Ints) -> Longs:
     """Index of the first request that carries each node, itself or one below it; one past the end when none does."""
     first = np.full(len(tree.parent), len(node), dtype=np.int64)
     named = np.flatnonzero(node >= 0)
     np.minimum.at(first, node[named], named)
-    for index in range(len(first) - 1, -1, -1):
-        above = tree.parent[index]
-        if above >= 0 and first[index] < first[above]:
-            first[above] = first[index]
+    for nodes in upwards(tree):
+        np.minimum.at(first, tree.parent[nodes], first[nodes])
     return first
 
 
@@ -128,3 +148,14 @@ def shared_tokens(tree: PrefixTree, node: Ints, input_tokens: Ints) -> Longs:
         here[climbing] = parent[here[climbing]]
         climbing = climbing[first[here[climbing]] >= climbing]
     return np.minimum(depth[here], input_tokens)
+
+
+def shared_input_tokens(trace: Trace) -> Longs:
+    """Input tokens of each request that earlier requests have brought, as far as the source tells.
+
+    A request names the deepest node of its prompt *and* answer, which nobody had before it came: what a cache can
+    serve is the part of that path that an earlier request carried. 0 where the trace has no prefixes.
+    """
+    if trace.prefixes is None or trace.prefix_node is None or not len(trace.prefixes.parent):
+        return np.zeros(trace.request_count, dtype=np.int64)
+    return shared_tokens(trace.prefixes, trace.prefix_node, trace.input_tokens)

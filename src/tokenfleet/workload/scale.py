@@ -6,6 +6,7 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.prefixes import upwards
 from tokenfleet.workload.profile import whole_minutes
 from tokenfleet.workload.streams import stream
 from tokenfleet.workload.tally import tally_of
@@ -156,11 +157,12 @@ def _units(trace: Trace) -> Longs:
 
 def _branches(tree: PrefixTree) -> Longs:
     """For each node the one below its root on its own path; -1 for roots, which many share."""
-    branch = np.full(len(tree.parent), -1, dtype=np.int64)
-    for node, above in enumerate(tree.parent):
-        if above >= 0:
-            branch[node] = branch[above] if branch[above] >= 0 else node
-    return branch
+    parent = tree.parent.astype(np.int64)
+    top = (parent >= 0) & (parent[parent] < 0)
+    branch = np.where(top | (parent < 0), np.arange(len(parent)), parent)
+    while not np.array_equal(branch, branch[branch]):
+        branch = branch[branch]
+    return np.where(parent < 0, -1, branch)
 
 
 def _own_branches(trace: Trace, unit: Longs, rows: Longs, copy: Longs) -> tuple[PrefixTree | None, Ints | None]:
@@ -196,11 +198,9 @@ def _private_nodes(tree: PrefixTree, named: Ints, unit: Longs) -> npt.NDArray[np
     known = named >= 0
     np.minimum.at(low, named[known], unit[known])
     np.maximum.at(high, named[known], unit[known])
-    for node in range(size - 1, -1, -1):
-        above = tree.parent[node]
-        if above >= 0:
-            low[above] = min(low[above], low[node])
-            high[above] = max(high[above], high[node])
+    for nodes in upwards(tree):
+        np.minimum.at(low, tree.parent[nodes], low[nodes])
+        np.maximum.at(high, tree.parent[nodes], high[nodes])
     return np.asarray((low == high) & (tree.parent >= 0), dtype=np.bool_)
 
 

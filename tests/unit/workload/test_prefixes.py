@@ -1,8 +1,12 @@
+import itertools
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenfleet.workload.prefixes import block_size_of, shared_tokens, tree_of_hashes
+from tokenfleet.domain.trace import PrefixTree
+from tokenfleet.workload import shared_input_tokens, synthesize
+from tokenfleet.workload.prefixes import block_size_of, levels, shared_tokens, tree_of_hashes, upwards
 
 BLOCK = 16
 
@@ -62,3 +66,33 @@ def test_block_size_is_found_from_lengths():
     assert block_size_of(tokens, tokens // 64) == (64, False)
     assert block_size_of(tokens, np.zeros(4, dtype=np.int64)) is None
     assert block_size_of(tokens, tokens // 7) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), size=st.integers(0, 40))
+def test_depths_and_levels_are_those_of_a_walk(data, size):
+    parent = np.array([data.draw(st.integers(-1, node - 1)) for node in range(size)], dtype=np.int32)
+    tokens = np.array([data.draw(st.integers(1, 9)) for _ in range(size)], dtype=np.int32)
+    tree = PrefixTree(parent=parent, token_count=tokens)
+    depth, level = [], []
+    for node in range(size):
+        above = parent[node]
+        depth.append(tokens[node] + (depth[above] if above >= 0 else 0))
+        level.append(level[above] + 1 if above >= 0 else 0)
+    assert tree.depth_tokens.tolist() == depth
+    assert levels(tree).tolist() == level
+    seen = [node for nodes in upwards(tree) for node in nodes.tolist()]
+    assert sorted(seen) == [node for node in range(size) if parent[node] >= 0]
+    assert all(level[one] >= level[two] for one, two in itertools.pairwise(seen))
+
+
+def test_the_first_turn_shares_its_system_prompt_and_the_next_all_that_was_said():
+    trace = synthesize("agents", peak_rate_per_s=2, duration_s=600, seed=1)
+    shared = shared_input_tokens(trace)
+    order = np.lexsort((trace.arrival_s, trace.session))
+    session = trace.session[order]
+    for one, two, same in zip(order[:-1], order[1:], np.diff(session) == 0, strict=True):
+        if same:
+            assert shared[two] == trace.input_tokens[one] + trace.output_tokens[one]
+    assert shared[0] == 0
+    assert shared[1:].min() >= 18_400
