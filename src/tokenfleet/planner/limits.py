@@ -196,25 +196,30 @@ class LimitSearch:
         return peak, used
 
     def _time_used(self, replica: ReplicaPhysics, peak: Peak) -> dict[Limit, float]:
-        """Share of each second that a replica spends on each resource, from the mean step of the window.
+        """Share of each second that a replica spends on each resource in the window, from its two kinds of steps.
 
-        Mean decode tokens per second over mean sequences gives steps per second; the mean step carries the prompt
-        tokens that arrive meanwhile.
+        Decoded tokens per second over mean sequences gives steps per second; as many of them as the prompts that
+        arrive meanwhile need carry a chunk, the others only decode.
         """
         wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching)
         rate_per_s = wanted.rate_per_s / self._count
         running = max(1.0, peak.mean_running_count)
         steps_per_s = rate_per_s * max(1.0, wanted.mean_output_tokens) / running
-        prompt = float(wanted.input_tokens.mean())
-        budget = len(replica.step_time.token_ps) - 1
-        sequences = min(round(running), budget)
-        chunk = min(max(1, round(rate_per_s * prompt / steps_per_s)), max(1, budget - sequences))
-        context = float(wanted.context_tokens.mean()) + wanted.mean_output_tokens / 2
-        shares = self._step_shares(
-            replica, min(budget, sequences + chunk), sequences, round(sequences * context), round(chunk * prompt / 2)
-        )
+        budget = min(replica.deployment.engine.max_batched_tokens, len(replica.step_time.token_ps) - 1)
+        sequences = max(1, min(round(running), budget - 1))
+        fresh, prompt = float(wanted.input_tokens.mean()), float(wanted.context_tokens.mean())
+        chunk = max(1, min(round(fresh), budget - sequences))
+        chunks_per_s = rate_per_s * fresh / chunk
+        read = round(sequences * (prompt + wanted.mean_output_tokens / 2))
+        pairs = round(chunk * (prompt - fresh / 2))
+        mixed = self._step_shares(replica, sequences + chunk, sequences, read, pairs)
+        plain = self._step_shares(replica, sequences, sequences, read, 0)
+        plain_per_s = max(0.0, steps_per_s - chunks_per_s)
         limits: tuple[Limit, ...] = ("prefill_compute", "decode_bandwidth", "communication", "overhead")
-        return {limit: min(1.0, steps_per_s * share_s(shares, limit)) for limit in limits}
+        return {
+            limit: min(1.0, chunks_per_s * share_s(mixed, limit) + plain_per_s * share_s(plain, limit))
+            for limit in limits
+        }
 
 
 def peak_gauges(record: RunRecord, window_s: tuple[float, float]) -> Peak:
