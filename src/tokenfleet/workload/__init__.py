@@ -14,6 +14,7 @@ from tokenfleet.workload.prefixes import shared_input_tokens
 from tokenfleet.workload.presets import Preset, preset, preset_document, preset_names, presets
 from tokenfleet.workload.profile import profile
 from tokenfleet.workload.scale import grow, peak_window
+from tokenfleet.workload.splice import splice, stretch
 from tokenfleet.workload.synthesize import synthesize
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ __all__ = [
     "read_trace",
     "save_profile",
     "shared_input_tokens",
+    "splice",
+    "stretch",
     "synthesize",
     "synthesize_like",
     "write_trace",

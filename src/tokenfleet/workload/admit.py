@@ -35,6 +35,8 @@ class Admission:
 
     zero_output: Literal["drop", "keep"] = "drop"
     """Rows with 0 output tokens: failed or cut calls, unless the service only reads (embedding, rerank)."""
+    most_broken_fraction: float = 0.5
+    """Above this share of rows without a record or a time, a file is refused: it is not what it was taken for."""
     unfinished: Literal["drop", "impute"] = "drop"
     """Calls that failed, were turned away or lost their counts: left out, or given the lengths of others."""
     spread_ticks: bool = True
@@ -68,6 +70,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
         raise _nothing_left(rows, dropped)
+    _mostly_whole(rows_read, dropped, admission)
     warnings += _unmet_warnings(dropped, kept.height)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
@@ -216,6 +219,16 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     if admission.zero_output == "drop":
         rules.append((_ZERO, pl.col("output_tokens") == 0))
     return rules
+
+
+def _mostly_whole(rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
+    broken = sum(dropped.get(reason, 0) for reason in ("not a record", "time unknown"))
+    if broken > admission.most_broken_fraction * rows_read:
+        raise BadInput.at(
+            "rows",
+            f"{broken} of {rows_read} have no record or no time that can be read",
+            "check the format, the column mapping and the time stamps, or allow a larger broken share",
+        )
 
 
 def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:

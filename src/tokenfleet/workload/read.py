@@ -80,6 +80,7 @@ def read_trace(
     cached: Literal["inside", "outside"] | None = None,
     zero_output: Literal["drop", "keep"] = "drop",
     unfinished: Literal["drop", "impute"] = "drop",
+    most_broken_fraction: float = 0.5,
     spread_ticks: bool = True,
     salt: str | None = None,
     progress: Progress | None = None,
@@ -94,6 +95,7 @@ def read_trace(
         time_unit: Unit of stamps that are numbers.
         cached: Whether input counts already contain cached tokens.
         zero_output: Drop rows with 0 output tokens as failed, or keep them as prefill-only requests.
+        most_broken_fraction: Refuse a file of which a larger share has no record or no readable time.
         unfinished: Leave out calls that failed, were turned away or lost their counts, or keep them as unmet demand
             with the lengths of random calls of their model; the quality report says how many.
         spread_ticks: Spread requests inside coarse clock ticks; the quality report says so.
@@ -117,7 +119,14 @@ def read_trace(
     if salt is not None:
         readings = [replace(reading, rows=anonymized(reading.rows, salt)) for reading in readings]
     return admit(
-        readings, options, Admission(zero_output=zero_output, unfinished=unfinished, spread_ticks=spread_ticks)
+        readings,
+        options,
+        Admission(
+            zero_output=zero_output,
+            unfinished=unfinished,
+            spread_ticks=spread_ticks,
+            most_broken_fraction=most_broken_fraction,
+        ),
     )
 
 

@@ -310,6 +310,13 @@ def test_files_that_cannot_be_read_are_all_named(tmp_path):
         read_trace(tmp_path / "traffic.csv", format="azur")
 
 
+def test_a_file_that_is_mostly_broken_is_refused_and_can_be_allowed(tmp_path):
+    text = "time,input_tokens,output_tokens\n" + "2026-01-01T00:00:00Z,5,5\n" * 6 + ",5,5\n" * 8
+    assert "8 of 14 have no record or no time" in problem_of(tmp_path, text)
+    _, quality = read(tmp_path, text, most_broken_fraction=0.7)
+    assert quality.rows_kept == 6
+
+
 def test_a_header_alone_has_no_usable_row(tmp_path):
     assert "the file has no rows" in problem_of(tmp_path, "time_s,input_tokens,output_tokens\n")
 
