@@ -336,3 +336,39 @@ def test_unmet_demand_is_said_and_can_be_kept():
     assert int(trace.output_tokens[5]) in same
     again, _ = read_trace(LOGS / "helicone_requests.jsonl", unfinished="impute")
     assert again.output_tokens.tobytes() == trace.output_tokens.tobytes()
+
+
+def test_the_same_records_in_other_wrappings(tmp_path):
+    records = [json.loads(line) for line in (LOGS / "litellm_spendlogs.jsonl").read_text().splitlines()]
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps(records, indent=1))
+    assert read_rows(listed).rows.equals(
+        read_rows(LOGS / "litellm_spendlogs.jsonl").rows.with_columns(line=read_rows(listed).rows["line"])
+    )
+    spans = json.loads((LOGS / "otel_genai_spans_otlp.json").read_text())
+    lines = tmp_path / "spans.jsonl"
+    lines.write_text(json.dumps(spans) + "\n" + json.dumps(spans) + "\n")
+    _, quality = read_trace(lines)
+    # The second export repeats the spans of the first.
+    assert quality.rows_dropped["duplicate request id"] == 20
+    assert quality.rows_read == 40
+
+
+@pytest.mark.parametrize("name", ["langfuse_observations.json", "otel_genai_spans_otlp.json"])
+def test_documents_too_long_for_a_look_are_still_found_out(tmp_path, name):
+    document = json.loads((LOGS / name).read_text())
+    entries = document["data"] if "data" in document else document["resourceSpans"]
+    entries *= 60
+    path = tmp_path / name
+    path.write_text(json.dumps(document))
+    assert path.stat().st_size > 300_000
+    assert read_rows(path).rows.height == 1200
+
+
+def test_a_long_list_of_spend_logs_is_found_out(tmp_path):
+    records = [json.loads(line) for line in (LOGS / "litellm_spendlogs.jsonl").read_text().splitlines()] * 30
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(records))
+    trace, quality = read_trace(path)
+    assert quality.detected["format"] == "LiteLLM spend log"
+    assert trace.request_count == 18
