@@ -58,8 +58,6 @@ KNOTS = (1, 512)
 RATES = ("sequence", "context", "pair")
 WARM_UP_COUNT = 1
 """Requests at the head of each prefill run that are left out: the first one pays for what comes once."""
-
-
 REWEIGHTING_COUNT = 30
 SMALLEST_RESIDUAL_FRACTION = 0.02
 """Neighbours on a shared machine make outliers: residuals count by their size, not its square, from 2 % on."""

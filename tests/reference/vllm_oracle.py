@@ -116,19 +116,6 @@ class Workload:
         trace = Trace(arrival_s=np.array(row["arrival_s"]), **lengths, **shared)
         return cls(trace=trace, settings=engine(**row["engine"]), block_count=row["block_count"])
 
-    def without(self, row: int) -> "Workload":
-        """The same, one request fewer: for making a failing example small."""
-        keep = np.arange(self.trace.request_count) != row
-        node = None if self.trace.prefix_node is None else self.trace.prefix_node[keep]
-        trace = Trace(
-            arrival_s=self.trace.arrival_s[keep],
-            input_tokens=self.trace.input_tokens[keep],
-            output_tokens=self.trace.output_tokens[keep],
-            prefix_node=node,
-            prefixes=self.trace.prefixes,
-        )
-        return Workload(trace=trace, settings=self.settings, block_count=self.block_count)
-
 
 def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False, **settings) -> Workload:
     """Small requests on a small pool; nothing in it is refused on arrival."""
