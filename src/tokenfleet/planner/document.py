@@ -64,7 +64,7 @@ def why_it_lost(loser: Sized, winner: Sized) -> str:
         return f"${extra:.2f}/h more: {mine} where the plan has {theirs}"
     if loser.gpu_count != winner.gpu_count:
         return f"the same price with more gpus: {mine} where the plan has {theirs}"
-    return "the same price and gpus; the plan has the lower TTFT"
+    return "the same price and gpus; the plan keeps more margin"
 
 
 def _group(sized: Sized) -> dict[str, object]:

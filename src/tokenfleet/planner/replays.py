@@ -59,6 +59,16 @@ class Verdict:
         return max(ratios, default=1.0)
 
     @property
+    def tightness(self) -> float:
+        """Largest ratio of a predicted latency to its promise, in the peak window and over all; 0 without any."""
+        ratios = [
+            result.predicted / result.promised
+            for result in (*self.peak, *self.overall)
+            if result.unit == "s" and result.predicted is not None
+        ]
+        return max(ratios, default=0.0)
+
+    @property
     def broken(self) -> tuple[SloResult, ...]:
         """The worse result of each broken clause."""
         worse = []

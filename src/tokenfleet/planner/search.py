@@ -47,15 +47,9 @@ class Answer:
 
     @property
     def rank(self) -> tuple[float, int, float, str]:
-        """Cheaper first, then fewer gpus, then lower TTFT, then by name."""
-        ttft_s = self.verdict.seen.ttft_p99_s
+        """Cheaper first, then fewer gpus, then more margin to the tightest clause, then by name."""
         sized = self.sized
-        return (
-            sized.price_usd_per_hour,
-            sized.gpu_count,
-            float("inf") if ttft_s is None else ttft_s,
-            self.candidate.name,
-        )
+        return sized.price_usd_per_hour, sized.gpu_count, self.verdict.tightness, self.candidate.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +131,8 @@ class Search:
 
         A candidate is sized when its estimate is within a tenth of the best fleet known, or within three times while
         there are few runners-up or when it is the first of its gpu. Any other is tried once, at the largest count
-        that costs no more than the best fleet; of a family that has an answer, at the largest that costs less than
-        that answer. When that breaks the promise, fewer replicas would too.
+        that costs no more than the best fleet; of a family that has an answer, at that answer's count. When that
+        breaks the promise, fewer replicas would too.
         """
         seen_gpus: set[str] = set()
         ordered = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
@@ -161,7 +155,7 @@ class Search:
         if not kin and self._price(candidate, candidate.estimate) <= reach:
             self.size(candidate, candidate.estimate, replay, self._affordable(candidate, reach))
             return
-        count = kin[0].carrying_count - 1 if kin else self._affordable(candidate, best)
+        count = kin[0].carrying_count if kin else self._affordable(candidate, best)
         if count < 1:
             self._note_outpriced(candidate, 0, ())
             return
