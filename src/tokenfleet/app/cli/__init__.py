@@ -15,6 +15,7 @@ import click
 from tokenfleet.app.cli.face import Border, Face, face_options
 
 COMMANDS: Final = {
+    "capacity": "What one replica can do on each GPU: tokens/s, waiting, memory, price.",
     "estimate": "Size a fleet in the first minute, without any file.",
     "init": "Write a commented scenario from a few questions.",
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
