@@ -38,6 +38,7 @@ from tokenfleet.simulator.layout import (
     MAX_BATCHED_TOKENS,
     MAX_SEQUENCES,
     NONE,
+    ORDER,
     ORIGIN,
     PAIRS,
     PARTIAL,
@@ -94,7 +95,7 @@ def prefill_chunk(memory: Memory, replica: int, sequence: int) -> None:
     memory[replica + BUDGET] -= tokens
     memory[sequence + COMPUTED] = start + tokens
     if memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE:
-        write_up_to(memory, replica, sequence, start + tokens)
+        write_up_to(memory, replica, sequence, start + tokens, memory[sequence + ORDER])
     memory[replica + PARTIAL] = sequence if start + tokens < memory[sequence + TARGET] else NONE
 
 
@@ -162,7 +163,7 @@ def preempt(memory: Memory, replica: int, sequence: int) -> None:
     count_preemption(memory, request)
     memory[replica + PREEMPTIONS] += 1
     memory[replica + PREEMPTED] = 1
-    free_sequence(memory, replica, sequence, False)
+    free_sequence(memory, replica, sequence, hashed_tokens(memory, replica, sequence, memory[replica + STEP]))
     stop_running(memory, replica, sequence)
     if memory[sequence + STATE] == ENDING:
         memory[sequence + STATE] = EVICTED
@@ -206,7 +207,8 @@ def serve_by_order(memory: Memory, replica: int) -> None:
         if memory[sequence + STATE] == DECODE:
             take_blocks(memory, replica, wanted)
             if memory[sequence + IS_CONTENDED] != 0:
-                write_up_to(memory, replica, sequence, hashed_tokens(memory, replica, sequence, 1))
+                tokens = hashed_tokens(memory, replica, sequence, memory[replica + STEP] + 1)
+                write_up_to(memory, replica, sequence, tokens, memory[sequence + ORDER])
         sequence = memory[sequence + RUNNING_NEXT]
 
 

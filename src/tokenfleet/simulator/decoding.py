@@ -6,7 +6,7 @@ A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and 
 
 from tokenfleet.simulator.blocks import count_phase
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.gaps import record_gaps
+from tokenfleet.simulator.gaps import record_step
 from tokenfleet.simulator.layout import (
     CLOCK,
     CONTEXT,
@@ -40,7 +40,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.memory import Memory, output_tokens, produced_tokens, set_produced_tokens
 from tokenfleet.simulator.pool import free_sequence
-from tokenfleet.simulator.prefixes import start_growing
+from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
 
@@ -110,8 +110,7 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
         if memory[request + FIRST_TOKEN] < 0:
             memory[request + FIRST_TOKEN] = horizon
         else:
-            last = memory[request + FINISH]
-            record_gaps(memory, 1, horizon - last, 0, 1, last)
+            record_step(memory, 1, horizon - memory[request + FINISH], horizon)
             memory[request + FINISH] = -1
     if remaining > 0:
         start_decoding(memory, replica, sequence, remaining)
@@ -127,7 +126,7 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
     memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
     memory[TOTAL_IN_FLIGHT] -= 1
     if memory[sequence + STATE] != EVICTED:
-        free_sequence(memory, replica, sequence, True)
+        free_sequence(memory, replica, sequence, computed_tokens(memory, replica, sequence))
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
 

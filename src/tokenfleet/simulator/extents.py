@@ -26,6 +26,7 @@ from tokenfleet.simulator.layout import (
     NEWER,
     NEWEST,
     NONE,
+    NOTHING_TO_EVICT,
     OLDER,
     OLDEST,
     OWNER,
@@ -195,7 +196,7 @@ def evict(memory: Memory, replica: int, blocks: int) -> None:
     while blocks > 0:
         extent = memory[replica + OLDEST]
         if extent == NONE:
-            memory[FAULT] = 2
+            memory[FAULT] = NOTHING_TO_EVICT
             return
         resident = memory[extent + RESIDENT]
         in_chain = resident != NONE and memory[extent + IS_SHADOW] == 0

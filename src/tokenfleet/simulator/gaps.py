@@ -67,7 +67,16 @@ def count_gaps(memory: Memory, counts: int, each: int, step_ps: int, growth_ps: 
 
 
 @compiled
-def record_gaps(memory: Memory, each: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
+def record_step(memory: Memory, each: int, gap_ps: int, end_ps: int) -> None:
+    """Count ``each`` equal gaps that end at ``end_ps``."""
+    found = gap_bin(memory, gap_ps)
+    memory[memory[GAPS_AT] + found] += each
+    if memory[PEAK_START] <= end_ps < memory[PEAK_END]:
+        memory[memory[PEAK_GAPS_AT] + found] += each
+
+
+@compiled
+def record_run(memory: Memory, each: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
     """Count the gaps of a run that starts at ``start_ps``, and those of its steps that end in the peak window."""
     count_gaps(memory, memory[GAPS_AT], each, step_ps, growth_ps, steps)
     if start_ps >= memory[PEAK_END] or start_ps + run_ps(step_ps, growth_ps, steps) < memory[PEAK_START]:

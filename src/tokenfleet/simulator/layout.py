@@ -38,7 +38,7 @@ PEAK_START = 17
 PEAK_END = 18  # 0 when nobody asked for a peak window
 SAMPLES_AT = 19  # gauges of each replica at the last pause
 PATH_AT = 20  # nodes of the path being looked at, root first
-FAULT = 21  # set when a rule of the kernel itself is broken
+FAULT = 21  # the rule of the kernel itself that was broken, 0 while none is
 HEADER_WORDS = 32
 
 STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
@@ -120,6 +120,10 @@ HIT_BLOCKS = 45  # what the last look-up found
 HIT_UNUSED = 46  # those of them nobody uses, so that taking them shrinks the free blocks
 CONTENDED = 47  # decoding sequences that write where somebody else reads or writes too
 REPLICA_WORDS = 48
+
+IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
+NOTHING_TO_EVICT = 2  # blocks were taken that are not free
+CHAIN_WITH_A_HOLE = 3  # a sequence releases blocks that the cache does not know
 
 UNLIMITED = 1 << 60
 """Unhashed blocks of a replica without prefix cache."""

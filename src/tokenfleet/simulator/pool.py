@@ -18,7 +18,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import (
     computed_tokens,
-    hashed_tokens,
+    first_order,
     path_blocks,
     release_own,
     release_path,
@@ -27,20 +27,18 @@ from tokenfleet.simulator.prefixes import (
 
 
 @compiled
-def free_sequence(memory: Memory, replica: int, sequence: int, ended: bool) -> None:
-    """Free all blocks of a sequence that has ended or is preempted; those with a name stay in the cache."""
+def free_sequence(memory: Memory, replica: int, sequence: int, named_tokens: int) -> None:
+    """Free all blocks of a sequence; the blocks that its first ``named_tokens`` fill stay in the prefix cache."""
     group = memory[replica + GROUP]
-    computed = computed_tokens(memory, replica, sequence)
-    held = blocks_for(memory, group, computed) + memory[group + FIXED_BLOCKS]
+    held = blocks_for(memory, group, computed_tokens(memory, replica, sequence)) + memory[group + FIXED_BLOCKS]
     if memory[group + PREFIX_CACHING] == 0:
         memory[replica + FREE_BLOCKS] += held
         return
     request = memory[sequence + REQUEST]
-    named_tokens = computed if ended else hashed_tokens(memory, replica, sequence, 0)
     named = named_tokens // memory[group + BLOCK_TOKENS]
     path = path_blocks(memory, replica, request)
     if path > 0:
-        write_up_to(memory, replica, sequence, named_tokens)
+        write_up_to(memory, replica, sequence, named_tokens, first_order(memory, replica))
     own = held - memory[sequence + HASHED]
     own_named = max(0, named - path)
     memory[replica + FREE_BLOCKS] += own

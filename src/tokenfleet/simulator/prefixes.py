@@ -19,7 +19,9 @@ from tokenfleet.simulator.extents import (
     split_extent,
 )
 from tokenfleet.simulator.layout import (
+    ADMITTED,
     BLOCK_TOKENS,
+    CHAIN_WITH_A_HOLE,
     COMPUTED,
     CONTENDED,
     DECODE,
@@ -30,6 +32,7 @@ from tokenfleet.simulator.layout import (
     FAULT,
     FIRST_EXTENT,
     FIRST_GROWER,
+    FIRST_RUNNING,
     FIRST_SHADOW,
     FREE_BLOCKS,
     GROUP,
@@ -109,17 +112,17 @@ def computed_tokens(memory: Memory, replica: int, sequence: int) -> int:
 
 
 @compiled
-def hashed_tokens(memory: Memory, replica: int, sequence: int, ahead: int) -> int:
-    """Tokens of a running sequence that are in the cache by name, as far as they fill blocks.
+def hashed_tokens(memory: Memory, replica: int, sequence: int, step: int) -> int:
+    """Tokens of a running sequence that are in the cache by name before a step, as far as they fill blocks.
 
     Those known when it was admitted, as far as they are computed; of those generated since, with async scheduling,
-    all but the one in flight. ``ahead`` is 1 once its decode is part of the step being fixed.
+    all but the one in flight.
     """
-    computed = computed_tokens(memory, replica, sequence)
     if memory[sequence + STATE] == PREFILL:
-        return computed
+        return memory[sequence + COMPUTED]
+    computed = computed_tokens(memory, replica, sequence)
     if memory[sequence + STATE] == DECODE:
-        computed += ahead
+        computed = memory[sequence + ORIGIN] + step
     return max(memory[sequence + TARGET], computed - memory[memory[replica + GROUP] + LAG])
 
 
@@ -168,6 +171,12 @@ def grow_in(memory: Memory, sequence: int, resident: int) -> None:
 
 
 @compiled
+def first_order(memory: Memory, replica: int) -> int:
+    """Admission number before which nobody runs: none of the decodes is served yet."""
+    return memory[memory[replica + FIRST_RUNNING] + ORDER]
+
+
+@compiled
 def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> None:
     """Put the blocks of a sequence up to position ``until`` on its path into the cache by name."""
     request = memory[sequence + REQUEST]
@@ -199,32 +208,31 @@ def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> Non
 
 
 @compiled
-def write_growth(memory: Memory, replica: int, resident: int, reader: int, fixing: bool) -> None:
-    """Before anybody else looks at a resident or writes into it: write what decodes have added, and watch them.
+def watch_growth(memory: Memory, replica: int, resident: int, reader: int, served: int) -> None:
+    """Before ``reader`` looks at a resident or writes into it: write what decodes have added, and watch them.
 
-    ``reader`` is the sequence that writes, or ``NONE`` for a request that looks. While a step is being fixed,
-    decodes that stand before it in the running list have their token of that step, those behind it have not.
+    Decodes admitted before number ``served`` have their token of the step being fixed already.
     """
     block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
     grower = memory[resident + FIRST_GROWER]
     while grower != NONE:
         after = memory[grower + GROWER_NEXT]
-        if grower != reader:
-            if reader != NONE and memory[reader + STATE] == DECODE:
-                contend(memory, replica, reader)
-            if memory[grower + IS_CONTENDED] == 0:
-                before = reader == NONE or memory[grower + ORDER] < memory[reader + ORDER]
-                ahead = 1 if fixing and before else 0
-                blocks = hashed_tokens(memory, replica, grower, ahead) // block_tokens
-                contend(memory, replica, grower)
-                reach = path_blocks(memory, replica, memory[grower + REQUEST])
-                write_blocks(memory, replica, grower, min(blocks, reach))
+        if memory[grower + IS_CONTENDED] == 0 and grower != reader:
+            ahead = 1 if memory[grower + ORDER] < served else 0
+            tokens = hashed_tokens(memory, replica, grower, memory[replica + STEP] + ahead)
+            reach = path_blocks(memory, replica, memory[grower + REQUEST])
+            contend(memory, replica, grower)
+            write_blocks(memory, replica, grower, min(tokens // block_tokens, reach))
         grower = after
 
 
 @compiled
-def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
-    """Write what a sequence has computed of its path, after what others added to the same residents."""
+def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served: int) -> None:
+    """Write what a sequence has computed of its path, after what others added to the same residents.
+
+    ``served`` is as for :func:`watch_growth`. Of two decodes that share a path, the one that comes later looks
+    at the other, so never two meet here of which neither is contended.
+    """
     request = memory[sequence + REQUEST]
     block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
     until = min(tokens // block_tokens, path_blocks(memory, replica, request))
@@ -232,7 +240,7 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int) -> Non
         node = node_at(memory, request, memory[sequence + HASHED], block_tokens)
         resident = find_resident(memory, replica, node)
         if resident != NONE:
-            write_growth(memory, replica, resident, sequence, True)
+            watch_growth(memory, replica, resident, sequence, served)
         write_blocks(memory, replica, sequence, min(until, memory[node + DEPTH] // block_tokens))
 
 
@@ -253,7 +261,7 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
             if grower != NONE or chain_end(memory, resident, start) > max(position, start):
                 contend(memory, replica, sequence)
             if grower != NONE:
-                write_growth(memory, replica, resident, sequence, False)
+                watch_growth(memory, replica, resident, sequence, first_order(memory, replica))
         node = memory[node + PARENT]
     grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, position, block_tokens)))
 
@@ -283,7 +291,7 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
         node = memory[path + count]
         start = node_start(memory, node, block_tokens)
         end = memory[node + DEPTH] // block_tokens
-        if end > start and find_hits_in(memory, replica, node, start, min(end, limit)) < end:
+        if end > start and find_hits_in(memory, replica, request, node, start, min(end, limit)) < end:
             return
     own = memory[request + PREFIX] >> 32
     if own != NONE:
@@ -293,13 +301,13 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
 
 
 @compiled
-def find_hits_in(memory: Memory, replica: int, node: int, start: int, limit: int) -> int:
+def find_hits_in(memory: Memory, replica: int, request: int, node: int, start: int, limit: int) -> int:
     """Look up the blocks of one node before position ``limit``; returns the position behind the last hit."""
     resident = find_resident(memory, replica, node)
     if resident == NONE or limit <= start:
         return start
     if memory[resident + FIRST_GROWER] != NONE:
-        write_growth(memory, replica, resident, NONE, True)
+        watch_growth(memory, replica, resident, request, memory[replica + ADMITTED] + 1)
     extent = memory[resident + FIRST_EXTENT]
     reach = start
     while extent != NONE and memory[extent + LOW] < limit:
@@ -362,7 +370,7 @@ def release_in(memory: Memory, replica: int, sequence: int, resident: int, start
             while chained != NONE and memory[chained + HIGH] > position:
                 chained = memory[chained + EXTENT_PREVIOUS]
             if chained == NONE or memory[chained + HIGH] != position:
-                memory[FAULT] = 3
+                memory[FAULT] = CHAIN_WITH_A_HOLE
                 return
             extent = chained
         else:

@@ -16,6 +16,8 @@ from tokenfleet.simulator.compiling import is_cached
 from tokenfleet.simulator.gaps import gap_bounds_ps
 from tokenfleet.simulator.kernel import advance
 
+MOST_SAMPLES = 1_000_000
+
 
 def replay(
     trace: Trace,
@@ -50,6 +52,9 @@ def replay(
         raise BadInput.at("peak_window_s", f"{peak_window_s} is no window", "start before end, both from 0 on")
     if telemetry_interval_s is not None and not 1e-6 <= telemetry_interval_s < np.inf:
         raise BadInput.at("telemetry_interval_s", f"{telemetry_interval_s} s", "at least a microsecond")
+    if telemetry_interval_s is not None and trace.duration_s > MOST_SAMPLES * telemetry_interval_s:
+        what = f"{telemetry_interval_s} s gives more than {MOST_SAMPLES} samples in {trace.duration_s} s"
+        raise BadInput.at("telemetry_interval_s", what, "take a longer interval")
     memory, places = build(trace, fleet, peak_window_s)
     if telemetry_interval_s is None:
         run_to(memory, at.NEVER_PS - 1)
@@ -79,7 +84,9 @@ def run_to(memory: Buffer, until_ps: int) -> int:
     """Advance the kernel; returns the time of the next event, ``NEVER_PS`` at the end."""
     following_ps = int(advance(memory, until_ps))
     if following_ps < 0:
-        raise TokenfleetError("the replay kernel found a request at an empty replica that it could not admit")
+        raise TokenfleetError(
+            f"the replay kernel broke its own rule {memory[at.FAULT]}; please report it with the trace"
+        )
     return following_ps
 
 

@@ -10,7 +10,7 @@ from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import apply_outputs, emit_first
-from tokenfleet.simulator.gaps import record_gaps
+from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.layout import (
     BUDGET,
     CACHED_BUSY,
@@ -28,6 +28,7 @@ from tokenfleet.simulator.layout import (
     GROWING,
     GROWTH_PS,
     HORIZON,
+    IDLE_WITH_WORK,
     LAG,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
@@ -109,7 +110,7 @@ def finish_run(memory: Memory, replica: int) -> None:
     growth_ps = memory[replica + GROWTH_PS]
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
-    record_gaps(memory, decoding, step_ps, growth_ps, steps, horizon)
+    record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
@@ -161,7 +162,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     split_busy_time(memory, replica, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
-        record_gaps(memory, decoding, step_ps, 0, 1, start_ps)
+        record_step(memory, decoding, step_ps, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
     memory[replica + STEP] += 1
@@ -196,7 +197,7 @@ def run_nothing(memory: Memory, replica: int) -> None:
     elif memory[head + READY] > memory[replica + CLOCK]:
         wake(memory, replica, memory[head + READY])
     else:
-        memory[FAULT] = 1
+        memory[FAULT] = IDLE_WITH_WORK
         set_event(memory, replica, NEVER_PS)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reference.fleets import engine, fleet, physics, step_time, trace
 
+from reference.fleets import engine, fleet, physics, step_time, trace
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status

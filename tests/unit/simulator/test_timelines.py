@@ -6,8 +6,8 @@ number of tokens must show.
 
 import numpy as np
 import pytest
-from reference.fleets import MS, engine, fleet, physics, step_time, trace
 
+from reference.fleets import MS, engine, fleet, physics, step_time, trace
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.simulator import replay
 
@@ -72,7 +72,9 @@ def test_without_the_gate_it_enters_thrashes_and_ends_earlier_from_its_cache() -
     run = play([(0, 7, 5), (0, 24, 1)], blocks=7, max_batched_tokens=8, prefix_caching=True, full_prompt_gate=False)
     assert ms(run.finish_s) == [50, 70]
     assert run.preemption_count.tolist() == [0, 1]
-    assert run.cached_tokens.tolist() == [0, 0], "what a resumed request finds of its own is no saving of the first time"
+    assert run.cached_tokens.tolist() == [0, 0], (
+        "what a resumed request finds of its own is no saving of the first time"
+    )
 
 
 def test_a_wholly_cached_prompt_computes_its_last_block_again() -> None:

@@ -1,0 +1,108 @@
+"""The cache of machine code follows every source that is compiled, and where it cannot be written that is said."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tokenfleet
+from tokenfleet.simulator import warm_up
+from tokenfleet.simulator.compiling import cache_directory, source_digest
+
+PACKAGE = Path(tokenfleet.__file__).parent
+PROBE = """
+from tokenfleet.control import routing as policies
+from tokenfleet.simulator.compiling import compiled, entry_point
+
+least_in_flight = compiled(policies.least_in_flight)
+
+
+@entry_point
+def probe(in_flight: int) -> int:
+    return least_in_flight(in_flight, 1, 10)
+
+
+print(probe(3), sum(probe.stats.cache_hits.values()))
+"""
+KERNEL = """
+import sys
+sys.path.insert(0, {tests!r})
+from reference.fleets import fleet, trace
+from tokenfleet.simulator import replay
+print(replay(trace([(0, 4, 9), (1, 4, 9), (2, 4, 9)]), fleet(count=3)).replica.tolist())
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package that may be edited."""
+    shutil.copytree(PACKAGE, tmp_path / "tokenfleet", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def run(folder: Path, code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=folder
+    ).stdout.strip()
+
+
+def edit(folder: Path, file: str, old: str, new: str) -> None:
+    path = folder / "tokenfleet" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+LEAST = "    return in_flight_count * replica_count + after_count\n\n\ndef home_replica"
+MOST = "    return -in_flight_count * replica_count + after_count\n\n\ndef home_replica"
+
+
+def test_an_edited_policy_changes_what_its_callers_do(copy: Path) -> None:
+    """The caller stands in another file, which does not change: numba alone would not notice."""
+    (copy / "tokenfleet" / "simulator" / "probe.py").write_text(PROBE)
+    code = "import tokenfleet.simulator.probe"
+    assert run(copy, code) == "31 0"
+    assert run(copy, code) == "31 1", "the second process takes the machine code of the first"
+    edit(copy, "control/routing.py", LEAST, MOST)
+    assert run(copy, code) == "-29 0"
+
+
+@pytest.mark.long
+def test_an_edited_policy_changes_the_replay(copy: Path) -> None:
+    code = KERNEL.format(tests=str(Path(__file__).parents[2]))
+    assert run(copy, code) == "[0, 1, 2]"
+    edit(copy, "control/routing.py", LEAST, MOST)
+    assert run(copy, code) == "[0, 0, 0]"
+
+
+@pytest.mark.parametrize(
+    "file", ["control/routing.py", "simulator/batching.py", "simulator/layout.py", "domain/run.py"]
+)
+def test_the_digest_covers_every_compiled_source(copy: Path, file: str) -> None:
+    before = source_digest(copy / "tokenfleet")
+    with (copy / "tokenfleet" / file).open("a") as source:
+        source.write("\n")
+    assert source_digest(copy / "tokenfleet") != before
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    with pytest.warns(RuntimeWarning, match="compiled anew in each process"):
+        folder = cache_directory()
+    assert folder.is_dir()
+    folder.rmdir()
+
+
+def test_a_cached_kernel_is_not_announced() -> None:
+    warm_up(lambda _: None)
+    said: list[str] = []
+    assert warm_up(said.append) < 5.0
+    assert said == []
