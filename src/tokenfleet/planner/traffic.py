@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tokenfleet import workload
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace
 
 _WARM_UP_S = 600.0
@@ -42,16 +43,14 @@ class Demand:
 
 
 def fresh_tokens(trace: Trace, *, caching: bool) -> Floats:
-    """Prompt tokens that no cache can serve: all, or those past the shared prefix when prefixes are cached.
+    """Prompt tokens that no cache can serve: all, or those that no earlier request brought when prefixes are cached.
 
     At least one: an engine always computes the last token of a prompt.
     """
     inputs = trace.input_tokens.astype(np.float64)
-    if not caching or trace.prefix_node is None or trace.prefixes is None or len(trace.prefixes.parent) == 0:
+    if not caching:
         return inputs
-    depth = trace.prefixes.depth_tokens.astype(np.float64)
-    shared = np.where(trace.prefix_node >= 0, depth[np.maximum(trace.prefix_node, 0)], 0.0)
-    return np.maximum(1.0, inputs - shared)
+    return np.maximum(1.0, inputs - workload.shared_input_tokens(trace))
 
 
 def demand(traffic: Traffic, *, caching: bool) -> Demand:
@@ -101,6 +100,7 @@ def cut(traffic: Traffic, first: int, last: int) -> Traffic:
         session=None if trace.session is None else trace.session[part],
         tenant=None if trace.tenant is None else trace.tenant[part],
         start_utc=None,
+        observed=None,
     )
     start_s, end_s = traffic.window_s
     return Traffic(shorter, (start_s - origin_s, end_s - origin_s))
@@ -127,9 +127,20 @@ def _used_prefixes(trace: Trace, part: slice) -> tuple[Ints | None, PrefixTree |
     return np.where(nodes >= 0, number[nodes], -1).astype(np.int32), tree
 
 
-def at_load(traffic: Traffic, factor: float) -> Traffic:
-    """The same traffic with ``factor`` times the demand; the peak window stays where it is."""
-    return traffic if factor == 1.0 else Traffic(workload.grow(traffic.trace, factor), traffic.window_s)
+def at_load(traffic: Traffic, factor: float) -> Traffic | None:
+    """The same traffic with ``factor`` times the demand; the peak window stays where it is.
+
+    Returns:
+        ``None`` where so thin a traffic has no request left.
+    """
+    if factor == 1.0:
+        return traffic
+    try:
+        return Traffic(workload.grow(traffic.trace, factor), traffic.window_s)
+    except BadInput:
+        if factor > 1.0:
+            raise
+        return None
 
 
 def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:

@@ -106,6 +106,8 @@ def test_a_context_limit_is_shorter_than_the_pool():
 
 def test_cached_prefixes_are_not_prefilled_but_the_last_token_is():
     tree = PrefixTree(parent=np.array([-1, 0], dtype=np.int32), token_count=np.array([100, 50], dtype=np.int32))
-    made = trace([400, 150, 90], [1, 1, 1], prefix_node=np.array([0, 1, -1], dtype=np.int32), prefixes=tree)
-    assert fresh_tokens(made, caching=True).tolist() == [300, 1, 90]
-    assert fresh_tokens(made, caching=False).tolist() == [400, 150, 90]
+    nodes = np.array([0, 1, 1, -1], dtype=np.int32)
+    made = trace([400, 150, 150, 90], [1, 1, 1, 1], prefix_node=nodes, prefixes=tree)
+    # The first brings the root, the second the run below it, the third finds both.
+    assert fresh_tokens(made, caching=True).tolist() == [400, 50, 1, 90]
+    assert fresh_tokens(made, caching=False).tolist() == [400, 150, 150, 90]
