@@ -84,9 +84,7 @@ def run_to(memory: Buffer, until_ps: int) -> int:
     """Advance the kernel; returns the time of the next event, ``NEVER_PS`` at the end."""
     following_ps = int(advance(memory, until_ps))
     if following_ps < 0:
-        raise TokenfleetError(
-            f"the replay kernel broke its own rule {memory[at.FAULT]}; please report it with the trace"
-        )
+        raise TokenfleetError(f"the replay kernel broke its own rule {memory[at.FAULT]}: a bug, please report it")
     return following_ps
 
 
