@@ -40,6 +40,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
         ("Promise", promised(plan)),
+        *_warned(plan),
         ("Limit", limits(plan.limits)),
     ]
     if plan.bill is not None:
@@ -49,6 +50,11 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
+
+
+def _warned(plan: Plan) -> list[Block]:
+    """What is odd about the promise itself."""
+    return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
 
 
 def model_line(plan: Plan) -> str:
@@ -242,9 +248,11 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
         f"{name} {shown_count(each.p50)} / {shown_count(each.p95)} / {shown_count(each.max)}"
         for name, each in (("input", workload.input_tokens), ("output", workload.output_tokens))
     )
+    # One request has no rate.
+    mean = f"{shown_rate(workload.mean_rate_per_s)}/s on average, " if workload.request_count > 1 else ""
+    count = "1 request" if workload.request_count == 1 else f"{workload.request_count:,} requests"
     demand = (
-        f"{workload.request_count:,} requests in {_span(workload.duration_s)}, "
-        f"{shown_rate(workload.mean_rate_per_s)}/s on average, "
+        f"{count} in {_span(workload.duration_s)}, {mean}"
         f"{shown_rate(workload.peak_minute_rate_per_s)}/s in the busiest minute"
     )
     lines = [demand, f"tokens p50 / p95 / longest: {lengths}"]
@@ -269,6 +277,7 @@ def infeasible(plan: Plan) -> list[Block]:
         ("Answer", [f"no fleet keeps {_broken_promises(plan)}"]),
         ("Why", reasons or ["no candidate is left"]),
     ]
+    blocks += _warned(plan)
     if relaxed:
         first, *others = relaxed
         blocks.append(("Change", [f"smallest that works:  {first}", *(f"or  {each}" for each in others)]))

@@ -36,8 +36,10 @@ class Reason:
         "unsupported",
         "price_missing",
         "no_samples",
+        "contradiction",
     ]
-    """``no_samples``: the promise is about something that no request of the trace does."""
+    """``no_samples``: the promise is about something that no request of the trace does. ``contradiction``: clauses of
+    the promise do not fit each other; a warning, as a fleet may keep all of them by being faster than they ask."""
     text: str
     """For a person, with numbers and units."""
     relax: str = ""
@@ -233,3 +235,5 @@ class Plan:
     """Seconds the plan took; ``None`` when nobody passed a clock."""
     anomalies: tuple[str, ...] = ()
     """Where more replicas did worse than fewer, in plain words."""
+    warnings: tuple[Reason, ...] = ()
+    """What is odd about the promise itself, whatever the fleet."""

@@ -15,6 +15,7 @@ from tokenfleet.planner.assumed import assumptions, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import LimitSearch
 from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.screen import Screened, screen
@@ -69,7 +70,11 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Pla
     found = search.over(screened.candidates)
     _verify(work, search, reporter)
     made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
-    return replace(made, tried_count=len(question.rejected) + len(question.candidates) + len(variants))
+    return replace(
+        made,
+        tried_count=len(question.rejected) + len(question.candidates) + len(variants),
+        warnings=contradictions(question.slo, traffic.trace),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.planner import words
+from tokenfleet.planner.promises import unbounded_wait
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
+
+_FEW_REQUESTS = 100
 
 
 def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, chosen: Sized) -> tuple[str, ...]:
@@ -12,24 +15,31 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
     spare = question.spare_replica_count
     count = traffic.trace.request_count
     lines = [
-        f"The promise is judged by replay over all {count:,} requests and over those that arrive in the "
+        f"The promise is judged by replay over all {words.requests(count)} and over those that arrive in the "
         f"busiest {words.seconds(traffic.window_length_s)} (from {words.seconds(traffic.window_s[0])}); the demand to "
         "come is taken to be the trace again.",
     ]
     if spare:
+        carrying = chosen.carrying_count
         lines.append(
-            f"{chosen.carrying_count} replicas carry the whole trace alone; {spare} spare {_are(spare)} gone from its "
-            "first second. The requests lost in the moment of a failure are not replayed."
+            f"{words.replicas(carrying)} {_carry(carrying)} the whole trace alone; {spare} spare "
+            f"{_are(spare)} gone from its first second. The requests lost in the moment of a failure are not replayed."
         )
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")
+    few = few_requests(traffic)
+    wait = unbounded_wait(question.slo)
     lines += [
+        *([few] if few else []),
+        *([wait] if wait else []),
         f"Step times may be wrong by a factor of {chosen.replica.band.step_time_factor:.3g} either way "
-        f"({chosen.replica.band.evidence}); the range of each prediction is replayed with that factor.",
+        f"({chosen.replica.band.evidence}); the range of each prediction is replayed with that factor. "
+        "For TTFT it covers step times only, not what else TTFT is unsure about.",
         f"Engine rules: {engine.name}, at most {engine.max_batched_tokens:,} tokens and {engine.max_sequence_count:,} "
         f"sequences per step, prefix cache {'on' if engine.prefix_caching else 'off'}. Router: {question.router}.",
         "ITL quantiles come from a histogram: they are at most 2.2 % too high, never too low.",
         "TTFT starts when the request reaches the router: the network between user and router is not in it.",
+        "Idle in the bill is time in which a replica has no request at all: one with a single running request is busy.",
         _price_line(chosen),
     ]
     if searched is not traffic:
@@ -62,6 +72,10 @@ def search_notes(found: Found) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _carry(count: int) -> str:
+    return "carries" if count == 1 else "carry"
+
+
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
@@ -69,8 +83,26 @@ def _are(count: int) -> str:
 def _price_line(chosen: Sized) -> str:
     price = chosen.price
     dated = f" of {price.as_of}" if price.as_of else ""
+    low, high = chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour
+    outside = ""
+    if price.evidence == "reference" and not low <= price.price_usd_per_gpu_hour <= high:
+        side = "below" if price.price_usd_per_gpu_hour < low else "above"
+        outside = (
+            f" The reference is {side} every offer found: it is what this gpu would cost at the provider in the "
+            "middle of the market, and those who sell it are not."
+        )
     return (
         f"{price.gpu} costs ${price.price_usd_per_gpu_hour:.4g} per gpu-hour ({price.provider}, {price.term}{dated}); "
-        f"prices known run from ${chosen.price_low_usd_per_gpu_hour:.4g} to "
-        f"${chosen.price_high_usd_per_gpu_hour:.4g}."
+        f"prices known run from ${low:.4g} to ${high:.4g}.{outside}"
+    )
+
+
+def few_requests(traffic: Traffic) -> str | None:
+    """A sentence when the trace is too small to speak of a p99 or of loads below its own; ``None`` when it is not."""
+    count = traffic.trace.request_count
+    if count >= _FEW_REQUESTS:
+        return None
+    return (
+        f"The trace has only {words.requests(count)}: a p99 is the slowest of them, and loads below the trace's own "
+        "are left out where no request would remain. This shows that the fleet can serve, not that it keeps a promise."
     )

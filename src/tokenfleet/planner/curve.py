@@ -14,13 +14,19 @@ _MORE = (1.25, 1.5, 2.0)
 
 
 def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Reporter) -> tuple[CurvePoint, ...]:
-    """The carrying replicas of the chosen fleet at a quarter to one and a half of the peak, judged in its window."""
+    """The carrying replicas of the chosen fleet at a quarter to one and a half of the peak, judged in its window.
+
+    Loads at which so small a trace has no request left are missing.
+    """
     rate_per_s = demand(traffic, caching=False).rate_per_s
     points = []
     for index, load in enumerate(_LOADS):
         replica, count = answer.sized.replica, answer.sized.carrying_count
         reporter.say("curve", f"{words.fleet(replica, count)} at {load:g} x the peak", 0.9 + 0.07 * index / len(_LOADS))
-        verdict = replays.verdict(at_load(traffic, load), replica, count)
+        loaded = at_load(traffic, load)
+        if loaded is None:
+            continue
+        verdict = replays.verdict(loaded, replica, count)
         points.append(
             CurvePoint(
                 load_fraction=load,

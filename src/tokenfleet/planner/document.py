@@ -31,6 +31,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         **_limits(plan),
         "slo": [asdict(result) for result in plan.slo_degraded],
         "reasons": [_reason(reason) for reason in plan.reasons],
+        "warnings": [_reason(reason) for reason in plan.warnings],
         "assumptions": list(plan.assumptions),
         "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
@@ -187,17 +188,22 @@ def _workload(workload: Workload) -> dict[str, object]:
     return {
         "request_count": workload.request_count,
         "duration_s": workload.duration_s,
-        "mean_rate_per_s": workload.mean_rate_per_s,
-        "peak_minute_rate_per_s": workload.peak_minute_rate_per_s,
-        "peak_to_mean_minute_requests": workload.peak_to_mean_minute_requests,
-        "peak_to_mean_minute_tokens": workload.peak_to_mean_minute_tokens,
-        "interarrival_cv": workload.interarrival_cv,
+        "mean_rate_per_s": _known(workload.mean_rate_per_s),
+        "peak_minute_rate_per_s": _known(workload.peak_minute_rate_per_s),
+        "peak_to_mean_minute_requests": _known(workload.peak_to_mean_minute_requests),
+        "peak_to_mean_minute_tokens": _known(workload.peak_to_mean_minute_tokens),
+        "interarrival_cv": _known(workload.interarrival_cv),
         "input_tokens": _lengths(workload.input_tokens),
         "output_tokens": _lengths(workload.output_tokens),
         "shareable_input_fraction": workload.shareable_input_fraction,
         "rows_dropped": dict(workload.quality.rows_dropped),
         "warnings": list(workload.quality.warnings),
     }
+
+
+def _known(value: float) -> float | None:
+    """What a trace of one or two requests cannot show is unknown."""
+    return value if math.isfinite(value) else None
 
 
 def _lengths(summary: LengthSummary) -> dict[str, object]:

@@ -113,7 +113,7 @@ class LimitSearch:
         self._model = model
         self._count = count
         self._reporter = reporter
-        self._grown: dict[float, Traffic] = {}
+        self._grown: dict[float, Traffic | None] = {}
 
     def of(self, replica: ReplicaPhysics) -> Limits:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
@@ -158,7 +158,9 @@ class LimitSearch:
         self._reporter.say("limits", f"{words.fleet(replica, self._count)} at {factor:.2f} x the peak", 0.7)
         if factor not in self._grown:
             self._grown[factor] = at_load(self._traffic, factor)
-        return self._replays.verdict(self._grown[factor], replica, self._count).kept_in_peak
+        denser = self._grown[factor]
+        # Of no request at all nothing is shown, so nothing is kept.
+        return denser is not None and self._replays.verdict(denser, replica, self._count).kept_in_peak
 
     def _shares_of_step(self, replica: ReplicaPhysics) -> SharesOfStep:
         known: dict[int, StepShares] = {}

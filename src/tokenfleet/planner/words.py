@@ -16,6 +16,16 @@ def tokens(count: float) -> str:
     return f"{count:,.0f} tokens"
 
 
+def requests(count: int) -> str:
+    """``1 request``, ``7,303 requests``."""
+    return "1 request" if count == 1 else f"{count:,} requests"
+
+
+def replicas(count: int) -> str:
+    """``1 replica``, ``5 replicas``."""
+    return "1 replica" if count == 1 else f"{count:,} replicas"
+
+
 def layout(deployment: Deployment) -> str:
     """``2 x h100_sxm, TP2, fp8``."""
     shape = deployment.layout
@@ -39,7 +49,7 @@ def settled(deployment: Deployment) -> str:
 
 def fleet(replica: ReplicaPhysics, count: int) -> str:
     """``5 replicas of 2 x h100_sxm, TP2, fp8, 512 tokens per step``."""
-    return f"{count} {'replica' if count == 1 else 'replicas'} of {settled(replica.deployment)}"
+    return f"{replicas(count)} of {settled(replica.deployment)}"
 
 
 def broken(result: SloResult) -> str:
