@@ -180,6 +180,8 @@ def build(trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None)
             number += 1
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     write_requests(rows, trace, places.nodes.start)
+    if fleet.router == "prefix_affinity":
+        rows[:, at.PLACE] = affinity_keys(trace)
     return memory, places
 
 
@@ -306,7 +308,6 @@ def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
     rows[:, at.LENGTHS] |= trace.input_tokens
     rows[:, at.FIRST_TOKEN] = -1
     rows[:, at.FINISH] = -1
-    rows[:, at.PLACE] = affinity_keys(trace)
     if trace.prefix_node is not None:
         known = trace.prefix_node >= 0
         rows[known, at.PREFIX] = nodes_start + at.NODE_WORDS * trace.prefix_node[known].astype(np.int64)
