@@ -26,7 +26,7 @@ def replay(
     return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
 
 
-def warm_up(announce: Callable[[str], None]) -> float:
+def warm_up(announce: Callable[[str], None]) -> bool:
     """Compile the kernel, or load it from disk; see :func:`tokenfleet.simulator.replaying.warm_up`."""
     from tokenfleet.simulator.replaying import warm_up as run
 
