@@ -7,7 +7,7 @@ import pytest
 
 from reference.fleets import MS, engine, fleet, physics, step_time, trace
 from tokenfleet.domain.replica import MemoryFacts
-from tokenfleet.performance import memory_budget, step_shares, unsupported
+from tokenfleet.performance import error_band, memory_budget, step_shares, unsupported
 from tokenfleet.simulator import replay
 from unit.performance.shapes import A100, GPT_OSS_120B, LLAMA_8B, dense, deployment, part
 from unit.performance.shapes import engine as settings
@@ -58,10 +58,15 @@ def test_p04_a_long_prompt_holds_every_decoder_for_a_chunk():
 
 
 def test_p01_throughput_wants_two_replicas_and_one_stream_two_ranks():
+    # Measured: two ranks give 0.89 of one card's rate at 64 in flight and 1.31 of its speed alone, over two runs that
+    # differ in more than that. The choice must be right; the figures lie inside the band of ranks over PCIe.
     one, two = (tokens_per_s(RTX3090, tp, 64) for tp in (1, 2))
     assert 2 * one > 1.2 * two
-    gain = tokens_per_s(RTX3090, 2, 1) / tokens_per_s(RTX3090, 1, 1)
-    assert gain == pytest.approx(1.307, rel=0.1)
+    alone = tokens_per_s(RTX3090, 2, 1) / tokens_per_s(RTX3090, 1, 1)
+    assert alone > 1.1
+    band = error_band(MODEL_27B, RTX3090, deployment(MODEL_27B, RTX3090, tp=2, precision="int4")).step_time_factor
+    for predicted, measured in ((two / one, 0.886), (alone, 1.307)):
+        assert predicted / band <= measured <= predicted * band
 
 
 def test_p03_a_bridge_helps_prefill_more_than_decode():
