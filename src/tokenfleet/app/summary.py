@@ -34,8 +34,9 @@ _MOST_REJECTED: Final = 6
 def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
+    doubts: list[Block] = [("Watch", [warning(each) for each in plan.warnings])] if plan.warnings else []
     if plan.chosen is None:
-        return [*infeasible(plan), *([("Data", read)] if read else [])]
+        return [*infeasible(plan), *doubts, *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
@@ -55,6 +56,11 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
 def _warned(plan: Plan) -> list[Block]:
     """What is odd about the promise itself."""
     return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
+
+
+def warning(reason: Reason) -> str:
+    """What does not fit together, and what would mend it."""
+    return f"{reason.text}; {reason.relax}" if reason.relax else reason.text
 
 
 def model_line(plan: Plan) -> str:
@@ -126,7 +132,20 @@ def promised(plan: Plan) -> list[str]:
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     if any(row[-1] == _UNSURE for row in rows):
         lines.append(f"unsure: if the fleet is as slow as the range allows, this promise breaks; {_to_be_sure(plan)}")
-    return [f"in the peak minute, {without}:", *lines]
+    return [f"in the peak minute, {without}:", *lines, *_likely(plan)]
+
+
+def _likely(plan: Plan) -> list[str]:
+    found = plan.confidence
+    if found is None:
+        return []
+    chance = f"{min(found.probability_fraction, 0.999):.1%}".replace(".0%", "%").replace("%", " %")
+    over = "more than " if found.at_least or found.probability_fraction > 0.999 else ""
+    until = "even at" if found.at_least else "up to"
+    return [
+        f"likely to hold: {over}{chance}, if step times are all that is wrong (kept {until} "
+        f"{found.breaking_step_factor:.2f} times the predicted step)"
+    ]
 
 
 def _to_be_sure(plan: Plan) -> str:
@@ -257,10 +276,29 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
     )
     lines = [demand, f"tokens p50 / p95 / longest: {lengths}"]
     if not brief or plan.chosen is None:
-        return [*lines, *plan.assumptions]
+        return [*lines, *sensitive(plan), *plan.assumptions]
     band = plan.chosen.replica.band.step_time_factor
     source = [text for text in plan.assumptions if text.startswith("Demand")]
-    return [*lines, *source, f"step times right within a factor of {band:.2g}; --json lists every assumption"]
+    return [
+        *lines,
+        *source,
+        *sensitive(plan),
+        f"step times right within a factor of {band:.2g}; --json lists every assumption",
+    ]
+
+
+def sensitive(plan: Plan) -> list[str]:
+    """What the fleet would have to be if an assumption is wrong, those that change it only."""
+    if plan.chosen is None:
+        return []
+    told = []
+    for case in plan.sensitivity:
+        if case.assumption == "price" or case.replica_count == plan.chosen.replica_count:
+            continue
+        need = "another fleet" if case.replica_count is None else f"{case.replica_count} replicas"
+        cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
+        told.append(f"{case.assumption} {case.change}: {need}{cost}")
+    return [f"if wrong: {'; '.join(told)}"] if told else []
 
 
 def _span(duration_s: float) -> str:

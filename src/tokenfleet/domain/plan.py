@@ -165,6 +165,37 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SensitivityCase:
+    """The chosen fleet when one assumption is wrong, the spare gone."""
+
+    assumption: str
+    """``demand``, ``input tokens``, ``prefix cache``, ``step time``, ``price``."""
+    change: str
+    """``+30%``, ``off``, ``x 1.4``."""
+    kept: bool
+    """The carrying replicas as planned keep the promise all the same."""
+    broken: tuple[str, ...]
+    """Names of the clauses they break."""
+    replica_count: int | None
+    """Replicas of this kind, the spare ones included, that would be needed; ``None`` when no count tried is enough."""
+    price_usd_per_hour: float | None
+    """What those cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How likely the promise holds at the peak with the spare gone, if step times are all that may be wrong."""
+
+    probability_fraction: float
+    breaking_step_factor: float
+    """The promise is kept up to this factor on every step time, and broken 3 % above it."""
+    band_factor: float
+    """The 90 % interval of the step time, as a factor either way; the factor is taken to be log-normal."""
+    at_least: bool
+    """Nothing broke where the search stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuestion:
     """What a plan must answer, resolved: no names left to look up."""
 
@@ -235,5 +266,7 @@ class Plan:
     """Seconds the plan took; ``None`` when nobody passed a clock."""
     anomalies: tuple[str, ...] = ()
     """Where more replicas did worse than fewer, in plain words."""
+    sensitivity: tuple[SensitivityCase, ...] = ()
+    confidence: Confidence | None = None
     warnings: tuple[Reason, ...] = ()
     """What is odd about the promise itself, whatever the fleet."""

@@ -20,6 +20,7 @@ from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Failure, Found, Search
+from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
@@ -144,6 +145,8 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     families = found.best_of_families()
     edge = frontier(replays, work.searched, families, reporter)
     sure = sure_fleet(replays, work.searched, question, chosen, screened.candidates)
+    cases = sensitivity(replays, work.searched, sized, sure, reporter)
+    likely = confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
@@ -183,6 +186,8 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         frontier=edge,
         outpriced=found.outpriced,
         sure=sure,
+        sensitivity=cases,
+        confidence=likely,
         anomalies=tuple(found.anomalies),
     )
 

@@ -42,6 +42,8 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
         "curve": [asdict(point) for point in plan.curve],
         "frontier": [asdict(point) for point in plan.frontier],
+        "sensitivity": [asdict(case) for case in plan.sensitivity],
+        "confidence": asdict(plan.confidence) if plan.confidence else None,
         "peak": _peak(plan),
         "workload": _workload(workload),
         "search": {

@@ -9,7 +9,7 @@ class PlanProgress:
     """One sign of life."""
 
     phase: str
-    """``floors``, ``sizing``, ``verifying``, ``limits``, ``curve``."""
+    """``floors``, ``sizing``, ``verifying``, ``limits``, ``curve``, ``sensitivity``."""
     trying: str
     """The fleet being replayed, in words."""
     best: str

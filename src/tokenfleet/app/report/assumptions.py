@@ -1,14 +1,14 @@
 """Sixth and seventh sections: what was assumed, how wrong it may be, and how to repeat it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
 
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import replica_name
-from tokenfleet.app.report.words import digits, exact, percent
-from tokenfleet.domain.plan import Plan
+from tokenfleet.app.report.words import digits, exact, percent, usd
+from tokenfleet.domain.plan import Confidence, Plan, SensitivityCase
 from tokenfleet.domain.replica import EngineSettings, ErrorBand, ReplicaPhysics
 
 
@@ -22,6 +22,8 @@ class Assumptions:
     stated: tuple[str, ...]
     sources: Table
     engine: Table | None
+    sensitivity: Table | None
+    likely: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ def assumed(plan: Plan) -> Assumptions:
         stated=(*(each for each in plan.assumptions if each not in told), *plan.question.model.notes),
         sources=_sources(plan),
         engine=_engine(chosen.replica.deployment.engine) if chosen else None,
+        sensitivity=_sensitivity(plan.sensitivity) if plan.sensitivity else None,
+        likely=_likely(plan.confidence) if plan.confidence else "",
     )
 
 
@@ -66,6 +70,38 @@ def _bands(replicas: list[ReplicaPhysics]) -> Table | None:
         for replica in replicas
     )
     return Table(head=("Replica", "Step time", "Evidence"), rows=rows) if rows else None
+
+
+def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
+    """Each assumption changed on its own, what moves the bill most first; bars as wide as the bill."""
+    ordered = sorted(cases, key=lambda case: -(case.price_usd_per_hour or float("inf")))
+    dearest = max((case.price_usd_per_hour or 0.0 for case in cases), default=0.0)
+    rows = tuple(
+        (
+            f"{case.assumption} {case.change}",
+            "kept" if case.kept else f"breaks {', '.join(case.broken)}",
+            "no count tried" if case.replica_count is None else exact(case.replica_count),
+            "unknown" if case.price_usd_per_hour is None else f"{usd(case.price_usd_per_hour)}/h",
+            "" if case.price_usd_per_hour is None else "█" * max(1, round(20 * case.price_usd_per_hour / dearest)),
+        )
+        for case in ordered
+    )
+    return Table(
+        head=("If wrong", "The fleet as planned", "Replicas needed", "Costs", ""),
+        rows=rows,
+        numeric=frozenset({2, 3}),
+        caption="Each case replayed on its own, the spare replicas gone",
+    )
+
+
+def _likely(found: Confidence) -> str:
+    least = "at least " if found.at_least else ""
+    return (
+        f"The promise holds with a probability of {least}{percent(found.probability_fraction)} if step times are all "
+        f"that is wrong: it is kept until every step takes {digits(found.breaking_step_factor)} times as long as "
+        f"predicted. The factor is taken to be log-normal, with nine tenths of it inside {digits(found.band_factor)} "
+        "either way."
+    )
 
 
 def _sources(plan: Plan) -> Table:

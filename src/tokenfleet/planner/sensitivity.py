@@ -1,0 +1,188 @@
+"""What happens to the chosen fleet when an assumption is wrong, each case judged by replay."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from tokenfleet.domain.plan import Confidence, SensitivityCase, Sized
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.planner import words
+from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.traffic import Traffic, at_load
+
+_LOADS = (0.7, 1.3)
+_LONGER_INPUT = 1.25
+_MOST_TIMES = 4
+"""More than so many times the planned replicas are not asked for: then the answer is another fleet."""
+_PRECISION = 1.03
+_FURTHEST_BANDS = 2.0
+"""Step times are lengthened up to the square of the band; kept there, the promise holds with more than 99.9 %."""
+_NINETY_PERCENT = NormalDist().inv_cdf(0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    assumption: str
+    change: str
+    traffic: Traffic
+    replica: ReplicaPhysics
+    guess: int
+
+
+def sensitivity(
+    replays: Replays, traffic: Traffic, chosen: Sized, sure: Sized | None, reporter: Reporter
+) -> tuple[SensitivityCase, ...]:
+    """Re-judges the carrying replicas under each changed assumption, and counts how many would be needed.
+
+    Args:
+        replays: Judges.
+        traffic: The traffic the fleet was sized on.
+        chosen: The fleet.
+        sure: The fleet that keeps the promise with the slowest steps, where one is known.
+        reporter: Told what is tried.
+
+    Returns:
+        Demand 30 % up and down, prompts a quarter longer, no prefix cache (where one is at work), steps at both ends of
+        the error band, and the lowest and highest price known.
+    """
+    found = []
+    for case in _cases(traffic, chosen):
+        reporter.say("sensitivity", f"{case.assumption} {case.change}", 0.985)
+        found.append(_judged(replays, case, chosen))
+    return (*found, *_slow(replays, traffic, chosen, sure), *_prices(chosen))
+
+
+def _cases(traffic: Traffic, chosen: Sized) -> Iterator[_Case]:
+    replica, count = chosen.replica, chosen.carrying_count
+    for load in reversed(_LOADS):
+        changed = at_load(traffic, load)
+        if changed is not None:
+            yield _Case("demand", f"{load - 1:+.0%}", changed, replica, round(count * load))
+    yield _Case("input tokens", f"{_LONGER_INPUT - 1:+.0%}", _longer(traffic), replica, count)
+    if replica.deployment.engine.prefix_caching and traffic.trace.prefix_node is not None:
+        yield _Case("prefix cache", "off", traffic, _without_cache(replica), count)
+    factor = replica.band.step_time_factor
+    fast = with_step_factor(replica, 1.0 / factor)
+    yield _Case("step time", f"/ {factor:.3g}", traffic, fast, max(1, round(count / factor)))
+
+
+def _longer(traffic: Traffic) -> Traffic:
+    """Every prompt a quarter longer; what is added is its own and shared with nobody."""
+    trace = traffic.trace
+    inputs = np.ceil(trace.input_tokens * _LONGER_INPUT).astype(np.int32)
+    return Traffic(replace(trace, input_tokens=inputs), traffic.window_s)
+
+
+def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
+    engine = replace(replica.deployment.engine, prefix_caching=False)
+    return replace(replica, deployment=replace(replica.deployment, engine=engine))
+
+
+def _judged(replays: Replays, case: _Case, chosen: Sized) -> SensitivityCase:
+    verdicts: dict[int, Verdict] = {}
+
+    def verdict(count: int) -> Verdict:
+        if count not in verdicts:
+            verdicts[count] = replays.verdict(case.traffic, case.replica, count)
+        return verdicts[count]
+
+    planned = verdict(chosen.carrying_count)
+    cap = _MOST_TIMES * chosen.carrying_count
+    start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
+    needed = smallest_enough(lambda count: verdict(count).kept, min(start, cap), cap)
+    return _case(case.assumption, case.change, planned, needed, chosen)
+
+
+def _case(assumption: str, change: str, planned: Verdict, needed: int | None, chosen: Sized) -> SensitivityCase:
+    count = None if needed is None else needed + chosen.spare_count
+    per_replica = chosen.price_usd_per_hour / chosen.replica_count
+    return SensitivityCase(
+        assumption=assumption,
+        change=change,
+        kept=planned.kept,
+        broken=tuple(result.name for result in planned.broken),
+        replica_count=count,
+        price_usd_per_hour=None if count is None else count * per_replica,
+    )
+
+
+def _slow(replays: Replays, traffic: Traffic, chosen: Sized, sure: Sized | None) -> Iterator[SensitivityCase]:
+    """Steps at the slow end; the fleet for it is known already, and may have steps of another size."""
+    factor = chosen.replica.band.step_time_factor
+    slow = with_step_factor(chosen.replica, factor)
+    planned = replays.verdict(traffic, slow, chosen.carrying_count)
+    yield SensitivityCase(
+        assumption="step time",
+        change=f"x {factor:.3g}",
+        kept=planned.kept,
+        broken=tuple(result.name for result in planned.broken),
+        replica_count=None if sure is None else sure.replica_count,
+        price_usd_per_hour=None if sure is None else sure.price_usd_per_hour,
+    )
+
+
+def _prices(chosen: Sized) -> Iterator[SensitivityCase]:
+    low, high = chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour
+    for name, usd in (("lowest", low), ("highest", high)) if low < high else ():
+        yield SensitivityCase(
+            assumption="price",
+            change=f"{name} offer, ${usd:.2f} per gpu-hour",
+            kept=True,
+            broken=(),
+            replica_count=chosen.replica_count,
+            price_usd_per_hour=usd * chosen.gpu_count,
+        )
+
+
+def confidence(replays: Replays, traffic: Traffic, chosen: Sized, reporter: Reporter) -> Confidence | None:
+    """How likely the carrying replicas keep the promise, if the step time is all that may be wrong.
+
+    The true step time is the predicted one times a log-normal factor whose 90 % interval is the error band. The
+    largest factor that replay keeps is found by bisection, to 3 %; the probability is that of a smaller factor.
+
+    Returns:
+        ``None`` when the band is a point, or when the fleet does not keep the promise as predicted.
+    """
+    band = chosen.replica.band.step_time_factor
+    if band <= 1.0:
+        return None
+
+    def keeps(factor: float) -> bool:
+        fleet = words.fleet(chosen.replica, chosen.carrying_count)
+        reporter.say("sensitivity", f"{fleet}, steps {factor:.2f} times as long", 0.99)
+        slower = with_step_factor(chosen.replica, factor)
+        return replays.verdict(traffic, slower, chosen.carrying_count).kept
+
+    if not keeps(1.0):
+        return None
+    good, bad = 1.0, band**_FURTHEST_BANDS
+    at_least = keeps(bad)
+    if at_least:
+        good = bad
+    while bad / good > _PRECISION:
+        middle = math.sqrt(good * bad)
+        if keeps(middle):
+            good = middle
+        else:
+            bad = middle
+    return Confidence(
+        probability_fraction=probability(good, band),
+        breaking_step_factor=good,
+        band_factor=band,
+        at_least=at_least,
+    )
+
+
+def probability(largest_kept_factor: float, band_factor: float) -> float:
+    """P(step-time factor <= ``largest_kept_factor``), log-normal around 1 with 90 % inside ``band_factor`` either way.
+
+    Args:
+        largest_kept_factor: above 0.
+        band_factor: above 1.
+    """
+    return NormalDist().cdf(math.log(largest_kept_factor) / math.log(band_factor) * _NINETY_PERCENT)

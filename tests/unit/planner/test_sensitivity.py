@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.trace import PrefixTree
+from tokenfleet.planner import plan
+from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.sensitivity import probability
+from tokenfleet.planner.traffic import Traffic
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+
+
+@pytest.fixture
+def made():
+    asked = toy.question(
+        [toy.replica(slots=4, band=1.4)], [toy.price("h100_sxm", 3.0), toy.price("h100_sxm", 4.0)], spare=1
+    )
+    return plan(asked, toy.trace(count=600, rate=40.0))
+
+
+def by_name(made):
+    return {(case.assumption, case.change): case for case in made.sensitivity}
+
+
+def test_more_of_everything_needs_no_fewer_replicas(made):
+    cases = by_name(made)
+    planned = made.chosen.replica_count
+    assert cases["demand", "-30%"].replica_count <= planned <= cases["demand", "+30%"].replica_count
+    assert cases["demand", "-30%"].kept
+    assert not cases["demand", "+30%"].kept
+    assert "ttft_p99" in cases["demand", "+30%"].broken
+    assert cases["step time", "/ 1.4"].replica_count <= planned <= cases["step time", "x 1.4"].replica_count
+    assert cases["input tokens", "+25%"].replica_count >= planned
+    assert ("prefix cache", "off") not in cases
+
+
+def test_every_needed_count_is_a_border(made):
+    sized = made.chosen
+    case = by_name(made)["step time", "/ 1.4"]
+    replays = Replays(made.question.slo, "least_in_flight")
+    traffic = Traffic(toy.trace(count=600, rate=40.0), (made.peak_start_s, made.peak_end_s))
+    fast = with_step_factor(sized.replica, 1 / 1.4)
+    carrying = case.replica_count - sized.spare_count
+    assert replays.verdict(traffic, fast, carrying).kept
+    assert carrying == 1 or not replays.verdict(traffic, fast, carrying - 1).kept
+    assert case.price_usd_per_hour == pytest.approx(case.replica_count * sized.price.price_usd_per_gpu_hour)
+
+
+def test_the_price_moves_money_and_nothing_else(made):
+    low, high = (by_name(made)["price", f"{name} offer, ${usd:.2f} per gpu-hour"] for name, usd in PRICES)
+    assert low.replica_count == high.replica_count == made.chosen.replica_count
+    assert high.price_usd_per_hour / low.price_usd_per_hour == pytest.approx(4 / 3)
+
+
+PRICES = [("lowest", 3.0), ("highest", 4.0)]
+
+
+def test_a_lost_cache_is_asked_about_where_one_is_at_work():
+    trace = replace(
+        toy.trace(),
+        prefix_node=np.zeros(400, dtype=np.int32),
+        prefixes=PrefixTree(parent=np.array([-1], dtype=np.int32), token_count=np.array([100], dtype=np.int32)),
+    )
+    asked = toy.question([toy.replica(caching=True)], [toy.price("h100_sxm", 3.0)])
+    assert ("prefix cache", "off") in by_name(plan(asked, trace))
+
+
+def test_the_probability_is_that_of_the_largest_factor_that_holds(made):
+    found = made.confidence
+    replays = Replays(made.question.slo, "least_in_flight")
+    traffic = Traffic(toy.trace(count=600, rate=40.0), (made.peak_start_s, made.peak_end_s))
+
+    def keeps(factor):
+        slower = with_step_factor(made.chosen.replica, factor)
+        return replays.verdict(traffic, slower, made.chosen.carrying_count).kept
+
+    assert keeps(found.breaking_step_factor)
+    assert found.at_least or not keeps(found.breaking_step_factor * 1.03)
+    assert found.probability_fraction == probability(found.breaking_step_factor, 1.4)
+    assert 0.5 <= found.probability_fraction < 1.0
+
+
+def test_the_band_holds_ninety_percent():
+    assert probability(1.0, 1.4) == 0.5
+    assert probability(1.4, 1.4) - probability(1 / 1.4, 1.4) == pytest.approx(0.9)
+
+
+def test_a_lonely_request_can_be_sure():
+    asked = toy.question([toy.replica(slots=16, band=1.4)], [toy.price("h100_sxm", 3.0)])
+    found = plan(asked, toy.trace(count=20, rate=0.1)).confidence
+    assert found.at_least
+    assert found.breaking_step_factor == pytest.approx(1.4**2)
+    assert found.probability_fraction > 0.999
