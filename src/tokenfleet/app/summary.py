@@ -34,9 +34,8 @@ _MOST_REJECTED: Final = 6
 def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
-    doubts: list[Block] = [("Watch", [warning(each) for each in plan.warnings])] if plan.warnings else []
     if plan.chosen is None:
-        return [*infeasible(plan), *doubts, *([("Data", read)] if read else [])]
+        return [*infeasible(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
@@ -56,11 +55,6 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
 def _warned(plan: Plan) -> list[Block]:
     """What is odd about the promise itself."""
     return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
-
-
-def warning(reason: Reason) -> str:
-    """What does not fit together, and what would mend it."""
-    return f"{reason.text}; {reason.relax}" if reason.relax else reason.text
 
 
 def model_line(plan: Plan) -> str:
@@ -282,7 +276,6 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
     return [
         *lines,
         *source,
-        *sensitive(plan),
         f"step times right within a factor of {band:.2g}; --json lists every assumption",
     ]
 
