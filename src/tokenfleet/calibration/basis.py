@@ -15,7 +15,8 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment
 from tokenfleet.performance.coefficients import Constant, constants, engine_family
-from tokenfleet.performance.terms import StepTerms, step_terms
+from tokenfleet.performance.pipeline import pipelined_terms
+from tokenfleet.performance.terms import StepTerms
 
 INVERSE = (
     *("dense_compute_fraction.bf16", "dense_compute_fraction.fp8", "dense_compute_fraction.int8"),
@@ -72,14 +73,14 @@ def basis(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Basis:
     Returns:
         Terms at the shipped constants and their parts.
     """
-    whole = step_terms(model, gpu, deployment)
+    whole = pipelined_terms(model, gpu, deployment)
     family = engine_family(deployment.engine.name)
     names = [*INVERSE, *DIRECT, *(f"{name}.{family}" for name in BY_ENGINE)]
     parts = {}
     for name in names:
         value = constants()[name].value
         with constants_as({name: value * 2}):
-            changed = step_terms(model, gpu, deployment)
+            changed = pipelined_terms(model, gpu, deployment)
         factor = -2.0 if name in INVERSE else 1.0
         part = _difference(whole, changed, factor)
         if part is not None:
@@ -90,7 +91,8 @@ def basis(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Basis:
 def _difference(whole: StepTerms, changed: StepTerms, factor: float) -> StepTerms | None:
     values = {name: factor * (getattr(changed, name) - getattr(whole, name)) for name in _SCALARS}
     experts = tuple(
-        (factor * (new[0] - old[0]), old[1]) for new, old in zip(changed.experts, whole.experts, strict=True)
+        replace(old, all_s=factor * (new.all_s - old.all_s))
+        for new, old in zip(changed.experts, whole.experts, strict=True)
     )
     contexts = {
         name: replace(
@@ -100,21 +102,21 @@ def _difference(whole: StepTerms, changed: StepTerms, factor: float) -> StepTerm
         )
         for name in ("context", "window")
     }
-    pieces = [*values.values(), *(one[0] for one in experts)]
+    pieces = [*values.values(), *(one.all_s for one in experts)]
     pieces += [figure for one in contexts.values() for figure in (one.compute_s, one.bandwidth_s)]
     if not any(abs(piece) > 0 for piece in pieces):
         return None
     return replace(whole, **values, experts=experts, **contexts)
 
 
-def perfect_step_s(subject: Subject) -> tuple[float, float, float]:
-    """Seconds that perfect hardware needs for a step of one sequence, for one token, for one token of context.
+def perfect_step_s(subject: Subject) -> tuple[float, float, float, float]:
+    """Seconds that perfect hardware needs: for a step of one sequence, a token, a token of context, a prefill pair.
 
-    Reading all that one sequence touches; computing one token; reading one token of cache. Bytes at full
-    bandwidth; FLOP at 80 % of the dense peak, no collectives, no launches.
+    Bytes at full bandwidth, FLOP at 80 % of the dense peak of the data sheet, no collectives, no launches.
     """
     names = {name: _PERFECT_COMPUTE if "compute" in name else 1.0 for name in INVERSE}
+    names.update({name: 1.0 for name in constants() if name.startswith("vendor_")})
     with constants_as(names):
-        terms = step_terms(subject.model, subject.gpu, subject.deployment)
-    read_s = terms.weight_stream_s + sum(seconds * (1 - miss) for seconds, miss in terms.experts)
-    return read_s, terms.token_compute_s, terms.context.bandwidth_s
+        terms = pipelined_terms(subject.model, subject.gpu, subject.deployment)
+    read_s = terms.weight_stream_s + sum(read.all_s * (1 - read.miss_fraction) for read in terms.experts)
+    return read_s, terms.token_compute_s, terms.context.bandwidth_s, terms.pair_s

@@ -17,7 +17,7 @@ from tokenfleet.calibration.measured import Row, read_rows
 from tokenfleet.calibration.predict import Prediction, predict
 from tokenfleet.calibration.subject import Refusal
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.replica import ErrorBand, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, ErrorBand, ReplicaPhysics
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance import scaled
 
@@ -90,7 +90,7 @@ class Calibration:
 
     def find(self, prediction: Prediction) -> Calibrated | None:
         """Corrections of a prediction's deployment."""
-        wanted = _key(prediction)
+        wanted = _key(prediction.subject.deployment)
         return next((one for one in self.deployments if one.key == wanted), None)
 
     def corrected(self, row: Row, prediction: Prediction) -> Prediction:
@@ -110,11 +110,7 @@ class Calibration:
         Physics of other deployments come back unchanged. The factor is that of the reference load.
         """
         deployment = physics.deployment
-        layout = deployment.layout
-        wanted = (
-            *(deployment.model, deployment.gpu, deployment.engine.name, layout.tensor_parallel),
-            *(layout.attention_data_parallel, deployment.precision),
-        )
+        wanted = _key(deployment)
         found = next((one for one in self.deployments if one.key == wanted), None)
         if found is None or "tpot" not in found.corrections:
             return physics
@@ -163,11 +159,11 @@ def calibrate(paths: Iterable[str | Path]) -> Calibration:
     Raises:
         BadInput: no run can be used; the reasons are named.
     """
-    paths = tuple(map(str, paths))
+    paths = tuple(paths)
     calibration = calibrate_rows(read_rows(paths))
     if not calibration.deployments:
         raise BadInput.at(
-            ", ".join(paths),
+            ", ".join(map(str, paths)),
             "no run can be used: " + "; ".join(f"{row} {why}" for row, why in calibration.refused.items()),
             "give closed-loop runs with concurrency, lengths, layout and TPOT or output rate",
         )
@@ -192,7 +188,7 @@ def calibrate_rows(rows: Sequence[Row]) -> Calibration:
         for one in row.measurements:
             if one.metric in answer.values and row.concurrency and not _is_queue(one.metric, answer):
                 ratio = float(np.log(one.value / answer.values[one.metric]))
-                points[_key(answer)][one.metric].append((row.concurrency, ratio))
+                points[_key(answer.subject.deployment)][one.metric].append((row.concurrency, ratio))
     deployments = tuple(
         Calibrated(
             **dict(zip(_IDENTITY, key, strict=True)),  # type: ignore[arg-type]
@@ -207,13 +203,18 @@ def _is_queue(metric: str, answer: Prediction) -> bool:
     return metric == "ttft" and answer.schedule.queueing
 
 
-def _key(prediction: Prediction) -> tuple[object, ...]:
-    deployment = prediction.subject.deployment
+def _key(deployment: Deployment) -> tuple[object, ...]:
     layout = deployment.layout
     return (
-        *(deployment.model, deployment.gpu, deployment.engine.name, layout.tensor_parallel),
+        *(deployment.model, deployment.gpu, engine_line(deployment.engine.name), layout.tensor_parallel),
         *(layout.attention_data_parallel, deployment.precision),
     )
+
+
+def engine_line(name: str) -> str:
+    """Engine and minor version: patches share a calibration (``vllm-0.32.1`` is ``vllm-0.32``)."""
+    engine, _, version = name.rpartition("-")
+    return f"{engine}-{'.'.join(version.split('.')[:2])}" if engine else name
 
 
 def contradictions(rows: Sequence[Row]) -> Refused:

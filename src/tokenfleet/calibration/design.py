@@ -13,7 +13,6 @@ from tokenfleet.calibration.schedule import Schedule, schedule
 from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, model_kind, resolve
 from tokenfleet.domain.trace import Floats
-from tokenfleet.performance.coefficients import engine_family
 from tokenfleet.performance.terms import StepTerms
 
 STEMS = (*INVERSE, *DIRECT, *BY_ENGINE)
@@ -82,7 +81,7 @@ def build(rows: Iterable[Row]) -> tuple[Design, dict[str, int]]:
         for metric, kinds, scale, measured_s, once in _figures(row, subject, batches):
             targets.append(_target(row, subject, batches, metric, measured_s))
             weights.append(kinds.weight * scale)
-            parts.append(step_parts(kinds, pieces, subject))
+            parts.append(step_parts(kinds, pieces))
             eagers.append(np.where(kinds.prefill, pieces.terms.eager_s, 0.0))
             requests.append(pieces.terms.request_s if once else 0.0)
     counts = np.array([len(one) for one in weights], dtype=np.int64)
@@ -129,7 +128,7 @@ def _figures(row: Row, subject: Subject, batches: Schedule) -> Sequence[tuple[st
     return found
 
 
-def step_parts(kinds: StepKinds, pieces: Basis, subject: Subject) -> Floats:
+def step_parts(kinds: StepKinds, pieces: Basis) -> Floats:
     """(step, stem) seconds; eager and request stay 0 because they do not add up within a step."""
     table = np.zeros((len(kinds.weight), len(STEMS)))
     whole = pieces.terms
@@ -137,51 +136,23 @@ def step_parts(kinds: StepKinds, pieces: Basis, subject: Subject) -> Floats:
         stem = name.split(".")[0] if name.split(".")[0] in BY_ENGINE else name
         column = STEMS.index(stem)
         if column not in {_EAGER, _REQUEST}:
-            table[:, column] += _seconds(kinds, part, whole, subject)
+            table[:, column] += _seconds(kinds, part, whole)
     return table
 
 
-def _seconds(kinds: StepKinds, part: StepTerms, whole: StepTerms, subject: Subject) -> Floats:
+def _seconds(kinds: StepKinds, part: StepTerms, whole: StepTerms) -> Floats:
     tokens, sequences = kinds.token_count, kinds.sequence_count
     seconds: Floats = tokens * (part.token_compute_s + part.token_activation_s + part.token_message_s)
     seconds = seconds + (tokens - sequences) * part.prefill_token_s
     seconds += part.weight_stream_s + part.latency_s + part.launch_s + part.fixed_s
-    for read_all_s, miss in part.experts:
-        seconds += read_all_s * touched(tokens, miss, subject)
+    for read in part.experts:
+        seconds += read.seconds(tokens)
     seconds += sequences * (part.sequence_overhead_s + part.sequence_state_s) + kinds.pair_count * part.pair_s
     full = part.context.compute_s if whole.context.compute_s > whole.context.bandwidth_s else part.context.bandwidth_s
-    seconds += kinds.context_tokens * full * ungrouped(subject)
+    seconds += kinds.context_tokens * full
     if whole.window_tokens:
         mean = kinds.context_tokens / np.maximum(sequences, 1e-9)
         inside = sequences * np.minimum(mean, whole.window_tokens)
         bound = whole.window.compute_s > whole.window.bandwidth_s
         seconds += inside * (part.window.compute_s if bound else part.window.bandwidth_s)
     return seconds
-
-
-_LARGEST_OF_NORMALS = {1: 0.0, 2: 0.564, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
-"""Expected maximum of as many standard normals."""
-
-
-def touched(tokens: Floats, miss: float, subject: Subject) -> Floats:
-    """Share of its experts that the busiest expert-parallel rank touches.
-
-    Ranks draw their experts at random, so the busiest of ``n`` touches more than the mean: the expected maximum of
-    ``n`` nearly normal counts with binomial spread.
-    """
-    hit: Floats = 1 - miss**tokens
-    ranks = subject.deployment.layout.expert_parallel
-    if ranks == 1:
-        return hit
-    held = max(block.expert_count for block in subject.model.feed_forward) / ranks
-    above = _LARGEST_OF_NORMALS[max(known for known in _LARGEST_OF_NORMALS if known <= ranks)]
-    return np.minimum(hit + above * np.sqrt(hit * (1 - hit) / held), 1.0)
-
-
-def ungrouped(subject: Subject) -> float:
-    """How often one key is read: once per query head where the attention kernel knows no groups."""
-    engine, gpu = subject.deployment.engine.name, subject.gpu
-    if engine_family(engine) != "vllm_v0" or gpu.vendor.lower() not in {"amd", "intel"}:
-        return 1.0
-    full = max(subject.model.attention, key=lambda entry: entry.layer_count)
-    return full.query_head_count / max(full.kv_head_count, 1)

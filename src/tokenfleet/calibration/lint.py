@@ -43,7 +43,11 @@ RULES = (
         "two degrees of one group were multiplied, so the degree is divided by it",
     ),
     Rule("whole-system", "drop", "an aggregated row of 12 to 72 ranks on rack-scale parts is a disaggregated system"),
-    Rule("duplicate", "drop", "the same figures for the same load appear on an earlier row, model twins included"),
+    Rule(
+        "duplicate",
+        "drop",
+        "the same figures to three digits for the same load appear on an earlier row, model twins included",
+    ),
     Rule(
         "hidden-speculation",
         "flag",
@@ -53,6 +57,12 @@ RULES = (
     Rule("sweep-not-monotone", "flag", "TPOT falls by 30 % or more from one concurrency to a higher one of one sweep"),
     Rule(
         "faster-than-hardware", "drop", "below the time in which a perfect part could read the bytes or do 80 % of peak"
+    ),
+    Rule(
+        "impossible-sweep",
+        "flag",
+        "a closed-loop row of the same run is faster than hardware allows, so its prompts came from a cache at least "
+        "in part",
     ),
     Rule("one-sequence", "drop", "batches of llama.cpp under that label behave like one sequence"),
 )
@@ -91,7 +101,8 @@ def lint(rows: Iterable[Row]) -> Linted:
     dropped: dict[str, str] = {}
     flagged: dict[str, str] = {}
     mended: dict[str, str] = {}
-    kept = _drop(list(rows), "not-scored", lambda row: row.quality == "C", dropped)
+    rows = list(rows)
+    kept = _drop(rows, "not-scored", lambda row: row.quality == "C", dropped)
     for place, row in enumerate(kept):
         fixed = _divided(row)
         if fixed is not None:
@@ -101,6 +112,7 @@ def lint(rows: Iterable[Row]) -> Linted:
     kept = _drop(kept, "one-sequence", lambda row: row.engine == "llama.cpp" and (row.concurrency or 1) > 1, dropped)
     kept = _without_duplicates(kept, dropped)
     kept = _drop(kept, "faster-than-hardware", is_impossible, dropped)
+    flagged.update(dict.fromkeys(_beside_impossible(kept, rows, dropped), "impossible-sweep"))
     flagged.update(dict.fromkeys(_speculating(kept), "hidden-speculation"))
     flagged.update(dict.fromkeys(_not_monotone(kept), "sweep-not-monotone"))
     return Linted(tuple(kept), flagged, dropped, mended)
@@ -163,7 +175,7 @@ def _without_duplicates(rows: list[Row], dropped: dict[str, str]) -> list[Row]:
     seen: set[_Key] = set()
     kept = []
     for row in rows:
-        figures = tuple((one.metric, f"{one.value:.6g}") for one in row.measurements)
+        figures = tuple((one.metric, f"{one.value:.3g}") for one in row.measurements)
         facts = tuple(sorted(pair for pair in row.facts.items() if pair[0].startswith(("prefill_", "decode_"))))
         identity = (row.source, model_group(row), row.gpu, row.engine, row.precision, _load_key(row), figures)
         key = (*identity, row.tensor_parallel, row.attention_data_parallel, facts)
@@ -173,6 +185,16 @@ def _without_duplicates(rows: list[Row], dropped: dict[str, str]) -> list[Row]:
             seen.add(key)
             kept.append(row)
     return kept
+
+
+def _beside_impossible(kept: Sequence[Row], rows: Sequence[Row], dropped: dict[str, str]) -> list[str]:
+    """Rows of closed-loop runs of which another row was faster than hardware."""
+    guilty = {
+        (*_setup_key(row)[:5], *_run_key(row))
+        for row in rows
+        if dropped.get(row.row_id) == "faster-than-hardware" and load_of(row) == "closed_loop"
+    }
+    return [row.row_id for row in kept if (*_setup_key(row)[:5], *_run_key(row)) in guilty]
 
 
 def _speculating(rows: Sequence[Row]) -> list[str]:
@@ -239,15 +261,15 @@ def floor_s(row: Row, subject: Subject) -> dict[str, float]:
     its own cache read once per request, so no request can be shorter than all of that.
     """
     inputs, outputs = float(row.input_tokens or 1), float(row.output_tokens or 1)
-    read_s, flop_s, cache_s = perfect_step_s(subject)
+    read_s, flop_s, cache_s, pair_s = perfect_step_s(subject)
     context_s = flop_s + cache_s * (inputs + outputs / 2)
     shortest = 0.8 if "dashboard" in row.facts.get("origin", "") else 1.0
-    prompt_s = shortest * inputs * flop_s
+    prompt_s = shortest * inputs * (flop_s + shortest * inputs / 2 * pair_s)
     loop = (row.concurrency or 0) / subject.replica_count if load_of(row) == "closed_loop" else 0.0
     batch = (row.concurrency or 1) / subject.replica_count if load_of(row) == "burst" else 1
     return {
         "tpot": read_s,
         "ttft": prompt_s,
-        "cycle": loop * shortest * (inputs * flop_s + max(outputs - 1, 0) * context_s),
+        "cycle": loop * (prompt_s + shortest * max(outputs - 1, 0) * context_s),
         "e2e": batch * prompt_s + max(outputs - 1, 0) * shortest * read_s,
     }

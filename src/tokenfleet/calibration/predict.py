@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from tokenfleet.calibration.measured import Row
+from tokenfleet.calibration.open_loop import is_open_loop, open_loop
 from tokenfleet.calibration.schedule import Schedule, schedule
 from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, resolve
@@ -39,6 +40,11 @@ def predict(row: Row) -> Prediction | Refusal:
     subject = resolve(row)
     if isinstance(subject, Refusal):
         return subject
+    if is_open_loop(row):
+        values = open_loop(row, subject)
+        if isinstance(values, Refusal):
+            return values
+        return Prediction(subject=subject, schedule=Schedule(load="open_loop"), values=values)
     batches = schedule(row, subject)
     if isinstance(batches, Refusal):
         return batches

@@ -5,6 +5,7 @@ The InferenceX dashboard publishes a script per model, precision and gpu (github
 at the door. They are facts of the measurement, like a row's own columns, which win over them.
 """
 
+import re
 from dataclasses import replace
 
 from tokenfleet.calibration.measured import Row
@@ -27,6 +28,8 @@ def is_dashboard(row: Row) -> bool:
 
 def with_recipe(row: Row) -> Row:
     """The row with the settings that its source's scripts state; its own columns win."""
+    if row.source == "dstack_bench":
+        return _named_config(row)
     if not is_dashboard(row):
         return row
     blackwell = row.gpu.startswith(_BLACKWELL)
@@ -57,3 +60,12 @@ def poll_every(row: Row) -> int:
     if not is_dashboard(row) or row.engine != "sglang" or not row.gpu.startswith(_BLACKWELL):
         return 1
     return _POLL_MANY if (row.concurrency or 0) >= _MANY_IN_FLIGHT else _POLL_FEW
+
+
+def _named_config(row: Row) -> Row:
+    """The layout in a configuration's name: ``config 8xMi300x 2FP8`` is 8 gpus as 2 replicas of 4 ranks."""
+    found = re.search(r"config (\d+)x\w+ (\d+)FP8", row.notes)
+    if found is None or row.tensor_parallel is not None:
+        return row
+    gpus, replicas = int(found[1]), int(found[2])
+    return replace(row, gpu_count=gpus, tensor_parallel=max(gpus // replicas, 1))

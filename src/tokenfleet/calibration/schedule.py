@@ -13,7 +13,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import Deployment
 from tokenfleet.performance import memory_budget
 
-Load = Literal["closed_loop", "burst", "saturated", "decode_pool", "first_token"]
+Load = Literal["closed_loop", "burst", "saturated", "decode_pool", "pool_of_unknown_size", "open_loop"]
 _REQUESTS_PER_SLOT = 10
 """Requests of a closed-loop run for each one in flight, where the row does not say."""
 _MOST_REQUESTS = 40_000
@@ -45,7 +45,9 @@ def load_of(row: Row) -> Load | None:
     if row.input_tokens is None or row.output_tokens is None:
         return None
     if row.mode == "disagg":
-        return "decode_pool" if row.concurrency else None
+        if row.concurrency is None:
+            return None
+        return "decode_pool" if row.facts.get("decode_num_workers") else "pool_of_unknown_size"
     if row.concurrency:
         return "burst" if _is_batch(row) else "closed_loop"
     if row.request_rate_per_s == math.inf and row.request_count:
@@ -73,8 +75,8 @@ def schedule(row: Row, subject: Subject) -> Schedule | Refusal:
         if row.input_tokens is None or row.output_tokens is None:
             return Refusal("lengths not published", row.row_id)
         return Refusal("open loop or load not described", row.row_id)
-    if load == "decode_pool":
-        return _decode_pool(row, subject)
+    if load in {"decode_pool", "pool_of_unknown_size"}:
+        return _decode_pool(row, subject, load)
     capacity = kv_tokens(subject)
     if isinstance(capacity, Refusal):
         return capacity
@@ -179,12 +181,19 @@ def _saturated(row: Row, subject: Subject, capacity: int) -> Schedule:
     return Schedule(load="saturated", total=kinds, output_token_count=running, mean_output_tokens=outputs)
 
 
-def _decode_pool(row: Row, subject: Subject) -> Schedule:
-    """Decode workers of a disaggregated deployment: no prefill in the step, load shared evenly."""
+def _decode_pool(row: Row, subject: Subject, load: Load) -> Schedule:
+    """Decode workers of a disaggregated deployment: no prefill in the step, load shared evenly.
+
+    Without a count of workers the batch of one lies between one sequence per rank and the whole load; the middle
+    of the two in logarithms is taken, and no interval is stated.
+    """
     low, high = length_spread(row, "decode_pool")
     share = (low + high) / 2
     workers = subject.replica_count
     running = max((row.concurrency or 1) / workers, 1.0)
+    if load == "pool_of_unknown_size":
+        fewest = min(running, float(subject.deployment.layout.attention_data_parallel))
+        running = math.sqrt(running * fewest)
     inputs, outputs = share * float(row.input_tokens or 1), share * float(row.output_tokens or 1)
     kinds = make_kinds([(1.0, running, running, running * (inputs + outputs / 2), 0.0, False)])
-    return Schedule(load="decode_pool", tpot=kinds, mean_output_tokens=outputs)
+    return Schedule(load=load, tpot=kinds, mean_output_tokens=outputs)

@@ -11,7 +11,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, EngineSettings, KvPrecision, Layout, Precision
-from tokenfleet.performance import unsupported
+from tokenfleet.performance import memory_budget, unsupported
 
 _PRECISIONS: dict[str, Precision] = {
     "bf16": "bf16",
@@ -98,17 +98,11 @@ def resolve(row: Row) -> Subject | Refusal:
         return Refusal("precision not known to the catalog", str(row.precision))
     assumptions: list[str] = []
     layout = _layout(row, architecture, assumptions)
+    if layout is None and row.gpu_count is not None:
+        layout = _smallest(row, architecture, part, precision, assumptions)
     if layout is None:
         return Refusal("layout not published", row.source)
-    settings = _settings(row, part, layout)
-    deployment = Deployment(
-        model=architecture.name,
-        gpu=part.name,
-        layout=layout,
-        precision=precision,
-        kv_precision=_kv_precision(row, settings.name, precision),
-        engine=settings,
-    )
+    deployment = _deployment(row, architecture, part, precision, layout)
     reasons = unsupported(architecture, part, deployment)
     if reasons:
         return Refusal(_general(reasons[0]), f"{row.model} on {row.gpu}: {reasons[0]}")
@@ -120,6 +114,36 @@ def resolve(row: Row) -> Subject | Refusal:
         replica_count=max(gpus // layout.gpu_count, 1),
         assumptions=tuple(assumptions),
     )
+
+
+def _deployment(
+    row: Row, architecture: ModelArchitecture, part: Gpu, precision: Precision, layout: Layout
+) -> Deployment:
+    settings = _settings(row, part, layout)
+    return Deployment(
+        model=architecture.name,
+        gpu=part.name,
+        layout=layout,
+        precision=precision,
+        kv_precision=_kv_precision(row, settings.name, precision),
+        engine=settings,
+    )
+
+
+def _smallest(
+    row: Row, architecture: ModelArchitecture, part: Gpu, precision: Precision, assumptions: list[str]
+) -> Layout | None:
+    """For a row of whole systems: replicas of the fewest ranks that hold the model with as much KV as weights / 4."""
+    ranks = 1
+    while ranks <= (row.gpu_count or 0):
+        deployment = _deployment(row, architecture, part, precision, Layout(tensor_parallel=ranks))
+        if not unsupported(architecture, part, deployment):
+            budget = memory_budget(architecture, part, deployment)
+            if budget.fits and budget.kv_capacity_bytes >= budget.weights_bytes / 4:
+                assumptions.append(f"layout not published: replicas of {ranks} ranks, the fewest with room")
+                return deployment.layout
+        ranks *= 2
+    return None
 
 
 def _decode_side(row: Row) -> Row:

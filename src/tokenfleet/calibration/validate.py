@@ -10,12 +10,20 @@ import numpy as np
 from tokenfleet.calibration.bands import band_factor, novelty
 from tokenfleet.calibration.lint import RULES, Linted, lint
 from tokenfleet.calibration.measured import Row, read_rows
+from tokenfleet.calibration.memory_cases import MemoryCase, is_memory_table, read_memory_cases, scored_cases
 from tokenfleet.calibration.predict import Prediction, predict
-from tokenfleet.calibration.subject import Refusal, model_kind
+from tokenfleet.calibration.subject import Refusal, Subject, model_kind
 
 _UNKNOWN_KIND = "unknown"
 _SCORED_GRADES = frozenset({"A", "B"})
 _WORST = 20
+_NO_BAND = frozenset({"pool_of_unknown_size", "open_loop"})
+"""Loads of which too much is unknown to state an interval."""
+_TPOT_NAMES = {
+    "decode_pool": "tpot_decode_pool",
+    "pool_of_unknown_size": "tpot_pool_of_unknown_size",
+    "burst": "tpot_all_at_once",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +124,10 @@ def validate(paths: Iterable[str | Path], *, progress: Callable[[int, int], None
     Raises:
         BadInput: files that cannot be read.
     """
-    return score_rows(lint(read_rows(paths)), progress=progress)
+    paths = tuple(paths)
+    tables = [path for path in paths if is_memory_table(path)]
+    cases = [case for path in tables for case in read_memory_cases(path)]
+    return score_rows(lint(read_rows(path for path in paths if path not in tables)), cases=cases, progress=progress)
 
 
 def score_rows(
@@ -124,11 +135,13 @@ def score_rows(
     *,
     progress: Callable[[int, int], None] | None = None,
     predictor: Callable[[Row], Prediction | Refusal] = predict,
+    cases: Sequence[MemoryCase] = (),
 ) -> Scoreboard:
     """Score rows that were read and linted.
 
     Args:
         linted: rows with their fates.
+        cases: start-up logs, scored by their KV pool.
         progress: called with rows done and rows in all.
         predictor: how a row is predicted; a calibration gives its own.
 
@@ -150,12 +163,18 @@ def score_rows(
             predicted += 1
         if progress is not None:
             progress(done, len(linted.rows))
+    for case, outcome in scored_cases(cases):
+        scores.append(_memory_score(case, outcome))
+        if isinstance(outcome, Refusal):
+            refused[outcome.reason] += 1
+        else:
+            predicted += 1
     clean = [score for score in scores if not score.flag and score.grade in _SCORED_GRADES]
     named = sorted((score for score in clean if score.predicted is not None), key=lambda one: -abs(one.log_ratio))
     return Scoreboard(
         groups=tuple(grouped(clean)),
         groups_with_flagged=tuple(grouped(scores)),
-        row_count=len(linted.rows),
+        row_count=len(linted.rows) + len([case for case in cases if case.row.quality != "C"]),
         predicted_row_count=predicted,
         refused=dict(sorted(refused.items(), key=lambda pair: -pair[1])),
         lint=linted.counts(),
@@ -168,9 +187,11 @@ def _scores(row: Row, answer: Prediction | Refusal, flag: str) -> list[Score]:
     found = []
     kind = _UNKNOWN_KIND if isinstance(answer, Refusal) else model_kind(answer.subject.model)
     for one in row.measurements:
+        if one.metric == "output_rate" and row.value("e2e") and named_metric("e2e", answer) == "batch_time":
+            continue  # the rate of a whole batch is its time once more
         value = None if isinstance(answer, Refusal) else answer.values.get(one.metric)
         band = None
-        if not isinstance(answer, Refusal) and value is not None:
+        if not isinstance(answer, Refusal) and value is not None and answer.schedule.load not in _NO_BAND:
             band = band_factor(one.metric, novelty(answer.subject))
         found.append(
             Score(
@@ -191,6 +212,24 @@ def _scores(row: Row, answer: Prediction | Refusal, flag: str) -> list[Score]:
     return found
 
 
+def _memory_score(case: MemoryCase, outcome: tuple[Subject, float, float] | Refusal) -> Score:
+    measured = next((one.value for one in case.row.measurements), float("nan"))
+    return Score(
+        row_id=case.row.row_id,
+        source=case.row.source,
+        model=case.row.model,
+        gpu=case.row.gpu,
+        engine=case.row.engine,
+        model_kind=_UNKNOWN_KIND if isinstance(outcome, Refusal) else model_kind(outcome[0].model),
+        metric="kv_pool",
+        grade=case.row.quality,
+        flag="",
+        measured=measured if isinstance(outcome, Refusal) else outcome[1],
+        predicted=None if isinstance(outcome, Refusal) else outcome[2] or None,
+        band=None,
+    )
+
+
 def named_metric(metric: str, answer: Prediction | Refusal) -> str:
     """The metric with what changes its meaning: queueing, decode pools, whole batches, saturation."""
     if isinstance(answer, Refusal):
@@ -198,10 +237,10 @@ def named_metric(metric: str, answer: Prediction | Refusal) -> str:
     batches = answer.schedule
     if metric == "ttft" and batches.queueing:
         return "ttft_queueing"
-    if metric == "tpot" and batches.load == "decode_pool":
-        return "tpot_decode_pool"
-    if metric == "tpot" and batches.load == "burst":
-        return "tpot_all_at_once"
+    if metric == "tpot" and batches.load in _TPOT_NAMES:
+        return _TPOT_NAMES[batches.load]
+    if batches.load == "open_loop":
+        return f"{metric}_open_loop"
     if metric == "e2e" and batches.load == "burst":
         return "batch_time"
     if metric == "output_rate" and batches.load in {"saturated", "burst"}:

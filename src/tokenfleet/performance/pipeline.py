@@ -118,7 +118,7 @@ def pipelined_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         token_activation_s=whole.token_activation_s / stages,
         token_message_s=whole.token_message_s / stages + message_s,
         prefill_token_s=whole.prefill_token_s / stages,
-        experts=tuple((read_s, miss ** (1 / stages)) for read_s, miss in whole.experts),
+        experts=tuple(replace(read, miss_fraction=read.miss_fraction ** (1 / stages)) for read in whole.experts),
         latency_s=whole.latency_s + stages * latency_s,
         fixed_s=whole.fixed_s * stages,
         sequence_state_s=whole.sequence_state_s / stages,

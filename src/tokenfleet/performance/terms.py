@@ -25,6 +25,8 @@ _INDEX_HEADS = 64
 _LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 11, "compressed": 11, "recurrent": 9, "none": 0}
 _LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 6, 3
 _LAUNCHES_PER_UNIT = 8
+_LARGEST_OF_NORMALS = {1: 0.0, 2: 0.564, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
+"""Expected maximum of as many standard normals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,42 @@ class PerContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertRead:
+    """Reading routed experts of one kind of layer."""
+
+    all_s: float
+    """Seconds to read every expert that a rank holds."""
+    miss_fraction: float
+    """Chance that a token leaves one expert alone."""
+    rank_count: int = 1
+    """Expert-parallel ranks, of which the busiest decides."""
+    held_count: float = 1.0
+    """Experts of one layer on a rank."""
+
+    def seconds(self, token_count: Seconds) -> Seconds:
+        """Seconds to read the experts that a step touches.
+
+        One rank touches ``h = 1 - miss**T`` of its experts when routing is even. Ranks that hold different experts draw
+        theirs at random, and the step waits for the busiest: the expected maximum of as many nearly normal shares
+        with spread ``sqrt(h (1 - h) / held)``, at most all.
+
+        Args:
+            token_count: Tokens in the step, at least 1; any shape.
+
+        Returns:
+            Seconds, of the same shape.
+        """
+        if self.miss_fraction <= 0:
+            return np.full_like(token_count, self.all_s)
+        touched = 1 - np.exp(token_count * np.log(self.miss_fraction))
+        if self.rank_count > 1:
+            above = _LARGEST_OF_NORMALS[max(known for known in _LARGEST_OF_NORMALS if known <= self.rank_count)]
+            touched = np.minimum(touched + above * np.sqrt(touched * (1 - touched) / self.held_count), 1.0)
+        seconds: Seconds = touched * self.all_s
+        return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTerms:
     """All coefficients of one replica's step, in seconds of one gpu; tokens and sequences are the replica's."""
 
@@ -65,8 +103,8 @@ class StepTerms:
     prefill_token_s: float
     """Windowed and sparse prefill attention, linear in tokens; decoding sequences pay theirs by context."""
     weight_stream_s: float
-    experts: tuple[tuple[float, float], ...]
-    """For each kind of expert layer: seconds to read all experts of the rank, chance that a token misses one."""
+    experts: tuple[ExpertRead, ...]
+    """One entry for each kind of expert layer."""
     latency_s: float
     launch_s: float
     fixed_s: float
@@ -82,7 +120,7 @@ class StepTerms:
     def token_split(self, token_count: Seconds) -> Split:
         """Cost of the batched tokens as if all were prefill, without attention to context.
 
-        ``T x flop / rate + weights / bandwidth + sum(experts x (1 - miss**T)) / bandwidth + collectives + launches``.
+        ``T x flop / rate + weights / bandwidth + experts touched / bandwidth + collectives + launches``.
 
         Args:
             token_count: Tokens in the step, at least 1; any shape.
@@ -91,9 +129,8 @@ class StepTerms:
             Seconds, of the same shape.
         """
         reads = np.full_like(token_count, self.weight_stream_s)
-        for read_all_s, miss in self.experts:
-            touched = 1 - np.exp(token_count * np.log(miss)) if miss > 0 else np.ones_like(token_count)
-            reads += read_all_s * touched
+        for experts in self.experts:
+            reads += experts.seconds(token_count)
         return Split(
             compute=token_count * (self.token_compute_s + self.prefill_token_s),
             bandwidth=reads + token_count * self.token_activation_s,
@@ -120,9 +157,9 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
     Returns:
         Terms in seconds. Valid within one node, without speculation, pipeline stages or power capping.
     """
-    gpu, overhead = _derated(gpu)
     layout = deployment.layout
     family = engine_family(deployment.engine.name)
+    gpu, overhead = _derated(gpu, family)
     groups = weight_groups(model, gpu, layout, deployment.precision)
     bandwidth = known(gpu.memory_bandwidth_bytes_per_s)
     kernels = _kernel_count(model)
@@ -142,7 +179,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         token_message_s=message_s,
         prefill_token_s=contexts.prefill_token_s,
         weight_stream_s=sum(_read_s(group, bandwidth) for group in streams) + head_s,
-        experts=tuple((_read_s(group, bandwidth), group.miss_fraction) for group in groups if group.name == "experts"),
+        experts=_expert_reads(model, layout, [group for group in groups if group.name == "experts"], bandwidth),
         latency_s=latency_s,
         launch_s=overhead * constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
         fixed_s=overhead * constant("step_s", family),
@@ -157,6 +194,22 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
     )
 
 
+def _expert_reads(
+    model: ModelArchitecture, layout: Layout, groups: list[WeightGroup], bandwidth_bytes_per_s: float
+) -> tuple[ExpertRead, ...]:
+    counts = [block.expert_count for block in model.feed_forward if block.expert_count]
+    ranks = layout.expert_parallel
+    return tuple(
+        ExpertRead(
+            all_s=_read_s(group, bandwidth_bytes_per_s),
+            miss_fraction=group.miss_fraction,
+            rank_count=ranks,
+            held_count=count / ranks,
+        )
+        for group, count in zip(groups, counts, strict=True)
+    )
+
+
 def known(fact: float | None) -> float:
     """A catalog fact that ``unsupported`` has already asked for; an unknown one never becomes a number."""
     if fact is None:
@@ -164,12 +217,12 @@ def known(fact: float | None) -> float:
     return fact
 
 
-def _derated(gpu: Gpu) -> tuple[Gpu, float]:
+def _derated(gpu: Gpu, family: str) -> tuple[Gpu, float]:
     """A part with the rates its vendor's software reaches relative to NVIDIA's, and its overhead factor.
 
-    Only AMD has rows to say so; other vendors keep their peaks and a wide bracket.
+    Only parts with rows to say so have factors; others keep their peaks and a wide bracket.
     """
-    vendor = gpu.vendor.lower()
+    vendor = vendor_family(gpu, family)
     if f"vendor_compute_factor.{vendor}" not in constants():
         return gpu, 1.0
     compute, bandwidth = constant("vendor_compute_factor", vendor), constant("vendor_bandwidth_factor", vendor)
@@ -182,6 +235,22 @@ def _derated(gpu: Gpu) -> tuple[Gpu, float]:
         fp4_flop_per_s=_times(gpu.fp4_flop_per_s, compute),
     )
     return derated, constant("vendor_overhead_factor", vendor)
+
+
+def vendor_family(gpu: Gpu, family: str) -> str:
+    """Vendor, line of parts, or line and engine generation: what shares a set of vendor factors.
+
+    Args:
+        gpu: The part.
+        family: Engine family; software of 2024 on AMD parts has factors of its own.
+
+    Returns:
+        The second part of the names of the vendor constants.
+    """
+    lines = {"intel_max": "intel_max", "gaudi": "gaudi", "mi2": "amd_mi200"}
+    name = gpu.name.lower()
+    line = next((line for start, line in lines.items() if name.startswith(start)), gpu.vendor.lower())
+    return "amd_2024" if line == "amd" and family == "vllm_v0" else line
 
 
 def _times(fact: float | None, factor: float) -> float | None:
@@ -244,6 +313,7 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
     full_bytes = full_flop = window_bytes = window_flop = pair_flop = linear_flop = 0.0
     for entry in model.attention:
         size = entry.layer_count * float(layer_bytes_per_token(entry, deployment.layout, deployment.kv_precision))
+        size *= _reads_per_key(entry, gpu, deployment)
         decode, prefill = _attention_flop(entry, deployment.layout)
         reach = _reach(entry)
         if entry.index_size and reach:
@@ -269,6 +339,18 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
         pair_flop / rate * share,
         linear_flop / rate * share,
     )
+
+
+def _reads_per_key(entry: Attention, gpu: Gpu, deployment: Deployment) -> float:
+    """How often decode reads one key: once for each query head where the attention kernel knows no groups.
+
+    So it was in vLLM before 0.8 on AMD and Intel parts: fixed batches show it in the ratio of models with and without
+    groups (Argonne's benchmark, MI300X).
+    """
+    family = engine_family(deployment.engine.name)
+    if family != "vllm_v0" or gpu.vendor.lower() == "nvidia" or entry.kind not in {"full", "sliding", "chunked"}:
+        return 1.0
+    return entry.query_head_count / max(entry.kv_head_count, 1)
 
 
 def _reach(entry: Attention) -> int:
@@ -332,7 +414,7 @@ def link(gpu: Gpu, rank_count: int, family: str = "vllm") -> tuple[float, float]
         Rate and latency. Source: kernel tables of A100, H100, H200, B200 and L40S.
     """
     growth = 1 + 0.1 * log2(rank_count)
-    growth *= constant("collective_factor", family) if family in {"vllm_v0", "trtllm_2024"} else 1.0
+    growth *= constant("collective_factor", family) if f"collective_factor.{family}" in constants() else 1.0
     if gpu.link_bytes_per_s is not None and rank_count <= link_reach(gpu):
         return constant("link_fraction") * gpu.link_bytes_per_s, constant("collective_s", "link") * growth
     bucket = "2" if rank_count == 2 else "4" if rank_count <= 4 else "8"

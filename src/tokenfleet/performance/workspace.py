@@ -102,8 +102,8 @@ def forward_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettin
 
     Args:
         model: The architecture.
-        layout: Ranks of the replica; data-parallel ranks share the step.
-        engine: Its step budget and version.
+        layout: Ranks of the replica; data-parallel ranks and the batches of a pipeline share the step.
+        engine: Its step budget, that of the whole replica, and version.
 
     Returns:
         Bytes.
@@ -118,7 +118,8 @@ def forward_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettin
 
 
 def _rank_tokens(layout: Layout, engine: EngineSettings) -> int:
-    tokens = ceil(engine.max_batched_tokens / layout.attention_data_parallel)
+    shared = layout.attention_data_parallel * layout.pipeline_parallel
+    tokens = ceil(engine.max_batched_tokens / shared)
     return min(tokens, int(constant("ubatch_tokens"))) if is_slot_engine(engine.name) else tokens
 
 

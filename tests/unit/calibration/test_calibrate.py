@@ -11,6 +11,7 @@ from tokenfleet.calibration.calibrate import (
     calibrate,
     calibrate_rows,
     correction,
+    engine_line,
     read_calibration,
     write_calibration,
 )
@@ -99,7 +100,7 @@ def test_runs_that_contradict_are_refused_by_name(tmp_path: Path) -> None:
         rows.row(concurrency=32, output_tok_s=100, ttft_ms_unspec=120, tpot_ms_unspec=12),
         rows.row(concurrency=8, ttft_ms_unspec=60),
         rows.row(concurrency=8, ttft_ms_unspec=90),
-        rows.row(concurrency=4, ttft_ms_unspec=5),
+        rows.row(concurrency=4, ttft_ms_unspec=5, engine_version="0.13.0"),
         rows.row(concurrency=64, model="nobody/knows"),
     )
     found = calibrate_rows(read_rows([rows.write(tmp_path / "m.csv", *lines)]))
@@ -131,3 +132,8 @@ def test_other_files_are_no_calibrations(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="gone"):
         read_calibration(tmp_path / "gone.yaml")
+
+
+def test_patches_of_an_engine_share_a_calibration() -> None:
+    assert engine_line("vllm-0.32.1") == engine_line("vllm-0.32") == "vllm-0.32"
+    assert engine_line("sglang") == "sglang"

@@ -68,8 +68,10 @@ def test_figures_below_perfect_hardware_are_dropped(tmp_path: Path) -> None:
     fast = rows.row(tpot_ms_unspec=3)  # 15 GB of weights at 3.35 TB/s take 4.5 ms
     early = rows.row(ttft_ms_unspec=10)  # 1,024 tokens at 80 % of 989 TFLOP/s take 18 ms
     cached = rows.row(concurrency=128, input_tokens=4096, output_tokens=32, tpot_ms_unspec=40, ttft_ms_unspec=200)
-    found = linted(tmp_path, rows.row(), fast, early, cached)
+    other = rows.row(engine_version="0.13.0", tpot_ms_unspec=10)
+    found = linted(tmp_path, rows.row(), fast, early, cached, other)
     assert found.dropped == dict.fromkeys(("m.csv:3", "m.csv:4", "m.csv:5"), "faster-than-hardware")
+    assert found.flagged == {"m.csv:2": "impossible-sweep"}, "the same run, another version is another run"
 
 
 def test_context_only_rows_are_dropped_and_counts_cover_every_rule(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_refusals_say_why_and_count(tmp_path: Path) -> None:
         rows.row(model="nobody/knows-either"),
         rows.row(precision="fp3"),
         rows.row(n_gpus=None, tp=None),
-        rows.row(request_rate="2.5", concurrency=None),
+        rows.row(concurrency=None),
     )
     board = validate([rows.write(tmp_path / "m.csv", *lines)])
     assert board.predicted_row_count == 0
@@ -99,6 +99,52 @@ def test_replicas_share_the_load_of_dense_data_parallel_rows(tmp_path: Path) -> 
     assert isinstance(shared, Prediction)
     assert shared.values["tpot"] == pytest.approx(alone.values["tpot"])
     assert shared.values["output_rate"] == pytest.approx(4 * alone.values["output_rate"])
+
+
+def test_a_stated_rate_is_replayed_in_time(tmp_path: Path) -> None:
+    lines = [rows.row(request_rate=rate, concurrency=None, n_requests=200) for rate in (1, 20)]
+    slow, busy = (predict(row) for row in read_rows([rows.write(tmp_path / "m.csv", *lines)]))
+    assert isinstance(slow, Prediction)
+    assert isinstance(busy, Prediction)
+    assert slow.schedule.load == "open_loop"
+    assert slow.values["output_rate"] == pytest.approx(256, rel=0.15)
+    assert busy.values["tpot"] > slow.values["tpot"]
+
+
+def test_a_decode_pool_without_a_worker_count_is_a_bracket(tmp_path: Path) -> None:
+    notes = "disagg;decode_tp_size=8;decode_moe_ep_size=1"
+    usual = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "b200_sxm", "engine": "sglang", "precision": "fp8", "tp": None}
+    told = rows.row(**usual, mode="disagg", n_gpus=None, notes=f"{notes};decode_num_workers=4", concurrency=64)
+    untold = rows.row(**usual, mode="disagg", n_gpus=None, notes=notes, concurrency=64)
+    one = rows.row(**usual, mode="disagg", n_gpus=None, notes=f"{notes};decode_num_workers=1", concurrency=64)
+    found = [predict(row) for row in read_rows([rows.write(tmp_path / "m.csv", told, untold, one)])]
+    tpot = [answer.values["tpot"] for answer in found if isinstance(answer, Prediction)]
+    assert tpot[0] < tpot[2]
+    assert tpot[1] < tpot[2]
+    board = validate([tmp_path / "m.csv"])
+    assert {score.metric for score in board.scores if score.predicted} == {
+        "tpot_decode_pool",
+        "tpot_pool_of_unknown_size",
+    }
+    assert all(score.band is None for score in board.scores if score.metric == "tpot_pool_of_unknown_size")
+
+
+def test_start_up_logs_are_scored_by_their_pool(tmp_path: Path) -> None:
+    path = tmp_path / "logs.csv"
+    path.write_text(
+        "case,model,gpu,gpu_total_gib,tp,n_gpus,engine,engine_version,weight_precision,gpu_mem_util,max_model_len,"
+        "max_num_batched_tokens,available_kv_gib_per_gpu,kv_tokens,quality\n"
+        "a,Llama-3.1-8B,rtx4090,23.52,1,1,vllm,0.19.0,bf16,0.9,32768,2048,,41408,A\n"
+        "b,nobody/knows,rtx4090,,1,1,vllm,0.19.0,bf16,0.9,32768,2048,,41408,A\n"
+        "c,Llama-3.1-8B,h100_sxm,,1,1,vllm,0.19.0,bf16,0.9,32768,2048,,,A\n",
+        encoding="utf-8",
+    )
+    board = validate([path])
+    assert (board.row_count, board.predicted_row_count) == (3, 1)
+    assert set(board.refused) == {"model not in the catalog", "no pool figure that can be compared"}
+    pool = next(group for group in board.groups if group.metric == "kv_pool" and group.source is None)
+    assert pool.median_abs_error_fraction is not None
+    assert pool.median_abs_error_fraction < 0.03
 
 
 @needs_shared

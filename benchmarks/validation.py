@@ -1,0 +1,235 @@
+"""Fits the constants of the physics to measured rows, leaves whole models and gpus out, and writes what follows.
+
+    python benchmarks/validation.py FOLDER            prints the errors with groups left out
+    python benchmarks/validation.py FOLDER --write    also rewrites constants, interval factors and docs/validation.md
+
+FOLDER holds measured rows in the schema of tokenfleet.calibration.measured and, if present, ``kv_capacity.csv``.
+Takes a few minutes on one core.
+"""
+
+import argparse
+import datetime
+import json
+import re
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from tokenfleet.calibration import lint, read_rows
+from tokenfleet.calibration.bands import novelty
+from tokenfleet.calibration.calibrate import correction
+from tokenfleet.calibration.design import build
+from tokenfleet.calibration.fit import PRIORS, fit, leave_out, parameterize, predict_log
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = (
+    *("inferencex_silicon", "trtllm_perf", "argonne_llm_bench", "published_misc", "lmdeploy_a100"),
+    *("gpustack_perflab", "dstack_bench", "inferencex_tokpos", "vllm_recipes", "mlperf_inference"),
+)
+FITTED = {"inferencex_silicon", "trtllm_perf", "argonne_llm_bench", "nvidia_nim", "lmdeploy_a100"}
+"""Sources with a complete configuration and a load below or at saturation, one client each."""
+POOL_LIMIT = 128
+"""Sequences per rank beyond which a decode pool is not known to be full."""
+
+
+def rows_of(folder):
+    """Linted rows and the design of all that can be predicted in step space."""
+    paths = [folder / f"{name}.csv" for name in FILES if (folder / f"{name}.csv").is_file()]
+    linted = lint(read_rows(paths))
+    design, refused = build(linted.rows)
+    return linted, design, refused
+
+
+def in_fit(target, linted):
+    """Whether a figure is fitted: grade A (decode pools: with worker counts), no rule against it, no queue."""
+    if target.row.source not in FITTED or target.row.row_id in linted.flagged or target.row.engine == "llama.cpp":
+        return False
+    if target.load == "decode_pool":
+        ranks = target.subject.deployment.layout.attention_data_parallel * target.subject.replica_count
+        return (target.row.concurrency or 0) <= POOL_LIMIT * ranks
+    if target.load == "pool_of_unknown_size" or target.row.quality != "A":
+        return False
+    return not (target.metric == "ttft" and target.queueing)
+
+
+def figure(target):
+    """The row of the goal table that a figure belongs to."""
+    if target.metric == "tpot":
+        return {"decode_pool": "tpot_decode_pool", "closed_loop": "tpot"}.get(target.load, f"tpot_{target.load}")
+    if target.metric == "ttft":
+        return f"ttft {target.row.engine}"
+    if target.metric == "e2e":
+        return "batch_time"
+    return "output_rate_saturated" if target.load in {"burst", "saturated"} else "output_rate"
+
+
+def errors(logs):
+    """Median and 90th percentile of the relative error, bias, all in percent."""
+    size = np.abs(np.expm1(logs))
+    return 100 * np.median(size), 100 * np.quantile(size, 0.9), 100 * np.expm1(np.median(logs))
+
+
+def by_figure(design, residual, keep):
+    """Errors per row of the goal table, cells beside rows."""
+    groups, cells = defaultdict(list), defaultdict(lambda: defaultdict(list))
+    for place in np.flatnonzero(np.isfinite(residual) & keep):
+        target = design.targets[place]
+        groups[figure(target)].append(residual[place])
+        cells[figure(target)][target.cell].append(abs(np.expm1(residual[place])))
+    answer = {}
+    for name, logs in sorted(groups.items()):
+        middle, high, bias = errors(np.array(logs))
+        medians = [np.median(values) for values in cells[name].values()]
+        answer[name] = {
+            "rows": len(logs),
+            "median": middle,
+            "p90": high,
+            "bias": bias,
+            "cells": len(medians),
+            "cell_median": 100 * float(np.median(medians)),
+        }
+    return answer
+
+
+def band(design, residual, name, share=0.75):
+    """Interval factor: 90th percentile of |log| in each cell, then a percentile over cells; and what it covers."""
+    cells = defaultdict(list)
+    for place in np.flatnonzero(np.isfinite(residual)):
+        target = design.targets[place]
+        if band_metric(target) == name and target.subject.gpu.vendor.lower() == "nvidia":
+            cells[target.cell].append(abs(residual[place]))
+    wide = [np.quantile(values, 0.9) for values in cells.values() if len(values) >= 4]
+    if not wide:
+        return None
+    width = float(np.quantile(wide, share))
+    families = defaultdict(list)
+    for cell, values in cells.items():
+        families[cell[1]].extend(value <= width for value in values)
+    covered = [hit for hits in families.values() for hit in hits]
+    worst = min(float(np.mean(hits)) for hits in families.values() if len(hits) >= 8)
+    return float(np.exp(width)), float(np.mean(covered)), worst
+
+
+def band_metric(target):
+    """Metric under which a figure's interval is kept."""
+    return target.metric
+
+
+def three_points(design, residual, draws=10):
+    """Error on the other points of a deployment after three random ones, per figure."""
+    generator = np.random.default_rng(7)
+    deployments = defaultdict(list)
+    for place in np.flatnonzero(np.isfinite(residual)):
+        target = design.targets[place]
+        layout = target.subject.deployment.layout
+        key = (target.cell, target.subject.deployment.engine.name, layout, target.subject.deployment.precision)
+        deployments[figure(target), key].append(place)
+    found = defaultdict(list)
+    counts = defaultdict(int)
+    for (name, _), places in deployments.items():
+        if len(places) < 6:
+            continue
+        counts[name] += 1
+        load = np.array([max(design.targets[place].row.concurrency or 1, 1) for place in places])
+        logs = -residual[places]
+        for _ in range(draws):
+            chosen = generator.choice(len(places), 3, replace=False)
+            fitted = correction(name, [(int(load[one]), float(logs[one])) for one in chosen])
+            for other in set(range(len(places))) - set(chosen):
+                answer = np.log(fitted.factor) + fitted.slope * np.log(load[other] / fitted.reference_concurrency)
+                found[name].append(answer - logs[other])
+    return {name: (counts[name], *errors(np.array(logs))[:2]) for name, logs in sorted(found.items())}
+
+
+def write_constants(fitted, figures):
+    """New values, ranges and evidence into the packaged table; what each constant means stays."""
+    path = ROOT / "src/tokenfleet/performance/coefficients.toml"
+    text = path.read_text(encoding="utf-8")
+    for name, (best, spread) in fitted.items():
+        pattern = re.compile(
+            rf'(name = "{re.escape(name)}"\nvalue = )[^\n]+(\nunit = "[^"]*"\nlow = )[^\n]+(\nhigh = )[^\n]+'
+            r'(\nwhat = "[^\n]*"\nsource = )[^\n]+'
+        )
+        share = "fraction" in name and "factor" not in name
+        value = min(best, 1.0) if share else best
+        high = min(best * np.exp(2 * spread), 1.0) if share else best * np.exp(2 * spread)
+        low = min(best * np.exp(-2 * spread), value)
+        stem = name if name in PRIORS else name.split(".")[0]
+        prior = f", prior {PRIORS[stem][0]:g}" if stem in PRIORS else ", prior 1"
+        source = f'"fitted to {figures:,} figures of public runs{prior}; relative sd {spread:.2f}"'
+        if not pattern.search(text):
+            print("not shipped:", name, f"{value:.4g}", f"sd {spread:.2f}")
+            continue
+        text = pattern.sub(rf"\g<1>{value:.4g}\g<2>{low:.3g}\g<3>{high:.3g}\g<4>{source}", text)
+    path.write_text(text, encoding="utf-8")
+
+
+def main():
+    """Fit, leave out, print, and write if asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--dump", type=Path)
+    parser.add_argument("--fast", action="store_true", help="fit and write constants, leave nothing out")
+    options = parser.parse_args()
+    began = time.time()
+    linted, design, _ = rows_of(options.folder)
+    model = parameterize(design.targets)
+    train = np.array([in_fit(target, linted) for target in design.targets])
+    counts = f"{len(design.targets)} figures, {train.sum()} in the fit, {len(model.names)} numbers"
+    print(f"{counts}, {time.time() - began:.0f} s")
+    whole = fit(design, model, train)
+    everything = np.arange(len(design.targets))
+    inside = predict_log(design, model, whole.value, everything) - np.log(design.measured_s)
+    scored = np.array([target.row.source in FITTED for target in design.targets])
+    if options.fast:
+        print(json.dumps(by_figure(design, inside, train), indent=1))
+        write_constants(whole.constants(), int(train.sum()))
+        return
+    models = leave_out(design, model, train, scored, lambda target: target.group, whole.value)
+    print(f"models left out, {time.time() - began:.0f} s")
+    gpus = leave_out(design, model, train, scored, lambda target: target.subject.gpu.name, whole.value)
+    print(f"gpus left out, {time.time() - began:.0f} s")
+    clean = train
+    result = {
+        "as_of": datetime.date.today().isoformat(),
+        "numbers": len(model.names),
+        "figures": int(train.sum()),
+        "in_sample": by_figure(design, inside, clean),
+        "models_out": by_figure(design, models, clean),
+        "models_out_nothing_excluded": by_figure(design, models, scored),
+        "gpus_out": by_figure(design, gpus, clean),
+        "three_points_models_out": three_points(design, np.where(clean, models, np.nan)),
+        "bands": {
+            name: {
+                "new_model": band(design, np.where(clean, models, np.nan), name),
+                "new_gpu": band(design, np.where(clean, gpus, np.nan), name),
+            }
+            for name in ("tpot", "ttft", "output_rate", "e2e")
+        },
+        "constants": {name: (float(value), float(sd)) for name, (value, sd) in whole.constants().items()},
+        "novelty": sorted({novelty(target.subject) for target in design.targets}),
+    }
+    for part in ("in_sample", "models_out", "models_out_nothing_excluded", "gpus_out"):
+        print(part)
+        for name, row in result[part].items():
+            print(
+                f"   {name:28} {row['rows']:5} rows {row['median']:5.1f} / {row['p90']:5.1f}  bias {row['bias']:+5.1f}"
+                f"   {row['cells']:3} cells {row['cell_median']:5.1f}"
+            )
+    print(
+        "three points",
+        {name: [round(float(one), 1) for one in row] for name, row in result["three_points_models_out"].items()},
+    )
+    print("bands", result["bands"])
+    if options.dump:
+        options.dump.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    if options.write:
+        write_constants(whole.constants(), int(train.sum()))
+    print(f"{time.time() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Memory that an engine reported at start-up, against the memory budget: the KV pool, row by row."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tokenfleet.calibration.measured import Measurement, Row
+from tokenfleet.calibration.subject import Refusal, Subject, resolve
+from tokenfleet.domain.errors import BadInput, OutOfRange
+from tokenfleet.domain.replica import MemoryBudget
+from tokenfleet.performance import memory_budget
+from tokenfleet.performance.coefficients import engine_family
+
+GIB = 2**30
+REQUIRED = ("case", "model", "gpu", "engine")
+_UNSPLIT_TOKENS = 32_768
+_SPLIT_BUDGET_TOKENS = 512
+_POOL_COLUMNS = ("available_kv_gib_per_gpu", "kv_tokens", "kv_blocks", "max_concurrency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCase:
+    """One start-up log."""
+
+    row: Row
+    """Model, gpu, engine and settings, as a row without load."""
+    total_gib: float | None
+    context_limit_tokens: int | None
+    pool_gib: float | None
+    """KV per gpu as printed."""
+    pool_tokens: float | None
+    """Tokens of one replica as printed; in hybrid models concurrency times limit, which is no capacity."""
+    max_concurrency: float | None
+
+
+def is_memory_table(path: str | Path) -> bool:
+    """Whether a file holds start-up logs rather than runs."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            columns = file.readline().strip().split(",")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return all(name in columns for name in REQUIRED) and any(name in columns for name in _POOL_COLUMNS)
+
+
+def read_memory_cases(path: str | Path) -> tuple[MemoryCase, ...]:
+    """Read start-up logs: one case per line, memory in GiB per gpu, tokens per replica.
+
+    Raises:
+        BadInput: the file is missing or lacks a required column.
+    """
+    import polars as pl
+
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput.at(str(path), "no such file", "give a CSV file of start-up logs")
+    frame = pl.read_csv(path, infer_schema=False)
+    missing = [name for name in REQUIRED if name not in frame.columns]
+    if missing:
+        raise BadInput.at(str(path), f"lacks the column(s) {', '.join(missing)}", f"required are {', '.join(REQUIRED)}")
+    return tuple(
+        _case(f"{path.name}:{line}", path.stem, record)
+        for line, record in enumerate(frame.iter_rows(named=True), start=2)
+    )
+
+
+def _case(where: str, source: str, record: dict[str, str | None]) -> MemoryCase:
+    def text(name: str) -> str:
+        return (record.get(name) or "").strip()
+
+    def number(name: str) -> float | None:
+        try:
+            value = float(text(name))
+        except ValueError:
+            return None
+        return value if value > 0 else None
+
+    def count(name: str) -> int | None:
+        value = number(name)
+        return None if value is None else round(value)
+
+    blocks, block = number("kv_blocks"), number("block_size")
+    tokens = blocks * block if blocks and block else number("kv_tokens")
+    pool = number("available_kv_gib_per_gpu")
+    row = Row(
+        row_id=where,
+        source=source,
+        model=text("model"),
+        gpu=re.sub(r"\s*\(.*\)", "", text("gpu")).lower(),
+        engine=text("engine").lower(),
+        engine_version=text("engine_version") or None,
+        precision=text("weight_precision").lower() or None,
+        kv_precision=text("kv_dtype").lower() or None,
+        gpu_count=count("n_gpus"),
+        tensor_parallel=count("tp"),
+        pipeline_parallel=count("pp") or 1,
+        expert_parallel=1,
+        attention_data_parallel=1,
+        mode="agg",
+        workload="start-up",
+        input_tokens=None,
+        output_tokens=None,
+        concurrency=None,
+        request_rate_per_s=None,
+        request_count=None,
+        duration_s=None,
+        max_sequence_count=count("max_num_seqs"),
+        max_batched_tokens=count("max_num_batched_tokens"),
+        memory_utilization_fraction=number("gpu_mem_util"),
+        measured_date="",
+        quality=text("quality") or "A",
+        notes=text("notes"),
+        measurements=tuple(Measurement("kv_pool", "exact", value) for value in (pool or tokens,) if value),
+    )
+    return MemoryCase(
+        row=row,
+        total_gib=number("gpu_total_gib"),
+        context_limit_tokens=count("max_model_len"),
+        pool_gib=pool,
+        pool_tokens=tokens,
+        max_concurrency=number("max_concurrency"),
+    )
+
+
+def predict_memory(case: MemoryCase) -> tuple[Subject, float, float] | Refusal:
+    """The pool of a case: subject, measured and predicted in one unit.
+
+    GiB per gpu where printed; else sequences at the context limit for models with windows or state, whose token
+    figure is no capacity; else tokens.
+
+    Args:
+        case: a start-up log.
+
+    Returns:
+        Measured and predicted, or why there is no prediction.
+    """
+    subject = resolve(case.row)
+    if isinstance(subject, Refusal):
+        return subject
+    gpu = subject.gpu
+    if case.total_gib is not None:
+        gpu = replace(gpu, memory_bytes=round(case.total_gib * GIB))
+    engine = replace(subject.deployment.engine, context_limit_tokens=case.context_limit_tokens)
+    if engine_family(engine.name) == "vllm_v0" and case.context_limit_tokens and case.row.max_batched_tokens is None:
+        # That generation profiled one whole prompt, and split prompts by itself beyond 32k.
+        limit = case.context_limit_tokens
+        engine = replace(engine, max_batched_tokens=limit if limit <= _UNSPLIT_TOKENS else _SPLIT_BUDGET_TOKENS)
+    deployment = replace(subject.deployment, engine=engine)
+    try:
+        budget = memory_budget(subject.model, gpu, deployment)
+    except (BadInput, OutOfRange) as error:
+        return Refusal("memory not known", str(error))
+    pair = _comparable(case, budget)
+    if pair is None:
+        return Refusal("no pool figure that can be compared", case.row.row_id)
+    return subject, *pair
+
+
+def _comparable(case: MemoryCase, budget: MemoryBudget) -> tuple[float, float] | None:
+    if case.pool_gib is not None:
+        return case.pool_gib, budget.kv_capacity_bytes / GIB
+    if budget.kv_fixed_bytes_per_sequence == 0:
+        return None if case.pool_tokens is None else (case.pool_tokens, float(budget.kv_capacity_tokens))
+    if case.max_concurrency is None or case.context_limit_tokens is None:
+        return None
+    each = budget.kv_bytes_per_token * case.context_limit_tokens + budget.kv_fixed_bytes_per_sequence
+    return case.max_concurrency, budget.kv_capacity_bytes / each
+
+
+def scored_cases(cases: Sequence[MemoryCase]) -> list[tuple[MemoryCase, tuple[Subject, float, float] | Refusal]]:
+    """Every case that is not context only, with its answer."""
+    return [(case, predict_memory(case)) for case in cases if case.row.quality != "C"]
