@@ -90,6 +90,8 @@ def write_plan(
                 plan, composition.workload, composition.resolved, made_on=made_on, valid_days=composition.valid_days
             )
             contract.write_contract(promise, draft / CONTRACT)
+            # The contract comes from a private temporary file; what is promised is for everybody the plan is for.
+            shutil.copymode(draft / "plan.json", draft / CONTRACT)
         files = tuple(sorted(entry.name for entry in draft.iterdir()))
     stale = CONTRACT not in files and (folder / CONTRACT).exists()
     return Written(folder=folder, files=files, stale_contract=stale)

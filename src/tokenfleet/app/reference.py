@@ -138,10 +138,14 @@ def _command(name: str) -> Iterator[str]:
     for option in command.params:
         if isinstance(option, click.Option):
             spelled = ", ".join(f"`{flag}`" for flag in option.opts)
-            value = "" if option.is_flag else f" `{option.metavar or option.type.name.upper()}`"
+            value = "" if option.is_flag else f" `{option.metavar or _typed(option.type)}`"
             needed = " Required." if option.required else ""
             yield f"| {spelled}{value} | {_sentence(option.help)}{needed} |"
     yield ""
+
+
+def _typed(kind: click.ParamType[Any]) -> str:
+    return "\\|".join(map(str, kind.choices)) if isinstance(kind, click.Choice) else kind.name.upper()
 
 
 def schema() -> str:

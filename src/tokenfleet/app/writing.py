@@ -2,13 +2,13 @@
 
 import os
 import re
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
 
-from tokenfleet.domain.errors import BadInput
+from tokenfleet.app.whole_files import write_whole
+from tokenfleet.domain.errors import BadInput, Problem
 
 _COMMENTS = {
     "workload": "Where the demand comes from. Your own log beats every guess:  workload: {trace: requests.csv}",
@@ -45,6 +45,36 @@ def check_new(path: Path, *, force: bool) -> None:
         raise BadInput.at(str(path), "is a folder", "give a file name")
     if path.exists() and not force:
         raise BadInput.at(str(path), "is there already", "give another name, or --force to overwrite it")
+
+
+def check_results(results: Mapping[str, Path | None], *, inputs: Iterable[Path]) -> None:
+    """Make sure, before any work, that results can be written and replace nothing that was given as input.
+
+    Args:
+        results: Option -> file; ``None`` where the option was not given.
+        inputs: Files that are read.
+
+    Raises:
+        BadInput: everything that is wrong with the results.
+    """
+    problems, taken = [], {path.resolve(): "is a file that is read" for path in inputs}
+    for option, path in results.items():
+        if path is None:
+            continue
+        folder = path.resolve().parent
+        if path.is_dir():
+            problems.append(Problem(option, f"{path} is a folder", "give a file name"))
+        elif path.resolve() in taken:
+            problems.append(Problem(option, f"{path} {taken[path.resolve()]}", "give another name"))
+        elif not folder.is_dir():
+            problems.append(Problem(option, f"there is no folder {folder}", "make it first"))
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            problems.append(
+                Problem(option, f"{path} cannot be written: {folder} does not allow it", "give another path")
+            )
+        taken[path.resolve()] = f"is written by {option} already"
+    if problems:
+        raise BadInput(problems)
 
 
 def save_scenario(values: Mapping[str, object], path: Path) -> None:
@@ -86,14 +116,6 @@ def write_text(text: str, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            # A private temporary file becomes an ordinary one, as if it had been written in place.
-            os.chmod(draft, 0o644)
-            os.replace(draft, path)
-        finally:
-            Path(draft).unlink(missing_ok=True)
+        write_whole(text, path)
     except OSError as error:
         raise BadInput.at(str(path), f"cannot be written: {error.strerror}", "give another path") from None

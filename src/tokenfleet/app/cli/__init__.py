@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "init": "Write a commented scenario from a few questions.",
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
+    "profile": "Say what is wrong with a log, and what its traffic is like.",
+    "synth": "Draw traffic like a profile, or of a preset.",
 }
 """Every command and its line in the help, so that the help imports none of them."""
 

@@ -45,6 +45,10 @@ class Teller:
         best = f"; best so far {step.best}" if step.best else ""
         self._face.doing = f"trying {step.trying} ({step.phase}){best}"
 
+    def part(self, text: str, done: int, total: int) -> None:
+        """How many parts of known work are done."""
+        self._face.doing = f"{text} ({done} of {total})" if total > 1 else text
+
     def announce(self, text: str) -> None:
         """Something rare that takes long and must not look like a hang."""
         self._face.note(text)
@@ -70,6 +74,12 @@ class LiveTeller(Teller):
         best = f"best so far {step.best}; " if step.best else ""
         text = f"{step.phase}: {best}trying {step.trying}"
         self._bar.update(self._task, description=text, total=1.0, completed=step.done_fraction, visible=True)
+
+    def part(self, text: str, done: int, total: int) -> None:
+        """Move the bar; a single part has no length to show."""
+        super().part(text, done, total)
+        of = total if total > 1 else None
+        self._bar.update(self._task, description=text, total=of, completed=done, visible=True)
 
     def announce(self, text: str) -> None:
         """Print a line above the moving one."""

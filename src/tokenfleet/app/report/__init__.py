@@ -1,11 +1,11 @@
-"""The report: a plan as one HTML file that a person reads from top to bottom.
+"""The report: a plan, or a profile of traffic, as one HTML file that a person reads from top to bottom.
 
-Owns ``report.html``: what it says, in which order, and how it looks. Promises: one file, no request to
+Owns the pages: what they say, in which order, and how they look. Promises: one file, no request to
 anywhere, light and dark, on paper and on a phone; the key numbers stand in tables, so the page answers without
 JavaScript; nothing that a person named reaches the page unescaped; equal input gives equal bytes. Must not
 compute what another room owns: it formats, bins and draws.
 """
 
-from tokenfleet.app.report.render import render_report, write_report
+from tokenfleet.app.report.render import render_profile, render_report, write_report
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["render_profile", "render_report", "write_report"]

@@ -93,9 +93,14 @@ def _length_table(workload: Workload) -> Table:
         quantiles = (lengths.mean, lengths.p50, lengths.p90, lengths.p95, lengths.p99, lengths.max)
         return (name, *(f"{value:,.0f}" for value in quantiles))
 
+    parts = tuple(
+        (name, *(f"{part[each]:,.0f}" for each in ("mean", "p50", "p90", "p95", "p99", "max")))
+        for name, key in (("Cached, of the input", "cached_tokens"), ("Reasoning, of the output", "reasoning_tokens"))
+        if "p50" in (part := workload.extra.get(key) or {})
+    )
     return Table(
         head=("Tokens per request", "Mean", "p50", "p90", "p95", "p99", "Longest"),
-        rows=(row("Input", workload.input_tokens), row("Output", workload.output_tokens)),
+        rows=(row("Input", workload.input_tokens), row("Output", workload.output_tokens), *parts),
         numeric=frozenset(range(1, 7)),
     )
 

@@ -1,10 +1,8 @@
-"""From a plan to the bytes of the page."""
+"""From a plan or a profile to the bytes of the page."""
 
 import base64
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,8 +12,10 @@ from tokenfleet.app.report.charts import Absent, Chart
 from tokenfleet.app.report.decision import decide, peak_rate_per_s
 from tokenfleet.app.report.demand import describe
 from tokenfleet.app.report.money import account
+from tokenfleet.app.report.traffic import traffic_page
 from tokenfleet.app.report.why import explain, rejected_table
 from tokenfleet.app.report.worst_day import replayed
+from tokenfleet.app.whole_files import write_whole
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
 
@@ -35,20 +35,36 @@ def write_report(plan: Plan, workload: Workload, resolved: Mapping[str, object],
         OSError: The file cannot be written; nothing half-written stays behind.
     """
     text = render_report(plan, workload, resolved, command=command)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp gives a file only its owner may read; a report is for everybody the folder is for.
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    write_whole(text, path)
 
 
 def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object], *, command: str) -> str:
     """The report of ``plan`` as HTML; arguments as in :func:`write_report`."""
+    sections = _sections(plan, workload)
+    charts = list(_charts(sections.values()))
+    return _filled(
+        "report.html.j2",
+        charts,
+        name=plan.question.name,
+        sections=sections,
+        rejected=rejected_table(plan.rejected),
+        repeat=repeat(plan, resolved, command),
+    )
+
+
+def render_profile(workload: Workload, *, name: str, old: Workload | None = None) -> str:
+    """The page of a profile as HTML.
+
+    Args:
+        workload: The traffic.
+        name: What the page is called: the files that were read.
+        old: An older profile to hold it against.
+    """
+    page = traffic_page(workload, old)
+    return _filled("profile.html.j2", [each for each in page.charts if isinstance(each, Chart)], name=name, page=page)
+
+
+def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -58,16 +74,11 @@ def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = _sections(plan, workload)
-    charts = list(_charts(sections.values()))
-    return environment.get_template("report.html.j2").render(
-        name=plan.question.name,
-        sections=sections,
-        rejected=rejected_table(plan.rejected),
-        repeat=repeat(plan, resolved, command),
+    return environment.get_template(template).render(
         figures=_script_json({chart.key: chart.figure for chart in charts}),
         plotly_gzip_base64=_plotly(),
         is_chart=lambda each: isinstance(each, Chart),
+        **content,
     )
 
 

@@ -1,0 +1,169 @@
+"""``tokenfleet profile``: what is wrong with a log, and what its traffic is like."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tokenfleet.app.cli.face import Block, Face, face_options
+
+if TYPE_CHECKING:
+    from tokenfleet.app.intake import Found
+    from tokenfleet.domain.trace import Quality, Workload
+
+_FILE: Final = click.Path(path_type=Path)
+
+
+def _mapping(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """``arrival=ts,input_tokens=in``, once or several times."""
+    pairs = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    wrong = [pair for pair in pairs if not all(side.strip() for side in pair.partition("=")[::2])]
+    if wrong:
+        raise click.BadParameter(f'"{wrong[0]}" is not ROLE=COLUMN, such as arrival=ts')
+    return {role.strip(): column.strip() for role, _, column in (pair.partition("=") for pair in pairs)}
+
+
+@click.command("profile", short_help="Say what is wrong with a log, and what its traffic is like.")
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("-o", "--output", "profile_file", metavar="FILE", type=_FILE, help="Write the profile as JSON.")
+@click.option("--html", "page", metavar="FILE", type=_FILE, help="Write a page with charts; one file, works offline.")
+@click.option("--compare", metavar="OLD", type=_FILE, help="Say what moved since this profile was written.")
+@click.option("--format", "log_format", help="Format of the log, when it is not the one found from the content.")
+@click.option(
+    "--columns", multiple=True, callback=_mapping, metavar="ROLE=COLUMN", help="Columns of a table: arrival=ts."
+)
+@click.option("--zone", help="Time zone of stamps that are written without one, such as Europe/Berlin.")
+@click.option("--time-unit", type=click.Choice(["s", "ms", "us", "ns"]), help="Unit of stamps that are numbers.")
+@click.option("--cached", type=click.Choice(["inside", "outside"]), help="Whether input tokens contain cached ones.")
+@click.option(
+    "--zero-output",
+    type=click.Choice(["drop", "keep"]),
+    default="drop",
+    help="Rows without output tokens: failed calls, or embedding traffic to keep. [default: drop]",
+)
+@click.option(
+    "--unfinished",
+    type=click.Choice(["drop", "impute"]),
+    default="drop",
+    help="Calls that failed or lost their counts: leave out, or keep with lengths like theirs. [default: drop]",
+)
+@click.option(
+    "--in-parts",
+    "parts",
+    type=click.Choice(["auto", "yes", "no"]),
+    default="auto",
+    help="Count tables part by part, in little memory; auto does so for large files. [default: auto]",
+)
+@click.option("--rejects", metavar="FILE", type=_FILE, help="Write rows that were left out, by file and line, as CSV.")
+@click.option("--anonymize", "salt", metavar="SALT", help="Hash names of tenants and sessions with this secret text.")
+@face_options
+@click.pass_obj
+def command(face: Face, /, files: tuple[Path, ...], **options: Any) -> int:  # noqa: ANN401 - click's options by name
+    """Say what FILES hold and what is odd about it, then describe the traffic.
+
+    FILES are request logs of any known format (several become one trace), sums per minute, hour or day, or metrics
+    pages of an engine (two pages: what happened from the first to the second).
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.intake import Files, take_in
+    from tokenfleet.app.writing import check_results
+    from tokenfleet.domain.trace import Workload
+    from tokenfleet.workload import compare, load_profile
+
+    face.action = "profile"
+    results = {"-o": options["profile_file"], "--html": options["page"], "--rejects": options["rejects"]}
+    check_results(results, inputs=files)
+    old = load_profile(options["compare"]) if options["compare"] is not None else None
+    told = {name: options[name] for name in ("columns", "zone", "time_unit", "cached", "zero_output", "unfinished")}
+    with shown(face) as teller:
+        asked = Files(paths=files, format=options["log_format"], salt=options["salt"], parts=options["parts"], **told)
+        found = take_in(asked, progress=teller.part)
+    changes = None
+    if isinstance(found, Workload):
+        changes = compare(old, found) if old is not None else None
+        _write(face, found, old, results, files)
+    else:
+        _needs_requests(found, {**results, "--compare": options["compare"]})
+    if face.json:
+        from tokenfleet.app.traffic_document import traffic_document
+
+        face.document(traffic_document(found, changes))
+    else:
+        _tell(face, found, old, results, files)
+    return 0
+
+
+def _needs_requests(found: "Found", asked: dict[str, Path | None]) -> None:
+    """Sums and metrics are described, and nothing is written that would pretend to more."""
+    from tokenfleet.app.intake import kind_of
+    from tokenfleet.domain.errors import BadInput, Problem
+
+    problems = [
+        Problem(option, f"the files are {kind_of(found)}, which hold no single requests", "give a request log")
+        for option, path in asked.items()
+        if path is not None
+    ]
+    if problems:
+        raise BadInput(problems)
+
+
+def _write(
+    face: Face, found: "Workload", old: "Workload | None", results: dict[str, Path | None], files: Sequence[Path]
+) -> None:
+    from tokenfleet.app.writing import write_text
+    from tokenfleet.workload import save_profile
+
+    if (target := results["-o"]) is not None:
+        save_profile(found, target)
+    if (target := results["--html"]) is not None:
+        from tokenfleet.app.report import render_profile
+
+        write_text(render_profile(found, name=", ".join(path.name for path in files), old=old), target)
+    if (target := results["--rejects"]) is not None:
+        write_text(_rejected(found.quality), target)
+        left_out, listed = sum(found.quality.rows_dropped.values()), len(found.quality.rejects)
+        if listed < left_out:
+            face.note(f"{target} lists {listed:,} of the {left_out:,} rows that were left out")
+
+
+def _rejected(quality: "Quality") -> str:
+    import csv
+    from io import StringIO
+
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("where", "reason"))
+    rows.writerows((each.where, each.reason) for each in quality.rejects)
+    return text.getvalue()
+
+
+def _tell(
+    face: Face, found: "Found", old: "Workload | None", results: dict[str, Path | None], files: Sequence[Path]
+) -> None:
+    from tokenfleet.app.traffic_words import change_blocks, traffic_blocks
+    from tokenfleet.domain.trace import Workload
+    from tokenfleet.workload import compare
+
+    blocks: list[Block] = traffic_blocks(found)
+    if isinstance(found, Workload):
+        if old is not None:
+            blocks += change_blocks(old, found, compare(old, found))
+        blocks.append(("Next", _next(found, results, files)))
+    else:
+        blocks.append(("Next", ["export a request log: a fleet is sized from single requests"]))
+    face.blocks(blocks)
+
+
+def _next(found: "Workload", results: dict[str, Path | None], files: Sequence[Path]) -> list[str]:
+    import math
+
+    lines = [f"wrote {path}" for path in results.values() if path is not None]
+    profile = results["-o"]
+    if profile is None:
+        named = " ".join(str(path) for path in files[:3]) + (" ..." if len(files) > 3 else "")
+        return [*lines, f"tokenfleet profile {named} -o profile.json"]
+    rate = "RATE" if math.isnan(found.mean_rate_per_s) else f"{found.mean_rate_per_s:.3g}"
+    lines.append(f"tokenfleet estimate --profile {profile} --rate {rate} --model MODEL --ttft-p99 2s")
+    lines.append(f"tokenfleet synth {profile} -o trace.parquet")
+    return lines
