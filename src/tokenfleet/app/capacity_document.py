@@ -18,7 +18,10 @@ CELLS: Final = (
     "usd_per_million_output_tokens",
     "usd_per_million_tokens",
 )
-_FACTS: Final = ("model", "gpu", "gpu_count", "tensor_parallel", "precision", "kv_dtype", "engine", "fits")
+_FACTS: Final = (
+    *("model", "gpu", "gpu_count", "tensor_parallel", "pipeline_parallel", "attention_data_parallel"),
+    *("precision", "kv_dtype", "engine", "fits"),
+)
 
 
 def capacity_document(found: Capacity) -> dict[str, object]:
@@ -43,6 +46,8 @@ def _facts(row: Row) -> dict[str, object]:
         "gpu": deployment.gpu,
         "gpu_count": deployment.layout.gpu_count,
         "tensor_parallel": deployment.layout.tensor_parallel,
+        "pipeline_parallel": deployment.layout.pipeline_parallel,
+        "attention_data_parallel": deployment.layout.attention_data_parallel,
         "precision": deployment.precision,
         "kv_dtype": deployment.kv_precision,
         "engine": deployment.engine.name,
@@ -132,6 +137,8 @@ def _ways(group: tuple[Way, ...]) -> dict[str, object]:
         "ways": [
             {
                 "tensor_parallel": way.row.deployment.layout.tensor_parallel,
+                "pipeline_parallel": way.row.deployment.layout.pipeline_parallel,
+                "attention_data_parallel": way.row.deployment.layout.attention_data_parallel,
                 "replica_count": way.replica_count,
                 "output_tokens_per_s": way.output_tokens_per_s,
                 "stream_tokens_per_s": way.row.cells["stream_tokens_per_s"].value,

@@ -18,6 +18,7 @@ from tokenfleet.app.capacity_table import (
     layouts,
     parsed_lengths,
     parts,
+    sized,
 )
 from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.scenario_types import EngineName, InputFile, ModelName, Strict, Tokens, problem
@@ -52,6 +53,8 @@ class CapacityQuestion(Strict):
     precision: list[Precision] = Field(default_factory=list)
     kv_dtype: list[KvPrecision] = Field(default=["bf16"])
     tensor_parallel: list[Tokens] = Field(default=[1, 2, 4, 8])
+    pipeline_parallel: list[Tokens] = Field(default=[1])
+    data_parallel: list[Tokens] = Field(default=[1])
     engine: list[EngineName] = Field(default=["vllm"], validate_default=True)
     input: LengthsText = "1000"
     output: LengthsText = "300"
@@ -95,7 +98,7 @@ def _deployments(question: CapacityQuestion, model: ModelArchitecture) -> Iterat
             dict.fromkeys(question.engine),
             precisions,
             dict.fromkeys(question.kv_dtype),
-            layouts(gpu, question.tensor_parallel),
+            layouts(model, gpu, question.tensor_parallel, question.pipeline_parallel, question.data_parallel),
         )
         for engine, precision, kv_precision, layout in choices:
             yield (
@@ -106,7 +109,7 @@ def _deployments(question: CapacityQuestion, model: ModelArchitecture) -> Iterat
                     layout=layout,
                     precision=precision,
                     kv_precision=kv_precision,
-                    engine=catalog.engine(engine, gpu=gpu),
+                    engine=sized(catalog.engine(engine, gpu=gpu), layout),
                     memory=facts,
                 ),
             )

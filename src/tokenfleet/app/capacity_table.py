@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import exp
 from typing import Final, Literal
 
@@ -12,7 +13,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, MemoryBudget, ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 
 LOADS: Final = (0.3, 0.6, 0.9)
@@ -360,6 +361,36 @@ def _money(gpu: Gpu, deployment: Deployment, cells: dict[str, Cell], lengths: Le
     }
 
 
-def layouts(gpu: Gpu, sizes: Sequence[int]) -> tuple[Layout, ...]:
-    """Tensor-parallel layouts of the sizes asked for that one node of a gpu holds."""
-    return tuple(Layout(tensor_parallel=size) for size in dict.fromkeys(sizes) if size <= gpu.gpus_per_node_count)
+def layouts(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    tensor_parallels: Sequence[int],
+    pipeline_parallels: Sequence[int] = (1,),
+    data_parallels: Sequence[int] = (1,),
+) -> tuple[Layout, ...]:
+    """Layouts of the sizes asked for that one node of a gpu holds.
+
+    Data-parallel attention comes with whole experts on each rank, as engines run it; models without experts have none.
+    """
+    experts = any(block.expert_count for block in model.feed_forward)
+    found = []
+    for tensor, pipeline, data in product(tensor_parallels, pipeline_parallels, data_parallels):
+        layout = Layout(
+            tensor_parallel=tensor,
+            pipeline_parallel=pipeline,
+            attention_data_parallel=data,
+            expert_parallel=tensor * data if experts and data > 1 else 1,
+        )
+        if layout.gpu_count <= gpu.gpus_per_node_count:
+            found.append(layout)
+    return tuple(dict.fromkeys(found))
+
+
+def sized(engine: EngineSettings, layout: Layout) -> EngineSettings:
+    """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight."""
+    ranks = layout.attention_data_parallel
+    return replace(
+        engine,
+        max_batched_tokens=engine.max_batched_tokens * ranks * layout.pipeline_parallel,
+        max_sequence_count=engine.max_sequence_count * ranks,
+    )

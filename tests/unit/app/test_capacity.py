@@ -83,6 +83,22 @@ def test_ranks_against_replicas_on_the_same_gpus(table):
     assert ranks["stream_tokens_per_s"] > replicas["stream_tokens_per_s"]
 
 
+def test_stages_and_data_parallel_attention_are_layouts_too():
+    asked = ("--model", "Qwen/Qwen3-30B-A3B", "--gpu", "h100_sxm", "--precision", "bf16", "--tp", "1,2")
+    found = document(*asked, "--pp", "1,2", "--dp", "1,2")
+    names = ("tensor_parallel", "pipeline_parallel", "attention_data_parallel")
+    layouts = {tuple(row[name] for name in names): row for row in found["rows"]}
+    assert len(layouts) == 8
+    assert layouts[1, 2, 1]["fits"]
+    assert layouts[1, 2, 1]["cells"]["stream_tokens_per_s"]["evidence"].startswith("pipeline stages")
+    assert layouts[1, 1, 2]["fits"]
+    # Twice the pools and slots; weights of the experts are shared.
+    one, two = layouts[1, 1, 1], layouts[1, 1, 2]
+    assert two["memory"]["kv_capacity_tokens"] > 2 * one["memory"]["kv_capacity_tokens"]
+    shown = run(*asked, "--dp", "2")
+    assert "2 x h100_sxm bf16 DP2" in shown.stdout
+
+
 def test_what_nobody_sells_has_no_price():
     found = document("--model", "Qwen/Qwen2.5-0.5B-Instruct", "--gpu", "h200_sxm:1g.18gb", "--precision", "bf16")
     cells = found["rows"][0]["cells"]

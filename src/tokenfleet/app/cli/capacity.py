@@ -13,6 +13,7 @@ from tokenfleet.app.cli.face import Block, Face, face_options, width
 if TYPE_CHECKING:
     from tokenfleet.app.capacity_question import Capacity
     from tokenfleet.app.capacity_table import Cell, Row
+    from tokenfleet.domain.replica import Layout
 
 _GIB: Final = 2**30
 _OPTIONS: Final = {
@@ -21,6 +22,8 @@ _OPTIONS: Final = {
     "precision": "--precision",
     "kv_dtype": "--kv-dtype",
     "tensor_parallel": "--tp",
+    "pipeline_parallel": "--pp",
+    "data_parallel": "--dp",
     "engine": "--engine",
     "input": "--input",
     "output": "--output",
@@ -67,6 +70,14 @@ def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ..
 @click.option("--kv-dtype", multiple=True, callback=_commas, help="KV cache: bf16 or fp8. [default: bf16]")
 @click.option(
     "--tp", "tensor_parallel", multiple=True, callback=_commas, help="GPUs per replica. [default: 1, 2, 4, 8]"
+)
+@click.option("--pp", "pipeline_parallel", multiple=True, callback=_commas, help="Pipeline stages. [default: 1]")
+@click.option(
+    "--dp",
+    "data_parallel",
+    multiple=True,
+    callback=_commas,
+    help="Data-parallel attention ranks, for models with experts. [default: 1]",
 )
 @click.option("--engine", multiple=True, callback=_commas, help="Engines or engine versions. [default: vllm]")
 @click.option("--input", "input_lengths", metavar="LENGTHS", help="Prompt tokens, MEAN or MEDIAN:P95. [default: 1000]")
@@ -192,8 +203,19 @@ def _named(row: "Row", *, engine: bool) -> str:
     deployment = row.deployment
     precision = "own" if deployment.precision == "checkpoint" else deployment.precision
     name = f"{deployment.layout.gpu_count} x {deployment.gpu} {precision}"
+    if deployment.layout.gpu_count != deployment.layout.tensor_parallel:
+        name += f" {_layout(deployment.layout)}"
     name += " kv fp8" if deployment.kv_precision == "fp8" else ""
     return f"{name} {deployment.engine.name}" if engine else name
+
+
+def _layout(layout: "Layout") -> str:
+    sizes = {
+        "TP": layout.tensor_parallel,
+        "PP": layout.pipeline_parallel,
+        "DP": layout.attention_data_parallel,
+    }
+    return "+".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
 
 
 def _count(cell: "Cell") -> str:
@@ -219,12 +241,13 @@ def _together(found: "Capacity") -> list[str]:
     for group in ways(found):
         first = group[0]
         total = first.replica_count * first.row.deployment.layout.gpu_count
-        lines.append(f"{total} GPUs: {_named(first.row, engine=True).split(' x ', 1)[1]}")
+        deployment = first.row.deployment
+        lines.append(f"{total} x {deployment.gpu}, {deployment.precision}, {deployment.engine.name}")
         for way in group:
             cells = way.row.cells
             rate = "?" if way.output_tokens_per_s is None else f"{way.output_tokens_per_s:,.0f}"
             lines.append(
-                f"  {way.replica_count} x TP{way.row.deployment.layout.tensor_parallel}  {rate.rjust(7)} tok/s full  "
+                f"  {way.replica_count} x {_layout(way.row.deployment.layout).ljust(7)}  {rate.rjust(7)} tok/s full  "
                 f"{_count(cells['stream_tokens_per_s']).rjust(4)} tok/s a stream  "
                 f"{_seconds(cells['idle_ttft_s']).rjust(6)} first token  "
                 f"${_dollars(cells['usd_per_million_output_tokens'])} a million"
