@@ -387,10 +387,14 @@ def layouts(
 
 
 def sized(engine: EngineSettings, layout: Layout) -> EngineSettings:
-    """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight."""
+    """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight.
+
+    SGLang divides its budget among data-parallel ranks by itself.
+    """
     ranks = layout.attention_data_parallel
+    budgets = 1 if engine.name.startswith("sglang") else ranks
     return replace(
         engine,
-        max_batched_tokens=engine.max_batched_tokens * ranks * layout.pipeline_parallel,
+        max_batched_tokens=engine.max_batched_tokens * budgets * layout.pipeline_parallel,
         max_sequence_count=engine.max_sequence_count * ranks,
     )
