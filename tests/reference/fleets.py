@@ -87,7 +87,7 @@ def trace(requests, **columns) -> Trace:
     )
 
 
-def random_fleet(draw: np.random.Generator, **settings) -> Fleet:
+def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -> Fleet:
     """Any rule, tight memory as a rule, two groups of different physics now and then."""
     groups = []
     for _ in range(1 + (draw.random() < 0.2)):
@@ -95,6 +95,7 @@ def random_fleet(draw: np.random.Generator, **settings) -> Fleet:
         sequences = int(draw.integers(1, 9))
         batched = int(draw.integers(sequences, sequences + 40))
         drawn = engine(
+            name=name,
             max_batched_tokens=batched,
             max_sequence_count=sequences,
             block_tokens=block_tokens,
@@ -152,12 +153,13 @@ def random_trace(draw: np.random.Generator, *, shared=False) -> Trace:
     return trace(np.column_stack([arrival_ms, inputs, outputs]), **columns)
 
 
-def random_copies(draw: np.random.Generator) -> tuple[Trace, Fleet]:
+def random_copies(draw: np.random.Generator, *, name: str = "test") -> tuple[Trace, Fleet]:
     """Requests on few paths, output tokens shared as well, in little memory: blocks are written twice all the time."""
     sequences = int(draw.integers(2, 9))
     batched = int(draw.integers(sequences, sequences + 60))
     block_tokens = int(draw.choice([1, 2, 3, 4]))
     rules = engine(
+        name=name,
         max_batched_tokens=batched,
         max_sequence_count=sequences,
         block_tokens=block_tokens,

@@ -1,13 +1,15 @@
 """The replay, slow and obvious: plain Python, one step and one block at a time. The kernel must equal it exactly.
 
-Written from the rules of the vLLM V1 scheduler, not from the kernel: blocks are objects in one free list that is
-also the LRU, hashes are a map from key to blocks, and outputs are applied when a step ends.
+Written from the rules of the schedulers (vLLM V1, and what SGLang and TensorRT-LLM do otherwise), not from the
+kernel: blocks are objects in one free list that is also the LRU, hashes are a map from key to blocks, and outputs
+are applied when a step ends.
 """
 
 import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
 
 NEVER = 1 << 62
+FIRST_RATIO, LEAST_RATIO = Fraction(7, 10), Fraction(98, 1000)
+RATIO_FALL = (FIRST_RATIO - LEAST_RATIO) / 600
 GAP_BOUNDS_PS = [0, *(math.ceil(2.0 ** (10 + i / 32)) for i in range(50 * 32 + 1))]
 
 
@@ -115,6 +119,9 @@ class Replica:
         self.clock = self.horizon = 0
         self.event = NEVER
         self.in_flight = 0
+        self.rules = self.engine.name.split("-", 1)[0]
+        self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
+        self.full = False  # SGLang: nobody is admitted until somebody has left
 
     # ---- one step
 
@@ -126,10 +133,16 @@ class Replica:
         self.pool.release([*request.blocks, *request.fixed])
         request.blocks, request.fixed, request.hashed, request.computed = [], [], 0, 0
         request.preemptions += 1
-        self.waiting.appendleft(request)
+        self.full = False
+        if self.rules == "sglang":
+            self.waiting.append(request)
+        else:
+            self.waiting.appendleft(request)
 
     def schedule(self) -> list:
         """[(request, start, tokens)] of the next step, in the order of the scheduler."""
+        if self.rules == "sglang":
+            return self.prefill_round() or self.decode_round()
         budget, planned, preempted = self.engine.max_batched_tokens, [], False
         index = 0
         while index < len(self.running) and budget > 0:
@@ -165,12 +178,23 @@ class Replica:
         tokens = min(request.tokens - hit, budget)
         if not self.engine.chunked_prefill and request.tokens - hit > budget:
             return 0
-        need = self.blocks_for(request.tokens if self.engine.full_prompt_gate else hit + tokens) - len(hits)
-        need += sum(self.pool.users[block] == 0 for block in hits) + self.physics.kv_fixed_block_count
-        if self.running:
-            need += int(self.engine.watermark_fraction * self.physics.kv_block_count)
-        if need > len(self.pool.free):
-            return 0
+        unused = sum(self.pool.users[block] == 0 for block in hits)
+        if self.rules == "sglang":
+            need = self.blocks_for(request.tokens) - len(hits) + unused + self.physics.kv_fixed_block_count + 1
+            left = min(request.output - request.produced, 4096)
+            rest = (len(self.pool.free) - need) * self.physics.kv_block_tokens - left
+            if rest <= sum(self.expected(other) for other in self.running):
+                self.full = True
+                return 0
+        else:
+            need = self.blocks_for(request.tokens if self.engine.full_prompt_gate else hit + tokens) - len(hits)
+            if self.rules == "trtllm":
+                need = self.blocks_for(request.input + request.output) - len(hits) + self.promised()
+            need += unused + self.physics.kv_fixed_block_count
+            if self.running:
+                need += int(self.engine.watermark_fraction * (self.physics.kv_block_count + 1))
+            if need > len(self.pool.free):
+                return 0
         self.pool.touch(hits)
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
@@ -180,9 +204,61 @@ class Replica:
         request.admitted = request.prefilling = True
         return tokens
 
+    def promised(self) -> int:
+        """TensorRT-LLM: blocks that the running requests have still to take, up to their last token."""
+        return sum(self.blocks_for(request.input + request.output) - len(request.blocks) for request in self.running)
+
+    # ---- SGLang
+
+    def expected(self, request: Request) -> Fraction | int:
+        """Output still to come of a running request: all of it in the round of its prefill, else by the ratio."""
+        left = min(request.output - request.produced - request.in_flight, 4096)
+        return left if request.prefilling else left * self.ratio
+
+    def prefill_round(self) -> list:
+        budget, planned = self.engine.max_batched_tokens, []
+        partial = [request for request in self.running if request.prefilling]
+        for request in partial:
+            tokens = min(request.tokens - request.computed, budget)
+            self.compute(request, tokens, planned)
+            budget -= tokens
+        while (partial or not self.full) and budget > 0 and len(self.running) < self.engine.max_sequence_count:
+            if not self.waiting or self.waiting[0].ready > self.clock:
+                break
+            tokens = self.admit(self.waiting[0], budget)
+            if tokens == 0:
+                break
+            self.running.append(self.waiting.popleft())
+            self.compute(self.running[-1], tokens, planned)
+            budget -= tokens
+        for request, _, _ in planned:
+            self.pool.hash_blocks(request, request.computed)
+        return planned
+
+    def decode_round(self) -> list:
+        planned, retracted = [], False
+        while True:
+            decodes = [request for request in self.running if request.produced + request.in_flight < request.output]
+            needy = [r for r in decodes if self.blocks_for(r.computed + 1) > len(r.blocks)]
+            if len(needy) <= len(self.pool.free):
+                break
+            order = [(-(r.produced + r.in_flight), r.input, place) for place, r in enumerate(decodes)]
+            self.preempt(decodes[order.index(max(order))])
+            retracted = True
+        if retracted:
+            shown = sum(request.produced + request.in_flight + 20 for request in decodes)
+            share = Fraction(shown, sum(request.output for request in decodes) + 1)
+            self.ratio = min(Fraction(1), Fraction(int(share * 3_000_000), 3_000_000))
+        elif decodes:
+            self.ratio = max(LEAST_RATIO, self.ratio - RATIO_FALL)
+        for request in decodes:
+            self.compute(request, 1, planned)
+        return planned
+
     def compute(self, request: Request, tokens: int, planned: list) -> None:
         request.blocks += self.pool.take(self.blocks_for(request.computed + tokens) - len(request.blocks))
-        self.pool.hash_blocks(request, min(request.computed + tokens, request.tokens))
+        if self.rules != "sglang":
+            self.pool.hash_blocks(request, min(request.computed + tokens, request.tokens))
         planned.append((request, request.computed, tokens))
         request.computed += tokens
 
@@ -210,8 +286,10 @@ class Replica:
             self.clock = self.event = self.horizon
         elif self.waiting:
             assert self.waiting[0].ready > self.clock, "a request that fits alone must be admitted"
+            self.ratio = FIRST_RATIO
             self.clock = self.horizon = self.event = self.waiting[0].ready
         else:
+            self.ratio = FIRST_RATIO
             self.event = NEVER
 
     def launch(self, planned: list) -> None:
@@ -239,11 +317,14 @@ class Replica:
                 else:
                     self.run.count_gap(end - request.last, end)
                 request.last = end
-                if request in self.running:
+                if request in self.running and self.rules != "sglang":
                     self.pool.hash_blocks(request, request.computed - request.in_flight)
             if request.produced >= request.output:
                 request.finish = end
                 self.in_flight -= 1
+                self.full = False
+                if request in self.running:
+                    self.pool.hash_blocks(request, request.computed)
                 self.pool.release([*request.blocks, *request.fixed])
                 request.blocks, request.fixed = [], []
                 (self.running if request in self.running else self.waiting).remove(request)
@@ -284,11 +365,14 @@ class PlainRun:
         self.turn = (number + 1) % len(self.replicas)
         request.replica, replica = number, self.replicas[number]
         computed = request.input + max(request.output - 1, 0)
+        at_once = request.input if replica.rules == "trtllm" else computed
         limit = replica.engine.context_limit_tokens
+        held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
+        held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
         if (
-            replica.blocks_for(computed) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
+            replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
             or (limit is not None and request.input + request.output > limit)
-            or (not replica.engine.chunked_prefill and computed > replica.engine.max_batched_tokens)
+            or (not replica.engine.chunked_prefill and at_once > replica.engine.max_batched_tokens)
         ):
             request.status = Status.REJECTED_TOO_LONG
             return

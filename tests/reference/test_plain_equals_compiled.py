@@ -41,9 +41,9 @@ def assert_equal(trace: Trace, fleet: Fleet) -> None:
     np.testing.assert_array_equal(fast.telemetry.kv_used_fraction, 1.0 - (blocks - samples[:, :, 2]) / blocks)
 
 
-def check(seed: int, *, shared: bool, **settings: bool) -> None:
+def check(seed: int, *, shared: bool, name: str = "test", **settings: bool) -> None:
     draw = np.random.default_rng(seed)
-    drawn = random_fleet(draw, **settings)
+    drawn = random_fleet(draw, name=name, **settings)
     assert_equal(random_trace(draw, shared=shared), drawn)
 
 
@@ -69,6 +69,23 @@ def test_with_shared_prefixes(seed: int) -> None:
 def test_with_blocks_written_twice(seed: int) -> None:
     for step in range(50):
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + 300 + step)))
+
+
+@pytest.mark.parametrize("name", ["sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(2))
+def test_other_rule_sets(name: str, seed: int) -> None:
+    for step in range(40):
+        check(1000 * seed + 400 + step, shared=bool(step % 2), name=name)
+        assert_equal(*random_copies(np.random.default_rng(1000 * seed + 500 + step), name=name))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_thousands_of_workloads_of_other_rule_sets(name: str, seed: int) -> None:
+    for step in range(100):
+        check(1000 * seed + step, shared=bool(step % 4), name=name)
+        assert_equal(*random_copies(np.random.default_rng(1000 * seed + step), name=name))
 
 
 @pytest.mark.long

@@ -159,9 +159,11 @@ NULL_BLOCK_FIRST_PS = (10 * MS, 70 * MS)
 """vLLM: the second request is admitted when the first has ended."""
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="the watermark is taken of the usable blocks, vLLM counts one more")
 def test_watermark_counts_the_null_block() -> None:
-    assert plain_timeline(null_block_workload()).first_ps == NULL_BLOCK_FIRST_PS
+    workload = null_block_workload()
+    assert plain_timeline(workload).first_ps == NULL_BLOCK_FIRST_PS
+    run = replay(workload.trace, workload.fleet)
+    np.testing.assert_array_equal(run.first_token_s, np.array(NULL_BLOCK_FIRST_PS) / 1e12)
 
 
 @pytest.mark.long

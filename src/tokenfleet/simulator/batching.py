@@ -1,14 +1,18 @@
 """Continuous batching: what the next step computes.
 
-The rules are those of the vLLM V1 scheduler, first come first served: running sequences first, in order of
-admission, each decode one token, an incomplete prefill what is left of the token budget; then, unless somebody was
-preempted in this step, the waiting requests from the head of the queue, until one does not fit. So a prefill that
-is not complete is always the last of the running list.
+The rules are those of the vLLM V1 scheduler, first come first served, unless said otherwise: running sequences
+first, in order of admission, each decode one token, an incomplete prefill what is left of the token budget; then,
+unless somebody was preempted in this step, the waiting requests from the head of the queue, until one does not fit.
+So a prefill that is not complete is always the last of the running list.
+
+TensorRT-LLM differs in that it sets aside the blocks of a request up to its last token at admission, so it never
+preempts. SGLang differs more: a step is either prefill or decode, prefill first.
 """
 
 from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import stop_decoding
+from tokenfleet.simulator.decoding import last_token_ps, stop_decoding
+from tokenfleet.simulator.estimating import expect_anew, expected_output, fits_estimate, least_advanced
 from tokenfleet.simulator.layout import (
     BLOCK_TOKENS,
     BUDGET,
@@ -21,6 +25,7 @@ from tokenfleet.simulator.layout import (
     DECODING,
     ENDING,
     EVICTED,
+    EXPECTED,
     FINISH,
     FIRST_RUNNING,
     FIXED_BLOCKS,
@@ -32,8 +37,8 @@ from tokenfleet.simulator.layout import (
     HIT,
     HIT_BLOCKS,
     HIT_UNUSED,
-    HORIZON,
     IS_CONTENDED,
+    IS_FULL,
     LAST_RUNNING,
     MAX_BATCHED_TOKENS,
     MAX_SEQUENCES,
@@ -45,27 +50,32 @@ from tokenfleet.simulator.layout import (
     PREEMPTED,
     PREEMPTIONS,
     PREFIX,
+    PROMISED,
     QUEUE_HEAD,
     READY,
     REQUEST,
+    RULES,
     RUNNING,
     RUNNING_NEXT,
+    SGLANG,
     STATE,
     STEP,
     TARGET,
+    TRTLLM,
     WATERMARK_BLOCKS,
 )
 from tokenfleet.simulator.memory import (
     Memory,
     count_preemption,
     input_tokens,
+    output_tokens,
     produced_tokens,
     set_produced_tokens,
     was_preempted,
 )
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import find_hits, hashed_tokens, hold_hits, write_up_to
-from tokenfleet.simulator.queues import leave_queue, queue_first, spare_slot, start_running, stop_running
+from tokenfleet.simulator.queues import leave_queue, queue_first, queue_last, spare_slot, start_running, stop_running
 from tokenfleet.simulator.ring import take_from_ring
 
 
@@ -94,9 +104,36 @@ def prefill_chunk(memory: Memory, replica: int, sequence: int) -> None:
     memory[replica + CACHED_PAIRS] += tokens * memory[sequence + HIT]
     memory[replica + BUDGET] -= tokens
     memory[sequence + COMPUTED] = start + tokens
-    if memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE:
+    in_tree = memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE
+    if in_tree and memory[memory[replica + GROUP] + RULES] != SGLANG:
         write_up_to(memory, replica, sequence, start + tokens, memory[sequence + ORDER])
     memory[replica + PARTIAL] = sequence if start + tokens < memory[sequence + TARGET] else NONE
+
+
+@compiled
+def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
+    """Whether there are blocks for the head of the queue, by the rules of its engine, after a look-up in the cache.
+
+    TensorRT-LLM sets aside what is found here; SGLang notes what it expects; vLLM only looks.
+    """
+    group = memory[replica + GROUP]
+    rules = memory[group + RULES]
+    if rules == SGLANG:
+        return fits_estimate(memory, replica, request, known)
+    hit_blocks = memory[replica + HIT_BLOCKS]
+    tokens = hit_blocks * memory[group + BLOCK_TOKENS]
+    tokens = known if memory[group + FULL_PROMPT_GATE] else tokens + min(known - tokens, memory[replica + BUDGET])
+    if rules == TRTLLM:
+        tokens = input_tokens(memory, request) + output_tokens(memory, request)
+    own = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS] - hit_blocks
+    need = own + memory[replica + HIT_UNUSED] + memory[replica + PROMISED]
+    if memory[replica + RUNNING] > 0:
+        need += memory[group + WATERMARK_BLOCKS]
+    if need > memory[replica + FREE_BLOCKS]:
+        return False
+    if rules == TRTLLM:
+        memory[replica + PROMISED] += own
+    return True
 
 
 @compiled
@@ -115,12 +152,7 @@ def admit(memory: Memory, replica: int, request: int) -> int:
     hit = hit_blocks * memory[group + BLOCK_TOKENS]
     if memory[group + CHUNKED] == 0 and known - hit > memory[replica + BUDGET]:
         return NONE
-    first_chunk = hit + min(known - hit, memory[replica + BUDGET])
-    need = blocks_for(memory, group, known if memory[group + FULL_PROMPT_GATE] else first_chunk)
-    need += memory[group + FIXED_BLOCKS] - hit_blocks + memory[replica + HIT_UNUSED]
-    if memory[replica + RUNNING] > 0:
-        need += memory[group + WATERMARK_BLOCKS]
-    if need > memory[replica + FREE_BLOCKS]:
+    if not finds_room(memory, replica, request, known):
         return NONE
     leave_queue(memory, replica)
     sequence = start_running(memory, replica, request)
@@ -163,6 +195,7 @@ def preempt(memory: Memory, replica: int, sequence: int) -> None:
     count_preemption(memory, request)
     memory[replica + PREEMPTIONS] += 1
     memory[replica + PREEMPTED] = 1
+    memory[replica + IS_FULL] = 0
     free_sequence(memory, replica, sequence, hashed_tokens(memory, replica, sequence, memory[replica + STEP]))
     stop_running(memory, replica, sequence)
     if memory[sequence + STATE] == ENDING:
@@ -171,10 +204,13 @@ def preempt(memory: Memory, replica: int, sequence: int) -> None:
     if memory[sequence + STATE] == DECODE:
         computed = memory[sequence + ORIGIN] + memory[replica + STEP]
         set_produced_tokens(memory, request, computed + 1 - input_tokens(memory, request))
-        memory[request + FINISH] = memory[replica + HORIZON]
+        memory[request + FINISH] = last_token_ps(memory, replica, sequence)
         stop_decoding(memory, replica, sequence)
         take_from_ring(memory, replica, sequence)
-    queue_first(memory, replica, request)
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        queue_last(memory, replica, request)
+    else:
+        queue_first(memory, replica, request)
     spare_slot(memory, replica, sequence)
 
 
@@ -213,16 +249,47 @@ def serve_by_order(memory: Memory, replica: int) -> None:
 
 
 @compiled
+def retract(memory: Memory, replica: int) -> None:
+    """Preempt decodes until the others find their blocks; then expect as much output of each as they have shown."""
+    while decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
+        preempt(memory, replica, least_advanced(memory, replica))
+    expect_anew(memory, replica)
+
+
+@compiled
+def schedule_prefill_first(memory: Memory, replica: int) -> int:
+    """Fix a round of prefill, or, when nobody can prefill, one of decode; see :func:`schedule`."""
+    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS]
+    first = memory[replica + PARTIAL]
+    if first != NONE:
+        prefill_chunk(memory, replica, first)
+    if first != NONE or memory[replica + IS_FULL] == 0:
+        head = memory[replica + QUEUE_HEAD]
+        if head != NONE and memory[head + READY] <= memory[replica + CLOCK]:
+            memory[replica + EXPECTED] = expected_output(memory, replica)
+            admitted = admit_waiting(memory, replica)
+            if first == NONE:
+                first = admitted
+    if first == NONE:
+        if decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
+            retract(memory, replica)
+        take_blocks(memory, replica, decode_blocks_now(memory, replica))
+    return first
+
+
+@compiled
 def schedule(memory: Memory, replica: int) -> int:
     """Fix what the next step computes besides its decodes, and take the blocks that all of it needs.
 
     Returns:
         The first sequence that prefills in the step; all behind it in the running list prefill too. Or ``NONE``.
     """
-    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS] - memory[replica + DECODING]
     memory[replica + PAIRS] = 0
     memory[replica + CACHED_PAIRS] = 0
     memory[replica + PREEMPTED] = 0
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        return schedule_prefill_first(memory, replica)
+    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS] - memory[replica + DECODING]
     partial = memory[replica + PARTIAL]
     need = decode_blocks_now(memory, replica)
     chunk = chunk_blocks(memory, replica, partial) if partial != NONE else 0

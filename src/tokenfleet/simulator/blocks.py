@@ -14,6 +14,7 @@ from tokenfleet.simulator.layout import (
     GROUP,
     ORIGIN,
     PHASES_AT,
+    PROMISED,
     STEP,
     UNHASHED,
 )
@@ -32,6 +33,8 @@ def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
     """Take free blocks, those first that hold nothing; the caller has made sure that there are as many."""
     memory[replica + FREE_BLOCKS] -= blocks
     memory[replica + UNHASHED] -= blocks
+    if memory[replica + PROMISED] > 0:
+        memory[replica + PROMISED] -= blocks
     if memory[replica + UNHASHED] < 0:
         evict(memory, replica, -memory[replica + UNHASHED])
         memory[replica + UNHASHED] = 0

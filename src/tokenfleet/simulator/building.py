@@ -10,6 +10,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.gaps import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
 from tokenfleet.simulator.ring import WORD_BITS
+from tokenfleet.simulator.rules import FIRST_RATIO, rule_set
 
 Buffer = npt.NDArray[np.int64]
 PS_PER_S = 1e12
@@ -99,19 +100,21 @@ def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
     return residents * at.RESIDENT_WORDS, 1 << (2 * residents).bit_length(), blocks * at.EXTENT_WORDS
 
 
-def node_levels(trace: Trace) -> Buffer:
-    """For each node of the prefix tree, how many nodes its path has."""
-    parents = [] if trace.prefixes is None else trace.prefixes.parent.tolist()
-    levels = [1] * len(parents)
-    for node, above in enumerate(parents):
-        if above >= 0:
-            levels[node] = levels[above] + 1
-    return np.array(levels, dtype=np.int64)
+def ancestry(parent: npt.NDArray[np.integer]) -> tuple[Buffer, Buffer]:
+    """For each node of a forest, its root and how many nodes are above it; each round doubles the way looked up."""
+    root = np.where(parent < 0, np.arange(len(parent)), parent).astype(np.int64)
+    above = (parent >= 0).astype(np.int64)
+    while not np.array_equal(further := root[root], root):
+        above += above[root]
+        root = further
+    return root, above
 
 
 def longest_path(trace: Trace) -> int:
     """Nodes on the longest path of the prefix tree."""
-    return int(node_levels(trace).max(initial=0))
+    if trace.prefixes is None or not len(trace.prefixes.parent):
+        return 0
+    return int(ancestry(trace.prefixes.parent)[1].max()) + 1
 
 
 def place(trace: Trace, fleet: Fleet) -> Places:
@@ -220,6 +223,11 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         tree[node] = tree[2 * node]
 
 
+def watermark_blocks(fraction: float, block_count: int) -> int:
+    """Blocks that admission leaves free: a share of all, the null block that vLLM keeps for itself included."""
+    return int(fraction * (block_count + 1))
+
+
 def write_group(memory: Buffer, places: Places, index: int, group: ReplicaGroup, ring: int) -> None:
     """Physics and rules of one replica group."""
     replica = group.replica
@@ -242,13 +250,14 @@ def write_group(memory: Buffer, places: Places, index: int, group: ReplicaGroup,
         (at.BLOCK_TOKENS, replica.kv_block_tokens),
         (at.BLOCK_COUNT, replica.kv_block_count),
         (at.FIXED_BLOCKS, replica.kv_fixed_block_count),
-        (at.WATERMARK_BLOCKS, int(engine.watermark_fraction * replica.kv_block_count)),
+        (at.WATERMARK_BLOCKS, watermark_blocks(engine.watermark_fraction, replica.kv_block_count)),
         (at.CHUNKED, engine.chunked_prefill),
         (at.FULL_PROMPT_GATE, engine.full_prompt_gate),
         (at.LAG, engine.async_scheduling),
         (at.CONTEXT_LIMIT, NO_CONTEXT_LIMIT if engine.context_limit_tokens is None else engine.context_limit_tokens),
         (at.RING_MASK, ring - 1),
         (at.PREFIX_CACHING, engine.prefix_caching),
+        (at.RULES, rule_set(engine.name)),
     ):
         memory[row + field] = value
 
@@ -277,6 +286,7 @@ def write_replica(
         (at.GROUP, places.groups.start + index * at.GROUP_WORDS),
         (at.NUMBER, number),
         (at.FREE_BLOCKS, group.replica.kv_block_count),
+        (at.NEW_TOKEN_RATIO, FIRST_RATIO),
         (at.SPARE_SLOT, start),
         (at.RING_AT, start + sequences),
         (at.BITMAP_AT, start + sequences + ring_words),
@@ -317,10 +327,7 @@ def affinity_keys(trace: Trace) -> Buffer:
     """What binds a request to a replica: its session, else the root of its prefix, else nothing (``HALF``)."""
     keys = np.full(trace.request_count, at.HALF, dtype=np.int64)
     if trace.prefix_node is not None and trace.prefixes is not None:
-        root = np.arange(len(trace.prefixes.parent))
-        for node, above in enumerate(trace.prefixes.parent):
-            if above >= 0:
-                root[node] = root[above]
+        root, _ = ancestry(trace.prefixes.parent)
         known = trace.prefix_node >= 0
         keys[known] = root[trace.prefix_node[known]]
     if trace.session is not None:

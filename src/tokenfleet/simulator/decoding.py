@@ -4,14 +4,16 @@ The batch is kept as sums (how many sequences, how much context), so that a run 
 A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and attends to one more in it.
 """
 
-from tokenfleet.simulator.blocks import count_phase
+from tokenfleet.simulator.blocks import blocks_for, count_phase
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.gaps import record_step
 from tokenfleet.simulator.layout import (
     CLOCK,
     CONTEXT,
     DECODE,
+    DECODED,
     DECODING,
+    EMITTED,
     ENDING,
     EVENT_STEP,
     EVICTED,
@@ -21,16 +23,22 @@ from tokenfleet.simulator.layout import (
     GROWING,
     HORIZON,
     IN_FLIGHT_AT,
+    IS_FULL,
     LAG,
+    LAST_RUNNING,
     LAST_STEP,
     NONE,
     NUMBER,
     ORIGIN,
     PENDING,
     PREFIX_CACHING,
+    PROMISED,
     REQUEST,
     RING_MASK,
     RING_NEXT,
+    RULES,
+    RUNNING_PREVIOUS,
+    SGLANG,
     STATE,
     STEP,
     TARGET,
@@ -38,7 +46,7 @@ from tokenfleet.simulator.layout import (
     WINDOW_CONTEXT,
     WINDOW_TOKENS,
 )
-from tokenfleet.simulator.memory import Memory, output_tokens, produced_tokens, set_produced_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens, produced_tokens, set_produced_tokens
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
@@ -79,7 +87,8 @@ def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) 
     memory[replica + WINDOW_CONTEXT] += min(context, window)
     count_phase(memory, replica, sequence, 1)
     await_event(memory, replica, sequence)
-    if memory[memory[replica + GROUP] + PREFIX_CACHING] != 0:
+    group = memory[replica + GROUP]
+    if memory[group + PREFIX_CACHING] != 0 and memory[group + RULES] != SGLANG:
         start_growing(memory, replica, sequence)
 
 
@@ -97,6 +106,31 @@ def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def last_token_ps(memory: Memory, replica: int, sequence: int) -> int:
+    """When the last token of a decoding sequence left, of all steps fixed so far."""
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        return max(memory[sequence + EMITTED], memory[replica + DECODED])
+    return memory[replica + HORIZON]
+
+
+@compiled
+def record_resumed(memory: Memory, replica: int, end_ps: int) -> None:
+    """Count the gaps that end with the first step of decode after rounds of prefill, in which decodes stood still.
+
+    Those whose prefill was among these rounds are the last of the running list, and waited less long.
+    """
+    others = memory[replica + DECODING]
+    sequence = memory[replica + LAST_RUNNING]
+    while sequence != NONE and memory[sequence + EMITTED] > memory[replica + DECODED]:
+        if memory[sequence + STATE] == DECODE:
+            record_step(memory, 1, end_ps - memory[sequence + EMITTED], end_ps)
+            others -= 1
+        sequence = memory[sequence + RUNNING_PREVIOUS]
+    if others > 0:
+        record_step(memory, others, end_ps - memory[replica + DECODED], end_ps)
+
+
+@compiled
 def emit_first(memory: Memory, replica: int, sequence: int) -> None:
     """A prefill is complete, and its step is the one before the next: it yields a token, or the result.
 
@@ -104,6 +138,7 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
     """
     request = memory[sequence + REQUEST]
     horizon = memory[replica + HORIZON]
+    memory[sequence + EMITTED] = horizon
     remaining = output_tokens(memory, request) - produced_tokens(memory, request) - 1
     if remaining >= 0:
         set_produced_tokens(memory, request, produced_tokens(memory, request) + 1)
@@ -120,11 +155,23 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def unused_promise(memory: Memory, replica: int, sequence: int) -> int:
+    """Blocks set aside for a sequence that has taken all it needs: one, if only the last output token would need it."""
+    group = memory[replica + GROUP]
+    request = memory[sequence + REQUEST]
+    declared = input_tokens(memory, request) + output_tokens(memory, request)
+    return blocks_for(memory, group, declared) - blocks_for(memory, group, computed_tokens(memory, replica, sequence))
+
+
+@compiled
 def end_request(memory: Memory, replica: int, sequence: int) -> None:
     """The last token has left: record it, free what the sequence holds."""
     memory[memory[sequence + REQUEST] + FINISH] = memory[replica + CLOCK]
     memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
     memory[TOTAL_IN_FLIGHT] -= 1
+    memory[replica + IS_FULL] = 0
+    if memory[replica + PROMISED] > 0:
+        memory[replica + PROMISED] -= unused_promise(memory, replica, sequence)
     if memory[sequence + STATE] != EVICTED:
         free_sequence(memory, replica, sequence, computed_tokens(memory, replica, sequence))
         stop_running(memory, replica, sequence)

@@ -10,6 +10,7 @@ from tokenfleet.simulator.compiling import compiled, entry_point
 from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
     BLOCK_COUNT,
+    BLOCK_TOKENS,
     CHUNKED,
     CONTEXT_LIMIT,
     EVENTS_AT,
@@ -36,6 +37,7 @@ from tokenfleet.simulator.layout import (
     REQUEST_PS,
     REQUEST_WORDS,
     REQUESTS_AT,
+    RULES,
     RUN,
     RUNNING,
     SAMPLE_FREE_BLOCKS,
@@ -43,13 +45,16 @@ from tokenfleet.simulator.layout import (
     SAMPLE_WAITING,
     SAMPLE_WORDS,
     SAMPLES_AT,
+    SGLANG,
     STATUS_TOO_LONG,
     STEP,
     STEP_PS,
     TOTAL_IN_FLIGHT,
     TREE_AT,
     TREE_LEAVES,
+    TRTLLM,
     TURN,
+    VLLM,
     WAITING,
 )
 from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
@@ -58,12 +63,25 @@ from tokenfleet.simulator.routing import choose_replica
 from tokenfleet.simulator.stepping import cut_run, pass_boundary, wake
 from tokenfleet.simulator.steptime import steps_until
 
+FEW_REPLICAS = 16
+"""Up to so many leaves, looking at all of them is faster than a tournament."""
+
 
 @compiled
 def replay_matches(memory: Memory, number: int) -> None:
-    """Replay the matches of one replica in the tournament for the earliest event, from its leaf to the root."""
+    """Find the earliest event after that of one replica changed.
+
+    Few replicas are looked through; among many, its matches in a tournament are replayed, from its leaf to the root.
+    """
     tree = memory[TREE_AT]
     events = memory[EVENTS_AT]
+    if memory[TREE_LEAVES] <= FEW_REPLICAS:
+        best = 0
+        for other in range(1, memory[TREE_LEAVES]):
+            if memory[events + other] < memory[events + best]:
+                best = other
+        memory[tree + 1] = best
+        return
     node = (memory[TREE_LEAVES] + number) >> 1
     while node > 0:
         left = memory[tree + 2 * node]
@@ -79,8 +97,15 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
     if tokens > memory[group + CONTEXT_LIMIT]:
         return True
     computed = tokens - 1 if output_tokens(memory, request) > 0 else tokens
-    if memory[group + CHUNKED] == 0 and computed > memory[group + MAX_BATCHED_TOKENS]:
+    rules = memory[group + RULES]
+    at_once = input_tokens(memory, request) if rules == TRTLLM else computed
+    if memory[group + CHUNKED] == 0 and at_once > memory[group + MAX_BATCHED_TOKENS]:
         return True
+    if rules != VLLM:
+        computed = tokens
+    if rules == SGLANG:
+        # Its estimate asks for a page more and for less than all; not quite a page is lost to rounding.
+        computed += 2 * memory[group + BLOCK_TOKENS]
     return blocks_for(memory, group, computed) + memory[group + FIXED_BLOCKS] > memory[group + BLOCK_COUNT]
 
 

@@ -68,7 +68,12 @@ LAG = 16  # steps between fixing a step and starting it: 0, or 1 with async sche
 CONTEXT_LIMIT = 17
 RING_MASK = 18
 PREFIX_CACHING = 19
+RULES = 20  # whose rules the scheduler follows
 GROUP_WORDS = 24
+
+VLLM = 0
+TRTLLM = 1
+SGLANG = 2
 
 # ---- replica
 CLOCK = 0  # the boundary at which the next step is fixed
@@ -119,7 +124,12 @@ TABLE_MASK = 44
 HIT_BLOCKS = 45  # what the last look-up found
 HIT_UNUSED = 46  # those of them nobody uses, so that taking them shrinks the free blocks
 CONTENDED = 47  # decoding sequences that write where somebody else reads or writes too
-REPLICA_WORDS = 48
+PROMISED = 48  # blocks set aside for running sequences and not taken yet (TensorRT-LLM)
+NEW_TOKEN_RATIO = 49  # share of their declared output that decodes are expected to need (SGLang), of RATIO_ONE
+EXPECTED = 50  # output that running sequences are expected to need, in tokens times RATIO_ONE
+IS_FULL = 51  # somebody was not admitted for want of blocks, and nobody has left since (SGLang)
+DECODED = 52  # end of the last step that decoded (SGLang)
+REPLICA_WORDS = 56
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
@@ -147,7 +157,8 @@ GROWS_IN = 14  # the resident whose end its output tokens extend
 GROWER_NEXT = 15
 GROWER_PREVIOUS = 16
 IS_CONTENDED = 17
-SEQUENCE_WORDS = 18
+EMITTED = 18  # when its prefill yielded a token
+SEQUENCE_WORDS = 19
 
 PREFILL = 0
 DECODE = 1

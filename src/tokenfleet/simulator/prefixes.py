@@ -60,6 +60,8 @@ from tokenfleet.simulator.layout import (
     PREFILL,
     PREFIX,
     REQUEST,
+    RULES,
+    SGLANG,
     STATE,
     STEP,
     TARGET,
@@ -116,10 +118,12 @@ def hashed_tokens(memory: Memory, replica: int, sequence: int, step: int) -> int
     """Tokens of a running sequence that are in the cache by name before a step, as far as they fill blocks.
 
     Those known when it was admitted, as far as they are computed; of those generated since, with async scheduling,
-    all but the one in flight.
+    all but the one in flight. SGLang names what was generated when the request ends.
     """
     if memory[sequence + STATE] == PREFILL:
         return memory[sequence + COMPUTED]
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        return memory[sequence + TARGET]
     computed = computed_tokens(memory, replica, sequence)
     if memory[sequence + STATE] == DECODE:
         computed = memory[sequence + ORIGIN] + step

@@ -9,7 +9,8 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import apply_outputs, emit_first
+from tokenfleet.simulator.decoding import apply_outputs, emit_first, record_resumed
+from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.layout import (
     BUDGET,
@@ -21,18 +22,21 @@ from tokenfleet.simulator.layout import (
     CONTEXT,
     CONTEXT_PS,
     DECODE_BUSY,
+    DECODED,
     DECODING,
     EVENTS_AT,
     FAULT,
     GROUP,
     GROWING,
     GROWTH_PS,
+    HALF,
     HORIZON,
     IDLE_WITH_WORK,
     LAG,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
     NEVER_PS,
+    NEW_TOKEN_RATIO,
     NONE,
     NUMBER,
     PAIR_PS,
@@ -40,11 +44,15 @@ from tokenfleet.simulator.layout import (
     PENDING,
     PREEMPTED,
     PREFILL_BUSY,
+    PREFIX,
     QUEUE_HEAD,
     READY,
+    REQUEST,
+    RULES,
     RUN,
     RUNNING,
     RUNNING_NEXT,
+    SGLANG,
     STEP,
     STEP_PS,
     STEPS,
@@ -53,7 +61,9 @@ from tokenfleet.simulator.layout import (
     WINDOW_PS,
 )
 from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
+from tokenfleet.simulator.rules import FIRST_RATIO
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until
 
 
@@ -102,6 +112,25 @@ def start_run(memory: Memory, replica: int) -> None:
 
 
 @compiled
+def record_rounds(memory: Memory, replica: int) -> None:
+    """Count the gaps of a run of decode under SGLang's rules, the first of which may reach back over prefills."""
+    decoding = memory[replica + DECODING]
+    step_ps = memory[replica + STEP_PS]
+    growth_ps = memory[replica + GROWTH_PS]
+    steps = memory[replica + RUN]
+    horizon = memory[replica + HORIZON]
+    if memory[replica + DECODED] < horizon:
+        record_resumed(memory, replica, horizon + step_ps)
+        horizon += step_ps
+        step_ps += growth_ps
+        steps -= 1
+    record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
+    memory[replica + DECODED] = horizon + run_ps(step_ps, growth_ps, steps)
+    if memory[replica + PREEMPTED] == 0:
+        expect_less(memory, replica, memory[replica + RUN])
+
+
+@compiled
 def finish_run(memory: Memory, replica: int) -> None:
     """The current run is over: move the replica to the boundary behind it."""
     steps = memory[replica + RUN]
@@ -110,7 +139,10 @@ def finish_run(memory: Memory, replica: int) -> None:
     growth_ps = memory[replica + GROWTH_PS]
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
-    record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        record_rounds(memory, replica)
+    else:
+        record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
@@ -124,10 +156,9 @@ def finish_run(memory: Memory, replica: int) -> None:
 
 
 @compiled
-def split_busy_time(memory: Memory, replica: int, step_ps: int) -> None:
+def split_busy_time(memory: Memory, replica: int, decoding: int, step_ps: int) -> None:
     """Share a step with prefill between the phases: the mean of what each costs alone and what it adds."""
     group = memory[replica + GROUP]
-    decoding = memory[replica + DECODING]
     pairs = memory[replica + PAIRS]
     prefill_ps = step_ps
     if decoding > 0:
@@ -146,30 +177,37 @@ def split_busy_time(memory: Memory, replica: int, step_ps: int) -> None:
 
 @compiled
 def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
-    """Run one step with prefill in it, from sequence ``first`` of the running list on."""
+    """Run one step with prefill in it, from sequence ``first`` of the running list on.
+
+    Under SGLang's rules the decodes stand still meanwhile, and so does the step number, which counts their tokens.
+    """
     group = memory[replica + GROUP]
-    decoding = memory[replica + DECODING]
+    pauses = memory[group + RULES] == SGLANG
+    decoding = 0 if pauses else memory[replica + DECODING]
     tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
     step_ps = prefill_step_ps(
         memory,
         group,
         tokens,
         decoding,
-        memory[replica + CONTEXT],
-        memory[replica + WINDOW_CONTEXT],
+        0 if pauses else memory[replica + CONTEXT],
+        0 if pauses else memory[replica + WINDOW_CONTEXT],
         memory[replica + PAIRS],
     )
-    split_busy_time(memory, replica, step_ps)
+    split_busy_time(memory, replica, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
         record_step(memory, decoding, step_ps, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
-    memory[replica + STEP] += 1
-    memory[replica + CONTEXT] += decoding
-    memory[replica + WINDOW_CONTEXT] += memory[replica + GROWING]
+    if not pauses:
+        memory[replica + STEP] += 1
+        memory[replica + CONTEXT] += decoding
+        memory[replica + WINDOW_CONTEXT] += memory[replica + GROWING]
     sequence = first
     while sequence != NONE:
+        if pauses and memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE:
+            write_up_to(memory, replica, sequence, memory[sequence + COMPUTED], 0)
         if memory[sequence + COMPUTED] == memory[sequence + TARGET]:
             emit_first(memory, replica, sequence)
         sequence = memory[sequence + RUNNING_NEXT]
@@ -192,7 +230,9 @@ def run_nothing(memory: Memory, replica: int) -> None:
         memory[replica + STEP] += 1
         memory[replica + CLOCK] = memory[replica + HORIZON]
         set_event(memory, replica, memory[replica + CLOCK])
-    elif head == NONE:
+        return
+    memory[replica + NEW_TOKEN_RATIO] = FIRST_RATIO
+    if head == NONE:
         set_event(memory, replica, NEVER_PS)
     elif memory[head + READY] > memory[replica + CLOCK]:
         wake(memory, replica, memory[head + READY])
