@@ -44,10 +44,12 @@ print(time.perf_counter() - start_s)
 """
 
 
-def one_replica(*, blocks: int = 25_000, asynchronous: bool = False, gate: bool = True) -> ReplicaPhysics:
+def one_replica(
+    *, name: str = "vllm-0.32", blocks: int = 25_000, asynchronous: bool = False, gate: bool = True
+) -> ReplicaPhysics:
     """Step times of the size of an 8B model on a large gpu; the speed hardly depends on them."""
     engine = EngineSettings(
-        name="benchmark",
+        name=name,
         max_batched_tokens=8192,
         max_sequence_count=256,
         block_tokens=16,
@@ -132,10 +134,11 @@ class Case:
     blocks: int = 25_000
     asynchronous: bool = False
     gate: bool = True
+    engine: str = "vllm-0.32"
 
     def fleet(self) -> Fleet:
         """The fleet that serves it."""
-        replica = one_replica(blocks=self.blocks, asynchronous=self.asynchronous, gate=self.gate)
+        replica = one_replica(name=self.engine, blocks=self.blocks, asynchronous=self.asynchronous, gate=self.gate)
         return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=self.replicas),), router=self.router)
 
     def trace(self) -> Trace:
@@ -153,6 +156,8 @@ CASES = (
     Case("  async scheduling", asynchronous=True),
     Case("  spread lengths", kind="spread"),
     Case("  spread lengths, async scheduling", kind="spread", asynchronous=True),
+    Case("  spread lengths, rules of SGLang", kind="spread", engine="sglang-0.5"),
+    Case("  spread lengths, rules of TensorRT-LLM", kind="spread", engine="trtllm-1.2"),
     Case("chat, shared prefixes, affinity, 30 % load", kind="chat", load=0.3, count=300_000, router="prefix_affinity"),
     Case("KV-bound overload, 1.2 x, gate", kind="spread", load=1.2, blocks=4_000),
     Case("KV-bound overload, 1.2 x, no gate", kind="spread", load=1.2, blocks=4_000, gate=False),

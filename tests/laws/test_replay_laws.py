@@ -19,7 +19,8 @@ LAWS = settings(max_examples=60, deadline=None)
 def workload(seed: int) -> tuple[Trace, Fleet]:
     draw = np.random.default_rng(seed)
     shared = bool(draw.random() < 0.5)
-    drawn = random_fleet(draw, prefix_caching=bool(draw.random() < 0.7))
+    name = str(draw.choice(["vllm-0.32", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
+    drawn = random_fleet(draw, name=name, prefix_caching=bool(draw.random() < 0.7))
     return random_trace(draw, shared=shared), drawn
 
 

@@ -186,6 +186,28 @@ def random_copies(draw: np.random.Generator, *, name: str = "test") -> tuple[Tra
     return rows, fleet(replica, count=int(draw.choice([1, 1, 2])), router=router)
 
 
+def random_overcommitted(draw: np.random.Generator) -> tuple[Trace, Fleet]:
+    """Short prompts that come one by one and long outputs: SGLang lets in more than fits in the end."""
+    block_tokens = int(draw.choice([1, 1, 2, 4]))
+    rules = engine(
+        name="sglang-0.5",
+        max_sequence_count=32,
+        block_tokens=block_tokens,
+        async_scheduling=bool(draw.random() < 0.5),
+        prefix_caching=bool(draw.random() < 0.7),
+    )
+    fixed = int(draw.choice([0, 0, 1]))
+    blocks = int(draw.integers(200, 1200)) // block_tokens + fixed + 3
+    replica = physics(settings=rules, time=random_step_time(draw, 64), blocks=blocks, fixed=fixed)
+    count = int(draw.integers(15, 40))
+    inputs = draw.integers(1, 12, count)
+    outputs = draw.integers(80, 140, count)
+    arrival_ms = np.cumsum(draw.exponential(float(draw.choice([8.0, 15.0, 30.0])), count))
+    columns = random_prefixes(draw, inputs, outputs) if draw.random() < 0.5 else {}
+    rows = trace(np.column_stack([arrival_ms, inputs, outputs]), **columns)
+    return rows, fleet(replica, count=int(draw.choice([1, 1, 2])))
+
+
 def random_prefixes(draw: np.random.Generator, inputs, outputs) -> dict:
     """A random tree; each request names a node whose path fits into its own tokens."""
     nodes = int(draw.integers(1, 9))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reference.fleets import random_copies, random_fleet, random_trace
+from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace
 from reference.plain_engine import PlainRun
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
@@ -79,6 +79,16 @@ def test_other_rule_sets(name: str, seed: int) -> None:
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + 500 + step), name=name))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_retractions(seed: int) -> None:
+    retracted = 0
+    for step in range(30):
+        rows, drawn = random_overcommitted(np.random.default_rng(1000 * seed + 600 + step))
+        assert_equal(rows, drawn)
+        retracted += replay(rows, drawn).preemption_count.sum()
+    assert retracted > 5
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(10, 20))
@@ -86,6 +96,7 @@ def test_thousands_of_workloads_of_other_rule_sets(name: str, seed: int) -> None
     for step in range(100):
         check(1000 * seed + step, shared=bool(step % 4), name=name)
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + step), name=name))
+        assert_equal(*random_overcommitted(np.random.default_rng(1000 * seed + step)))
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 
-__all__ = ["replay", "warm_up"]
+__all__ = ["replay", "rule_set_note", "warm_up"]
 
 
 def replay(
@@ -24,6 +24,13 @@ def replay(
     from tokenfleet.simulator.replaying import replay as run
 
     return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
+
+
+def rule_set_note(engine_name: str) -> str:
+    """Say whose batching rules are followed; see :func:`tokenfleet.simulator.rules.rule_set_note`."""
+    from tokenfleet.simulator.rules import rule_set_note as note
+
+    return note(engine_name)
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:

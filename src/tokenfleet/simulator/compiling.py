@@ -5,8 +5,10 @@ cached machine code of its callers in force. Therefore the cache directory carri
 is compiled, and an edit anywhere starts a new directory.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -21,6 +23,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 SOURCES = ("simulator", "control", "domain/run.py")
 """Rooms and files that end up in the machine code, as functions or as constants."""
+KEPT_FOLDERS = 8
+"""Versions of the sources whose machine code is kept."""
 
 
 def source_digest(package: Path) -> str:
@@ -56,6 +60,7 @@ def cache_directory() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+        os.utime(folder)
     except OSError as error:
         folder = Path(tempfile.mkdtemp(prefix="tokenfleet-kernel-"))
         warnings.warn(
@@ -63,7 +68,22 @@ def cache_directory() -> Path:
             RuntimeWarning,
             stacklevel=2,
         )
+    else:
+        prune(base)
     return folder
+
+
+def prune(base: Path) -> None:
+    """Delete the machine code of those sources that were used longest ago; each use makes a folder young again.
+
+    A process that still loads from a folder deleted under it compiles anew, so a few more than one are kept.
+    """
+    used: list[tuple[float, Path]] = []
+    for folder in base.glob("kernel-*"):
+        with contextlib.suppress(FileNotFoundError):  # another process prunes at the same time
+            used.append((folder.stat().st_mtime, folder))
+    for _, folder in sorted(used, reverse=True)[KEPT_FOLDERS:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 CACHE = cache_directory()

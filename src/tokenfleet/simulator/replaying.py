@@ -28,9 +28,9 @@ def replay(
     """Replay every request of a trace on a fleet, to the end of the last one.
 
     A request reaches the router at its arrival and the scheduler of its replica ``request_ps`` later. Scheduling
-    follows the vLLM V1 rules with the fleet's engine settings; every output length counts as foreseen
-    (``max_tokens``), so async scheduling wastes no step on a request that has ended. A decoding sequence attends
-    to its context and its own new token.
+    follows the rules of the engine, by its name (see :func:`tokenfleet.simulator.rules.rule_set_note`), and its
+    settings; every output length counts as foreseen (``max_tokens``), so async scheduling wastes no step on a request
+    that has ended. A decoding sequence attends to its context and its own new token.
 
     Args:
         trace: Requests in order of arrival.

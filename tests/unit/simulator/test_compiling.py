@@ -10,7 +10,7 @@ import pytest
 
 import tokenfleet
 from tokenfleet.simulator import warm_up
-from tokenfleet.simulator.compiling import cache_directory, source_digest
+from tokenfleet.simulator.compiling import KEPT_FOLDERS, cache_directory, source_digest
 
 PACKAGE = Path(tokenfleet.__file__).parent
 PROBE = """
@@ -97,6 +97,19 @@ def test_a_cache_that_cannot_be_written_is_replaced_and_said(tmp_path: Path, mon
         folder = cache_directory()
     assert folder.is_dir()
     folder.rmdir()
+
+
+def test_machine_code_of_old_sources_goes_and_the_newest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    for age in range(12):
+        folder = tmp_path / f"kernel-{age:02d}"
+        folder.mkdir()
+        (folder / "code.nbc").write_text("")
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    (tmp_path / "others").mkdir()
+    current = cache_directory()
+    kept = sorted(path.name for path in tmp_path.iterdir() if path != current)
+    assert kept == [*(f"kernel-{age:02d}" for age in range(KEPT_FOLDERS - 1)), "others"]
 
 
 def test_a_cached_kernel_is_not_announced() -> None:
