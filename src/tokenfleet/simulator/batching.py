@@ -257,24 +257,35 @@ def retract(memory: Memory, replica: int) -> None:
 
 
 @compiled
-def schedule_prefill_first(memory: Memory, replica: int) -> int:
-    """Fix a round of prefill, or, when nobody can prefill, one of decode; see :func:`schedule`."""
-    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS]
-    first = memory[replica + PARTIAL]
-    if first != NONE:
-        prefill_chunk(memory, replica, first)
-    if first != NONE or memory[replica + IS_FULL] == 0:
-        head = memory[replica + QUEUE_HEAD]
-        if head != NONE and memory[head + READY] <= memory[replica + CLOCK]:
-            memory[replica + EXPECTED] = expected_output(memory, replica)
-            admitted = admit_waiting(memory, replica)
-            if first == NONE:
-                first = admitted
-    if first == NONE:
-        if decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
-            retract(memory, replica)
-        take_blocks(memory, replica, decode_blocks_now(memory, replica))
-    return first
+def decode_alone(memory: Memory, replica: int) -> None:
+    """Nobody can prefill, so the round is one of decode (SGLang)."""
+    if decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
+        retract(memory, replica)
+    take_blocks(memory, replica, decode_blocks_now(memory, replica))
+
+
+@compiled
+def serve_running(memory: Memory, replica: int, partial: int) -> bool:
+    """Give the decodes their blocks, before the chunk of an incomplete prefill; whether nobody was preempted."""
+    need = decode_blocks_now(memory, replica)
+    chunk = chunk_blocks(memory, replica, partial) if partial != NONE else 0
+    if need + chunk > memory[replica + FREE_BLOCKS] or memory[replica + CONTENDED] > 0:
+        serve_by_order(memory, replica)
+        return memory[replica + PREEMPTED] == 0
+    take_blocks(memory, replica, need)
+    return True
+
+
+@compiled
+def opens_admission(memory: Memory, replica: int, partial: int) -> bool:
+    """Whether the queue is looked at in this round, and if so, what the running sequences need (SGLang)."""
+    head = memory[replica + QUEUE_HEAD]
+    if head == NONE or memory[head + READY] > memory[replica + CLOCK]:
+        return False
+    if memory[replica + IS_FULL] != 0 and partial == NONE:
+        return False
+    memory[replica + EXPECTED] = expected_output(memory, replica)
+    return True
 
 
 @compiled
@@ -284,25 +295,25 @@ def schedule(memory: Memory, replica: int) -> int:
     Returns:
         The first sequence that prefills in the step; all behind it in the running list prefill too. Or ``NONE``.
     """
+    group = memory[replica + GROUP]
+    prefill_first = memory[group + RULES] == SGLANG
     memory[replica + PAIRS] = 0
     memory[replica + CACHED_PAIRS] = 0
     memory[replica + PREEMPTED] = 0
-    if memory[memory[replica + GROUP] + RULES] == SGLANG:
-        return schedule_prefill_first(memory, replica)
-    memory[replica + BUDGET] = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS] - memory[replica + DECODING]
+    memory[replica + BUDGET] = memory[group + MAX_BATCHED_TOKENS]
     partial = memory[replica + PARTIAL]
-    need = decode_blocks_now(memory, replica)
-    chunk = chunk_blocks(memory, replica, partial) if partial != NONE else 0
-    if need + chunk > memory[replica + FREE_BLOCKS] or memory[replica + CONTENDED] > 0:
-        serve_by_order(memory, replica)
-        if memory[replica + PREEMPTED]:
+    if not prefill_first:
+        memory[replica + BUDGET] -= memory[replica + DECODING]
+        if not serve_running(memory, replica, partial):
             return NONE
-    else:
-        take_blocks(memory, replica, need)
-    if partial == NONE:
-        return admit_waiting(memory, replica)
-    if memory[replica + BUDGET] == 0:
-        return NONE
-    prefill_chunk(memory, replica, partial)
-    admit_waiting(memory, replica)
-    return partial
+    first = NONE
+    if partial != NONE and memory[replica + BUDGET] > 0:
+        prefill_chunk(memory, replica, partial)
+        first = partial
+    if not prefill_first or opens_admission(memory, replica, partial):
+        admitted = admit_waiting(memory, replica)
+        if first == NONE:
+            first = admitted
+    if prefill_first and first == NONE:
+        decode_alone(memory, replica)
+    return first
