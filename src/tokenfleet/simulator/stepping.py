@@ -112,25 +112,6 @@ def start_run(memory: Memory, replica: int) -> None:
 
 
 @compiled
-def record_rounds(memory: Memory, replica: int) -> None:
-    """Count the gaps of a run of decode under SGLang's rules, the first of which may reach back over prefills."""
-    decoding = memory[replica + DECODING]
-    step_ps = memory[replica + STEP_PS]
-    growth_ps = memory[replica + GROWTH_PS]
-    steps = memory[replica + RUN]
-    horizon = memory[replica + HORIZON]
-    if memory[replica + DECODED] < horizon:
-        record_resumed(memory, replica, horizon + step_ps)
-        horizon += step_ps
-        step_ps += growth_ps
-        steps -= 1
-    record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
-    memory[replica + DECODED] = horizon + run_ps(step_ps, growth_ps, steps)
-    if memory[replica + PREEMPTED] == 0:
-        expect_less(memory, replica, memory[replica + RUN])
-
-
-@compiled
 def finish_run(memory: Memory, replica: int) -> None:
     """The current run is over: move the replica to the boundary behind it."""
     steps = memory[replica + RUN]
@@ -139,10 +120,16 @@ def finish_run(memory: Memory, replica: int) -> None:
     growth_ps = memory[replica + GROWTH_PS]
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
+    resumed = 0
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
-        record_rounds(memory, replica)
-    else:
-        record_run(memory, decoding, step_ps, growth_ps, steps, horizon)
+        if memory[replica + DECODED] < horizon:
+            record_resumed(memory, replica, horizon + step_ps)
+            resumed = 1
+        memory[replica + DECODED] = horizon + duration_ps
+        if memory[replica + PREEMPTED] == 0:
+            expect_less(memory, replica, steps)
+    start_ps = horizon + step_ps * resumed
+    record_run(memory, decoding, step_ps + growth_ps * resumed, growth_ps, steps - resumed, start_ps)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
