@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
     "synth": "Draw traffic like a profile, or of a preset.",
+    "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",
 }
 """Every command and its line in the help, so that the help imports none of them."""
 
@@ -37,7 +38,7 @@ class LazyGroup(click.Group):
         """Import the command's module, or ``None`` for a name nobody knows."""
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"tokenfleet.app.cli.{cmd_name}").command
+        command = import_module(f"tokenfleet.app.cli.{cmd_name.replace('-', '_')}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"{cmd_name} has no click command")
         return command
