@@ -25,7 +25,7 @@ _LONGEST_TOKENS = 50_000_000
 
 _ZERO = UNMET[3]
 _MOST_REJECTS = 10_000
-_FAR_NS = 2 * 366 * 86_400 * NS
+FAR_NS = 2 * 366 * 86_400 * NS
 """No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
 
 
@@ -199,7 +199,7 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     import polars as pl
 
     known = {name for name in rows.columns if rows[name].null_count() < rows.height}
-    far = (pl.col("arrival_ns") - pl.col("arrival_ns").median()).abs() > _FAR_NS
+    far = (pl.col("arrival_ns") - pl.col("arrival_ns").median()).abs() > FAR_NS
     rules = [("time unknown", pl.col("arrival_ns").is_null()), ("time more than two years from the median", far)]
     if "request_id" in known:
         first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()

@@ -9,7 +9,7 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import profile, profile_document, profile_files, read_trace
-from tokenfleet.workload.parts import count_part
+from tokenfleet.workload.counting import count_part
 
 SAME = (
     *("request_count", "duration_s", "mean_rate_per_s", "peak_minute_rate_per_s", "peak_minute_start_s"),
@@ -81,7 +81,7 @@ def test_parts_can_be_sent_to_another_process(tmp_path):
     here = profile_files(tmp_path / "log.parquet", rows_per_part=500)
     there = profile_files(tmp_path / "log.parquet", rows_per_part=500, mapper=elsewhere)
     assert profile_document(here) == profile_document(there)
-    assert count_part.__module__ == "tokenfleet.workload.parts"
+    assert count_part.__module__ == "tokenfleet.workload.counting"
 
 
 def test_parts_out_of_order_leave_only_the_gaps_unknown(tmp_path):

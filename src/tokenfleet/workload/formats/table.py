@@ -67,7 +67,7 @@ def canonical(
             rows[role] = as_count(frame[mapped[role]])
     for role in _TEXTS:
         if role in mapped:
-            rows[role] = _as_text(frame[mapped[role]])
+            rows[role] = as_text(frame[mapped[role]])
     for role in ("ttft", "e2e"):
         if role in mapped:
             spoken = unit_of_name(mapped[role])
@@ -76,7 +76,7 @@ def canonical(
     if "streamed" in mapped:
         rows["streamed"] = _as_flag(frame[mapped["streamed"]])
     if "status" in mapped:
-        rows["status"] = as_status(_as_text(frame[mapped["status"]]))
+        rows["status"] = as_status(as_text(frame[mapped["status"]]))
     table = pl.DataFrame(rows)
     return Reading(rows=table, rows_read=table.height, clock=clock, detected=detected)
 
@@ -140,6 +140,11 @@ def as_count(column: "pl.Series") -> "pl.Series":
         return column.cast(pl.Int64, strict=False)
     if column.dtype == pl.Boolean:
         return pl.Series([None] * len(column), dtype=pl.Int64)
+    if column.dtype == pl.String:
+        # Most columns hold bare whole numbers: one look tells, and nothing has to be stripped.
+        bare = column.cast(pl.Int64, strict=False)
+        if bare.null_count() == column.null_count():
+            return bare
     text = column.str.strip_chars() if column.dtype == pl.String else column
     whole = (
         text.cast(pl.Int64, strict=False)
@@ -160,7 +165,8 @@ def _as_float(column: "pl.Series") -> "pl.Series":
     return text.cast(pl.Float64, strict=False)
 
 
-def _as_text(column: "pl.Series") -> "pl.Series":
+def as_text(column: "pl.Series") -> "pl.Series":
+    """Names without blanks around them; null where the cell says that there is none."""
     import polars as pl
 
     text = column.cast(pl.String, strict=False)
