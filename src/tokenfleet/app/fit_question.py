@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Final
 
 from tokenfleet import catalog, workload
+from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.fit import Fit, fit
 from tokenfleet.app.scenario_types import EngineName, GpuName, InputFile, ModelName, Strict, Tokens
-from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, Precision
+from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, MemoryFacts, Precision
 
 _USUAL_CONTEXTS: Final = {"1k": 1024, "8k": 8192, "32k": 32768, "128k": 131072}
 
@@ -39,6 +40,7 @@ def answered(question: FitQuestion) -> Fit:
         precision=question.precision or own,
         kv_precision=question.kv_dtype,
         engine=catalog.engine(question.engine, gpu=gpu),
+        memory=MemoryFacts(checkpoint_bytes=measured_bytes(question.model)),
     )
     contexts = _USUAL_CONTEXTS if question.profile is None else _of_profile(Path(question.profile))
     return fit(
