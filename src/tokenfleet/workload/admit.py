@@ -377,4 +377,6 @@ def _whole(column: "pl.Series") -> Ints | None:
 def _seconds(column: "pl.Series") -> npt.NDArray[np.float64] | None:
     if column.null_count() == len(column):
         return None
-    return column.fill_null(float("nan")).to_numpy().astype(np.float64)
+    seconds = column.fill_null(float("nan")).to_numpy().astype(np.float64)
+    # No call took for ever, or ended before it began: such a cell is unknown.
+    return np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)

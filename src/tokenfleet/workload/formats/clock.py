@@ -188,12 +188,8 @@ def _alike(stamps: "pl.Series") -> "tuple[pl.Series, int, str | None] | None":
         return None
     digits, zone = len(shape[1] or ""), shape[2] or ""
     tail = stamps.str.slice(_MINUTE_CHARS)
-    number = tail.str.slice(1, 2)
-    if digits:
-        number = number + tail.str.slice(4, digits)
-    point = tail.str.slice(3, 1).is_in([".", ","]).all() if digits else True
-    written_alike = tail.str.starts_with(":").all() and tail.str.ends_with(zone).all() and point
-    if not written_alike or number.str.contains(r"[^0-9]").any():
+    form = r"^:[0-5]\d" + (rf"[.,]\d{{{digits}}}" if digits else "") + re.escape(zone) + "$"
+    if not tail.str.contains(form.replace(r"\d", "[0-9]")).all():
         return None
     first = minute.filter(run != run.shift(1).fill_null(2**32 - 1))
     begin = (first + ":00").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
@@ -202,9 +198,9 @@ def _alike(stamps: "pl.Series") -> "tuple[pl.Series, int, str | None] | None":
     begin_ms = begin.dt.timestamp("ms")
     if begin.null_count() or not begin_ms.is_between(0, _LAST_MS).all():
         return None
-    after = number.cast(pl.Int64) * 10 ** (9 - digits)
-    if (after >= 60 * UNIT_NS["s"]).any():
-        return None
+    after = tail.str.slice(1, 2).cast(pl.Int64) * UNIT_NS["s"]
+    if digits:
+        after = after + tail.str.slice(4, digits).cast(pl.Int64) * 10 ** (9 - digits)
     ns = (begin_ms * 1_000_000).gather(run) + after
     return ns, digits, zone or None
 
