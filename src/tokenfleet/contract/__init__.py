@@ -4,11 +4,26 @@ Promises: a clause is judged by the same code whether the run was simulated or m
 or run anything.
 """
 
-from tokenfleet.contract.check import ContractCheck, check_contract
-from tokenfleet.contract.document import contract_document
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tokenfleet.contract.judge import judge
-from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 from tokenfleet.contract.quantile import conservative_rank
+
+if TYPE_CHECKING:
+    from tokenfleet.contract.check import ContractCheck, check_contract
+    from tokenfleet.contract.document import contract_document
+    from tokenfleet.contract.paper import contract_text, read_contract, write_contract
+
+_HOME = {
+    "ContractCheck": "check",
+    "check_contract": "check",
+    "contract_document": "document",
+    "contract_text": "paper",
+    "read_contract": "paper",
+    "write_contract": "paper",
+}
+"""What is loaded on first use: judging a run needs no schema of the paper."""
 
 __all__ = [
     "ContractCheck",
@@ -20,3 +35,10 @@ __all__ = [
     "read_contract",
     "write_contract",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a part of the paper when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.contract' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.contract.{_HOME[name]}"), name)

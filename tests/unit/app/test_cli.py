@@ -211,3 +211,15 @@ def test_an_estimate_draws_enough_for_a_p99_and_for_the_peak_asked_for():
     assert duration_for("0.001", None) == "240min"
     assert duration_for("20", "9") == "11min", "one minute of 11 can be 9 times the mean"
     assert duration_for("fast", None) == "4min", "the rate itself is refused elsewhere"
+
+
+def test_an_estimate_imports_neither_log_formats_nor_the_paper_of_contracts():
+    script = (
+        "import sys\n"
+        "from tokenfleet.app import compose, scenario, summary, writing\n"
+        "late = ('tokenfleet.workload.formats', 'tokenfleet.workload.read', 'tokenfleet.contract.schema',\n"
+        "        'tokenfleet.app.report', 'polars', 'plotly', 'jinja2', 'rich')\n"
+        "print('EARLY', [name for name in late if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "EARLY []\n"

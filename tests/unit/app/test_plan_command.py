@@ -1,6 +1,7 @@
 """The main job end to end on a small question: what is written, what is said, what is refused."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,10 @@ def test_a_plan_says_the_decision_first_and_writes_three_files(run):
     assert names("small-plan") == ["contract.yaml", "plan.json", "report.html"]
     assert names(".") == ["small-plan", "small.yaml"], "no draft is left"
     assert contract.read_contract(Path("small-plan/contract.yaml"))
+    mask = os.umask(0)
+    os.umask(mask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in Path("small-plan").iterdir()}
+    assert set(modes.values()) == {0o666 & ~mask}, modes
 
 
 def test_a_plan_for_machines_is_what_lies_in_the_file_and_adds_up(run):
