@@ -3,14 +3,16 @@
     python benchmarks/validation.py FOLDER            prints the errors with groups left out
     python benchmarks/validation.py FOLDER --write    also rewrites constants, interval factors and docs/validation.md
 
-FOLDER holds measured rows in the schema of tokenfleet.calibration.measured and, if present, ``kv_capacity.csv``.
-Takes a few minutes on one core.
+FOLDER holds measured rows in the schema of tokenfleet.calibration.measured, start-up logs beside them. Takes about
+ten minutes on one core.
 """
 
 import argparse
 import datetime
 import json
 import re
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -18,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from tokenfleet.calibration import lint, read_rows
-from tokenfleet.calibration.bands import novelty
 from tokenfleet.calibration.calibrate import correction
 from tokenfleet.calibration.design import build
 from tokenfleet.calibration.fit import PRIORS, fit, leave_out, parameterize, predict_log
@@ -171,7 +172,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--dump", type=Path)
+    parser.add_argument("--dump", type=Path, default=Path("validation.json"), help="where the figures of the page go")
     parser.add_argument("--fast", action="store_true", help="fit and write constants, leave nothing out")
     options = parser.parse_args()
     began = time.time()
@@ -210,7 +211,10 @@ def main():
             for name in ("tpot", "ttft", "output_rate", "e2e")
         },
         "constants": {name: (float(value), float(sd)) for name, (value, sd) in whole.constants().items()},
-        "novelty": sorted({novelty(target.subject) for target in design.targets}),
+        "seen": {
+            "gpus": sorted({design.targets[place].subject.gpu.name for place in np.flatnonzero(train)}),
+            "models": sorted({design.targets[place].subject.model.name for place in np.flatnonzero(train)}),
+        },
     }
     for part in ("in_sample", "models_out", "models_out_nothing_excluded", "gpus_out"):
         print(part)
@@ -224,10 +228,12 @@ def main():
         {name: [round(float(one), 1) for one in row] for name, row in result["three_points_models_out"].items()},
     )
     print("bands", result["bands"])
-    if options.dump:
-        options.dump.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    options.dump.write_text(json.dumps(result, indent=1), encoding="utf-8")
     if options.write:
         write_constants(whole.constants(), int(train.sum()))
+        # A process of its own: the page is predicted with the constants that were just written.
+        page = [sys.executable, str(ROOT / "benchmarks/validation_page.py"), str(options.dump), str(options.folder)]
+        subprocess.run(page, check=True)
     print(f"{time.time() - began:.0f} s")
 
 
