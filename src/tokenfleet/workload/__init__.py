@@ -20,6 +20,12 @@ from tokenfleet.workload.synthesize import synthesize
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
+    from tokenfleet.workload.metrics.queries import (
+        RangeQuery,
+        aggregates_of_answers,
+        prometheus_queries,
+        snapshot_of_answer,
+    )
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
     from tokenfleet.workload.parts import profile_files
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
@@ -31,6 +37,10 @@ _HOME = {
     "read_benchmark": "benchmarks.read",
     "Aggregates": "metrics.aggregates",
     "read_aggregates": "metrics.aggregates",
+    "RangeQuery": "metrics.queries",
+    "aggregates_of_answers": "metrics.queries",
+    "prometheus_queries": "metrics.queries",
+    "snapshot_of_answer": "metrics.queries",
     "MetricsSnapshot": "metrics.snapshot",
     "between": "metrics.snapshot",
     "read_metrics": "metrics.snapshot",
@@ -54,6 +64,8 @@ __all__ = [
     "Lengths",
     "MetricsSnapshot",
     "Preset",
+    "RangeQuery",
+    "aggregates_of_answers",
     "between",
     "compare",
     "draw_trace",
@@ -69,6 +81,7 @@ __all__ = [
     "profile_document",
     "profile_facts",
     "profile_files",
+    "prometheus_queries",
     "quality_lines",
     "read_aggregates",
     "read_benchmark",
@@ -76,6 +89,7 @@ __all__ = [
     "read_trace",
     "save_profile",
     "shared_input_tokens",
+    "snapshot_of_answer",
     "splice",
     "stretch",
     "synthesize",
