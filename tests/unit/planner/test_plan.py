@@ -6,7 +6,7 @@ import pytest
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.planner import answer as answer_module
-from tokenfleet.planner import plan
+from tokenfleet.planner import cheapest, plan
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -210,3 +210,15 @@ def test_a_clock_is_read_twice_and_only_when_given():
     assert made.wall_s == 2.5
     assert made.tried_count == 2
     assert plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0)).wall_s is None
+
+
+def test_the_cheapest_is_what_a_plan_chooses():
+    trace = toy.trace(count=600, rate=40.0)
+    question = toy.question(CANDIDATES, PRICES)
+    found = cheapest(question, trace)
+    made = plan(question, trace)
+    assert found.sized == made.chosen
+    assert found.replayed_count < made.replayed_count
+    nobody = cheapest(replace(question, prices=()), trace)
+    assert nobody.sized is None
+    assert nobody.reasons == plan(replace(question, prices=()), trace).reasons

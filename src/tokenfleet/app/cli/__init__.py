@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "capacity": "What one replica can do on each GPU: tokens/s, waiting, memory, price.",
     "estimate": "Size a fleet in the first minute, without any file.",
     "init": "Write a commented scenario from a few questions.",
+    "levers": "What each way to save would save, re-planned, with its price in latency.",
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
