@@ -71,8 +71,8 @@ def interval_table(result):
     for name in INTERVALS:
         cells = []
         for kind in ("new_model", "new_gpu"):
-            factor, covered, worst = result["bands"][name][kind]
-            cells.append(f"x{factor:.2f} | {covered:.0%} | {worst:.0%}")
+            factor, covered, worst, family = result["bands"][name][kind]
+            cells.append(f"x{factor:.2f} | {covered:.0%} | {worst:.0%}, {family.rsplit('/', 1)[-1]}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 

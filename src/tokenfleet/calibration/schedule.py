@@ -27,6 +27,10 @@ _QUEUE_FRACTION = 0.02
 """A loop whose memory or slots keep requests out in more than this share of steps is not below saturation."""
 
 
+_QUEUE_S = 4.0
+"""A first token that took longer waited in a queue, whatever the settings that a row states."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """The step kinds of each figure of a row. ``None``: the row's load does not determine it."""
@@ -142,7 +146,11 @@ def _loop(row: Row, subject: Subject, load: Load, capacity: int) -> Schedule:
         total=result.total,
         output_token_count=result.output_token_count,
         mean_output_tokens=result.output_token_count / result.request_count,
-        queueing=result.blocked_fraction > _QUEUE_FRACTION or (load == "burst" and concurrency > 1),
+        queueing=(
+            result.blocked_fraction > _QUEUE_FRACTION
+            or (load == "burst" and concurrency > 1)
+            or (row.value("ttft") or 0.0) > _QUEUE_S
+        ),
     )
 
 
