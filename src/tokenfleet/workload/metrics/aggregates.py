@@ -211,7 +211,7 @@ def _names(ours: str) -> set[str]:
 
 
 def _histogram_names(ours: str) -> set[str]:
-    return {name.metric for name in HISTOGRAMS[ours]}
+    return {name.metric for name in HISTOGRAMS[ours] if not name.labels}
 
 
 def _stamp(seconds: float) -> str:
