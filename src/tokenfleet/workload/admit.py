@@ -12,7 +12,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Reject, Trace
 from tokenfleet.workload.checks import look
 from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
-from tokenfleet.workload.prefixes import block_size_of, tree_of_hashes
+from tokenfleet.workload.prefixes import block_size_of, told_apart, tree_of_hashes
 from tokenfleet.workload.tally import NS
 from tokenfleet.workload.ticks import spread, tick_of
 from tokenfleet.workload.unfinished import RETRIED, UNMET, imputed, retried
@@ -24,6 +24,8 @@ _LONGEST_TOKENS = 50_000_000
 """Longer than any context: a cell of bytes or of a sum, not of one request."""
 
 _ZERO = UNMET[3]
+_MANY_SILENT = 0.1
+"""Above this share of calls without output, failure is no likely reason: public traces show 2 to 8 %."""
 _MOST_REJECTS = 10_000
 FAR_NS = 2 * 366 * 86_400 * NS
 """No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
@@ -247,10 +249,17 @@ def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
     if unmet < 0.001 * kept:
         return []
     share = unmet / (unmet + kept)
-    return [
+    found = [
         f"{unmet} calls failed, were turned away or lost their counts, {share:.1%} of all: the log shows what was "
         "served, and demand was higher; they can be kept with imputed lengths"
     ]
+    silent = dropped.get(_ZERO, 0)
+    if silent > _MANY_SILENT * (silent + kept):
+        found.append(
+            f"{silent} calls have 0 output tokens, {silent / (silent + kept):.0%} of those with a length: so many are "
+            "rarely failures; calls of tools without text, embeddings and reranks are requests and can be kept"
+        )
+    return found
 
 
 def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:
@@ -288,9 +297,9 @@ def _trace(
     detected: dict[str, str],
     warnings: list[str],
 ) -> Trace:
-    tree, node = _prefixes(rows, detected, warnings)
     tenant, tenants = indexed(rows["tenant"])
     session, _ = indexed(rows["session"])
+    tree, node = _prefixes(rows, session, detected, warnings)
     start = None
     if readings[0].clock == "utc":
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(arrival_ns[0]) // 1000)
@@ -310,7 +319,7 @@ def _trace(
 
 
 def _prefixes(
-    rows: "pl.DataFrame", detected: dict[str, str], warnings: list[str]
+    rows: "pl.DataFrame", session: Ints | None, detected: dict[str, str], warnings: list[str]
 ) -> tuple[PrefixTree | None, Ints | None]:
     hashes = rows["hash_ids"]
     if hashes.null_count() == len(hashes):
@@ -322,11 +331,12 @@ def _prefixes(
         warnings.append("hash_ids do not fit input_length at any usual block size: prefix sharing is unknown")
         return None, None
     flat = hashes.explode().drop_nulls().to_numpy().astype(np.int64)
-    found = tree_of_hashes(flat, counts, tokens, size[0])
+    apart = told_apart(flat, counts, session)
+    found = tree_of_hashes(flat if apart is None else apart, counts, tokens, size[0])
     if found is None:
         warnings.append("hash_ids are no chains (one block follows different blocks): prefix sharing is unknown")
         return None, None
-    detected["prefix blocks"] = f"{size[0]} tokens"
+    detected["prefix blocks"] = f"{size[0]} tokens" + ("" if apart is None else ", numbered anew in each session")
     return found
 
 
