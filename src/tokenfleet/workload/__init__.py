@@ -19,6 +19,7 @@ from tokenfleet.workload.synthesize import synthesize
 
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
+    from tokenfleet.workload.comparing import Change, compare
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
     from tokenfleet.workload.metrics.queries import (
         RangeQuery,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.parts import profile_files
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
     from tokenfleet.workload.read import format_names, read_trace
-    from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
+    from tokenfleet.workload.report import profile_facts, quality_lines
     from tokenfleet.workload.trace_file import write_trace
 
 _HOME = {
@@ -50,8 +51,8 @@ _HOME = {
     "save_profile": "profile_file",
     "format_names": "read",
     "read_trace": "read",
-    "Change": "report",
-    "compare": "report",
+    "Change": "comparing",
+    "compare": "comparing",
     "profile_facts": "report",
     "quality_lines": "report",
     "write_trace": "trace_file",
