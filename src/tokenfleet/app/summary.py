@@ -9,7 +9,7 @@ from typing import Final
 
 from tokenfleet import catalog
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.planner import why_it_lost
@@ -29,6 +29,7 @@ _THIN_FRACTION: Final = 0.9
 """A promise is thin when the upper end of the prediction uses more than this share of it."""
 _UNSURE: Final = "kept, unsure"
 _MOST_REJECTED: Final = 6
+_MOST_PAYERS: Final = 4
 
 
 def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
@@ -44,7 +45,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Limit", limits(plan.limits)),
     ]
     if plan.bill is not None:
-        blocks.append(("Cost", cost(plan.bill)))
+        blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
     if read:
         blocks.append(("Data", read))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
@@ -234,6 +235,16 @@ def cost(bill: Bill) -> list[str]:
     if whole:
         lines.append("; ".join(whole))
     return lines
+
+
+def _payers(invoice: TenantInvoice | None) -> list[str]:
+    """Who pays most of a month, everything included."""
+    if invoice is None:
+        return []
+    shown = [f"{each.tenant} {shown_usd(each.loaded_cents / 100)}" for each in invoice.tenants[:_MOST_PAYERS]]
+    more = len(invoice.tenants) - len(shown)
+    others = f" and {more} others" if more > 0 else ""
+    return [f"a month {shown_usd(invoice.total_cents / 100)}: {', '.join(shown)}{others}"]
 
 
 def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:

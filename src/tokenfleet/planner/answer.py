@@ -14,6 +14,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import LimitSearch
+from tokenfleet.planner.money import purchase, tenant_invoice
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
@@ -94,6 +95,8 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Pla
     made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
     return replace(
         made,
+        invoice=tenant_invoice(made, traffic),
+        purchase=purchase(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=contradictions(question.slo, traffic.trace),
     )
