@@ -72,7 +72,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         BadInput: the demand cannot be read or drawn, or the model cannot be read.
     """
     model = catalog.model(scenario.model)
-    _generates(model)
+    must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
     trace, described = demand(scenario.workload, scenario.seed)
     teller.say("working out what fits in memory")
@@ -203,7 +203,7 @@ def _drawn(source: WorkloadSource, seed: int) -> Trace:
     )
 
 
-def _generates(model: ModelArchitecture) -> None:
+def must_generate(model: ModelArchitecture) -> None:
     """Replay knows engines that generate; an encoder has no decode, no KV cache and other batching.
 
     Raises:

@@ -12,25 +12,34 @@ from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
+    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
     from tokenfleet.contract.document import contract_document
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 
 _HOME = {
+    "Against": "diagnosis",
     "ContractCheck": "check",
+    "Diagnosis": "diagnosis",
+    "DiagnosisLimits": "diagnosis",
     "check_contract": "check",
     "contract_document": "document",
     "contract_text": "paper",
+    "diagnose": "diagnosis",
     "read_contract": "paper",
     "write_contract": "paper",
 }
-"""What is loaded on first use: judging a run needs no schema of the paper."""
+"""What is loaded on first use: judging a run needs no schema of the paper and no diagnosis."""
 
 __all__ = [
+    "Against",
     "ContractCheck",
+    "Diagnosis",
+    "DiagnosisLimits",
     "check_contract",
     "conservative_rank",
     "contract_document",
     "contract_text",
+    "diagnose",
     "judge",
     "read_contract",
     "write_contract",

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
+    "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
     "synth": "Draw traffic like a profile, or of a preset.",
     "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",
     "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",
