@@ -113,9 +113,19 @@ def _price(sized: Sized) -> str:
         return f"{middle}  (your price)"
     if high <= low:
         return f"{middle}  ({sized.price.provider})"
-    offers = f"{shown_usd(low)}-{shown_usd(high).removeprefix('$')}"
+    offers = f"offers {shown_usd(low)}-{shown_usd(high).removeprefix('$')}"
+    if sized.price.evidence != "reference":
+        return f"{middle}  ({offers})"
     # A reference compares gpus like for like; it is nobody's offer and may lie outside of what is offered.
-    return f"{middle}  ({'reference; ' if sized.price.evidence == 'reference' else ''}offers {offers})"
+    price = sized.price_usd_per_hour
+    side = (
+        " below every offer found, see Assumed"
+        if price < low
+        else " above every offer found, see Assumed"
+        if price > high
+        else ""
+    )
+    return f"{middle}  (reference{side}; {offers})"
 
 
 def promised(plan: Plan) -> list[str]:
