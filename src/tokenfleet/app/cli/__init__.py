@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "synth": "Draw traffic like a profile, or of a preset.",
     "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",
     "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",
+    "validate": "Predict measured runs and say how far off the predictions are.",
+    "calibrate": "Learn corrections from a few measured runs of your own.",
 }
 """Every command and its line in the help, so that the help imports none of them."""
 
