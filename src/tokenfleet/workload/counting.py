@@ -128,12 +128,14 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     tenant, names = _codes(part, frame, "tenant")
     kept_ns = np.empty(rows.height, dtype=np.int64)
     reasons = np.zeros(sweep.KEPT + 1, dtype=np.int64)
-    lengths = np.zeros((2, sweep.LONGEST_COUNTED), dtype=np.int64)
+    given, made = _with_cached(rows, part.options), _known_or(rows["output_tokens"])
+    longest = int(max(given.max(initial=0), made.max(initial=0)))
+    lengths = np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64)
     pairs = np.zeros((_BINS, _BINS), dtype=np.int64)
     minutes = np.zeros((3, (high - part.origin_ns) // _MINUTE_NS - first_minute + 1), dtype=np.int64)
     tenants = np.zeros(len(names), dtype=np.int64)
     fits = sweep.sweep(
-        (arrival_ns, _with_cached(rows, part.options), _known_or(rows["output_tokens"])),
+        (arrival_ns, given, made),
         status,
         tenant,
         part.origin_ns + first_minute * _MINUTE_NS,
