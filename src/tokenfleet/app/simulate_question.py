@@ -82,7 +82,9 @@ def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: Flee
         for size in sorted(sizes)
     ]
     found = next((each for each in tried if not why_not(model, gpu, each)), tried[-1])
-    return Fleet(groups=(_group(model, gpu, found, options.replicas or 1, OPTIONS["gpu"]),), router=scenario.router)
+    # The person's own choice of a size is what to mend; else no size of this gpu will do.
+    where = OPTIONS["tensor_parallel" if options.tensor_parallel else "gpu"]
+    return Fleet(groups=(_group(model, gpu, found, options.replicas or 1, where),), router=scenario.router)
 
 
 def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, replicas: int | None) -> Fleet:

@@ -224,7 +224,7 @@ def test_a_log_of_this_fleet_tells_a_slow_client(run):
         (["--gpu", "h1000"], "--gpu: "),
         (["--gpu", "l40s", "--replicas", "0"], "--replicas: "),
         (["--gpu", "l40s", "--precision", "fp9"], '--precision: "fp9" is not known'),
-        (["--gpu", "l40s", "--tp", "3"], "--gpu: "),
+        (["--gpu", "l40s", "--tp", "3"], "--tp: "),
         (["--gpu", "l40s", "--interval", "soon"], "--interval: "),
         (["--gpu", "l40s", "--alarm-waiting", "5"], "--alarm-waiting: 5 is below --warn-waiting 10"),
         (["--gpu", "l40s", "--as-logged"], "--as-logged: the demand has no times that clients saw"),
