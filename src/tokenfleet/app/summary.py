@@ -251,10 +251,10 @@ def _payers(invoice: TenantInvoice | None) -> list[str]:
     """Who pays most of a month, everything included."""
     if invoice is None:
         return []
-    shown = [f"{each.tenant} {shown_usd(each.loaded_cents / 100)}" for each in invoice.tenants[:_MOST_PAYERS]]
+    shown = [f"{each.tenant} {shown_usd(each.loaded_usd)}" for each in invoice.tenants[:_MOST_PAYERS]]
     more = len(invoice.tenants) - len(shown)
     others = f" and {more} others" if more > 0 else ""
-    return [f"a month {shown_usd(invoice.total_cents / 100)}: {', '.join(shown)}{others}"]
+    return [f"a month {shown_usd(invoice.total_usd)}: {', '.join(shown)}{others}"]
 
 
 def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:

@@ -152,7 +152,7 @@ class Bill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantShare:
-    """What one tenant pays of a month, in cents."""
+    """What one tenant pays of a month, in whole cents written as dollars."""
 
     tenant: str
     request_count: int
@@ -161,9 +161,9 @@ class TenantShare:
     """Prompt tokens that no cache served."""
     cached_tokens: int
     output_tokens: int
-    busy_cents: int
+    busy_usd: float
     """For the gpu time of its requests."""
-    loaded_cents: int
+    loaded_usd: float
     """The same with idle time and spare replicas, shared by the gpu time that each takes at the peak."""
 
 
@@ -171,10 +171,11 @@ class TenantShare:
 class TenantInvoice:
     """A month of the bill by tenant: what tenants pay, idle and spare are the total, to the cent."""
 
-    hours: float
-    total_cents: int
-    idle_cents: int
-    spare_cents: int
+    duration_s: float
+    """Time billed."""
+    total_usd: float
+    idle_usd: float
+    spare_usd: float
     tenants: tuple[TenantShare, ...]
 
 

@@ -46,17 +46,17 @@ def tenant_invoice(plan: Plan, traffic: Traffic) -> TenantInvoice | None:
             input_tokens=used.input_tokens,
             cached_tokens=used.cached_tokens,
             output_tokens=used.output_tokens,
-            busy_cents=month.busy_cents(name),
-            loaded_cents=loaded[name],
+            busy_usd=month.busy_cents(name) / 100,
+            loaded_usd=loaded[name] / 100,
         )
         for name, used in usage.items()
     ]
     return TenantInvoice(
-        hours=HOURS_PER_MONTH,
-        total_cents=month.total_cents,
-        idle_cents=month.part_cents("idle"),
-        spare_cents=month.part_cents("spare"),
-        tenants=tuple(sorted(shares, key=lambda share: (-share.loaded_cents, share.tenant))),
+        duration_s=HOURS_PER_MONTH * _HOUR_S,
+        total_usd=month.total_cents / 100,
+        idle_usd=month.part_cents("idle") / 100,
+        spare_usd=month.part_cents("spare") / 100,
+        tenants=tuple(sorted(shares, key=lambda share: (-share.loaded_usd, share.tenant))),
     )
 
 

@@ -30,15 +30,16 @@ def test_tenants_idle_and_spare_are_the_invoice_to_the_cent(tenants):
     made = plan(question(), trace)
     month = made.invoice
     assert {share.tenant for share in month.tenants} == {*tenants, "nobody" if "unknown" in tenants else "unknown"}
-    busy = sum(share.busy_cents for share in month.tenants)
-    assert busy + month.idle_cents + month.spare_cents == month.total_cents
-    assert sum(share.loaded_cents for share in month.tenants) == month.total_cents
-    assert month.total_cents == round(made.bill.total_usd_per_hour * 730 * 100)
+    cents = [round(100 * share.busy_usd) for share in month.tenants]
+    assert sum(cents) + round(100 * month.idle_usd) + round(100 * month.spare_usd) == round(100 * month.total_usd)
+    assert sum(round(100 * share.loaded_usd) for share in month.tenants) == round(100 * month.total_usd)
+    assert month.total_usd == round(made.bill.total_usd_per_hour * 730, 2)
+    assert all(usd == round(usd, 2) for share in month.tenants for usd in (share.busy_usd, share.loaded_usd))
     assert sum(share.request_count for share in month.tenants) == 600
     by_name = {share.tenant: share for share in month.tenants}
-    assert by_name["chat"].busy_cents > by_name[tenants[1]].busy_cents
+    assert by_name["chat"].busy_usd > by_name[tenants[1]].busy_usd
     document = plan_document(made, profile(trace), {})
-    assert document["tenants"]["total_cents"] == month.total_cents
+    assert document["tenants"]["total_usd"] == month.total_usd
 
 
 def test_a_trace_without_tenants_has_no_invoice():

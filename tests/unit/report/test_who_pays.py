@@ -19,8 +19,8 @@ def share(name, busy, loaded):
         input_tokens=100,
         cached_tokens=0,
         output_tokens=10,
-        busy_cents=busy,
-        loaded_cents=loaded,
+        busy_usd=busy,
+        loaded_usd=loaded,
     )
 
 
@@ -29,10 +29,10 @@ def text_of(page):
 
 
 def test_tenants_and_purchase_are_shown_and_add_up(plan, workload, resolved):
-    tenants = tuple(share(f"tenant-{index:02}", 100, 150) for index in range(25))
+    tenants = tuple(share(f"tenant-{index:02}", 1.0, 1.5) for index in range(25))
     told = dataclasses.replace(
         plan,
-        invoice=TenantInvoice(hours=730.0, total_cents=3750, idle_cents=1000, spare_cents=250, tenants=tenants),
+        invoice=TenantInvoice(duration_s=730.0 * 3600, total_usd=37.50, idle_usd=10.0, spare_usd=2.50, tenants=tenants),
         purchase=Purchase(
             hour_count=48,
             lines=(

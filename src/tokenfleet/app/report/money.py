@@ -73,13 +73,13 @@ def account(bill: Bill, chosen: Sized, invoice: TenantInvoice | None = None, pur
 def _tenants(invoice: TenantInvoice) -> Table:
     """Every tenant, idle and spare; the second column adds up to the invoice to the cent, and so does the third."""
 
-    def dollars(cents: int) -> str:
-        return f"${cents / 100:,.2f}"
+    def dollars(usd: float) -> str:
+        return f"${usd:,.2f}"
 
     shown = invoice.tenants[:_MOST_TENANTS]
     rest = invoice.tenants[_MOST_TENANTS:]
     rows = [
-        (share.tenant, exact(share.request_count), dollars(share.busy_cents), dollars(share.loaded_cents))
+        (share.tenant, exact(share.request_count), dollars(share.busy_usd), dollars(share.loaded_usd))
         for share in shown
     ]
     if rest:
@@ -87,14 +87,14 @@ def _tenants(invoice: TenantInvoice) -> Table:
             (
                 f"{exact(len(rest))} others",
                 exact(sum(share.request_count for share in rest)),
-                dollars(sum(share.busy_cents for share in rest)),
-                dollars(sum(share.loaded_cents for share in rest)),
+                dollars(sum(share.busy_usd for share in rest)),
+                dollars(sum(share.loaded_usd for share in rest)),
             )
         )
     rows += [
-        ("Idle", "", dollars(invoice.idle_cents), "shared out"),
-        ("Spare", "", dollars(invoice.spare_cents), "shared out"),
-        ("Invoice", "", dollars(invoice.total_cents), dollars(invoice.total_cents)),
+        ("Idle", "", dollars(invoice.idle_usd), "shared out"),
+        ("Spare", "", dollars(invoice.spare_usd), "shared out"),
+        ("Invoice", "", dollars(invoice.total_usd), dollars(invoice.total_usd)),
     ]
     return Table(
         head=("Tenant", "Requests seen", "Its work, a month", "With idle and spare"),
