@@ -19,6 +19,7 @@ from tokenfleet.workload.synthesize import synthesize
 
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
+    from tokenfleet.workload.client_profiles import draw_clients
     from tokenfleet.workload.comparing import Change, compare
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
     from tokenfleet.workload.metrics.queries import (
@@ -44,6 +45,7 @@ _HOME = {
     "snapshot_of_answer": "metrics.queries",
     "MetricsSnapshot": "metrics.snapshot",
     "between": "metrics.snapshot",
+    "draw_clients": "client_profiles",
     "read_metrics": "metrics.snapshot",
     "profile_files": "parts",
     "load_profile": "profile_file",
@@ -69,6 +71,7 @@ __all__ = [
     "aggregates_of_answers",
     "between",
     "compare",
+    "draw_clients",
     "draw_trace",
     "format_names",
     "grow",
