@@ -26,6 +26,7 @@ _PACKED_WHOLE_BYTES: Final = 96 << 20
 """The same for Parquet, which unpacks to several times its size."""
 _LARGEST_SUMS_BYTES: Final = 256 << 20
 """No export of sums or metrics is larger; a larger file is a request log that could not be read."""
+_OWN_FORMAT: Final = "tokenfleet trace"
 _TABLE_ENDINGS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _OPTIONS: Final = {
     "files": "FILES",
@@ -152,6 +153,9 @@ def _read(files: Files, progress: Progress | None) -> Workload:
         progress=progress,
     )
     if files.salt is not None:
+        if quality.detected.get("format") == _OWN_FORMAT:
+            what = f"{files.paths[0]} is a trace of tokenfleet, whose names are kept as they are"
+            raise BadInput.at("salt", what, "give --anonymize where the log itself is read")
         quality = replace(quality, detected={**quality.detected, "names": "hashed with a salt"})
     return workload.profile(trace, quality)
 

@@ -116,6 +116,13 @@ def test_names_are_hashed_with_the_salt_on_every_face(run):
     assert "hashed with a salt" in out
 
 
+def test_what_cannot_be_hashed_is_not_called_hashed(run):
+    run("synth", "multitenant", "-o", "t.parquet", "--rate", 3, "--duration", "5min")
+    code, out, err = run("profile", "t.parquet", "--anonymize", "salt-of-many-letters")
+    assert (code, out) == (2, "")
+    assert "--anonymize: t.parquet is a trace of tokenfleet" in err
+
+
 def test_no_prompt_reaches_any_face(run, tmp_path):
     secret = "MY-SECRET-PROMPT"
     lines = [json.loads(line) for line in (LOGS / "litellm_spendlogs.jsonl").read_text().splitlines()]
