@@ -62,7 +62,6 @@ class Simulated:
     record: RunRecord
     interval_s: float
     peak_window_s: Window
-    peak_busy: BusyTime
     whole: Judged
     peak: Judged
     resolved: dict[str, object]
@@ -153,52 +152,63 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     trace, described = demand(asked.workload, asked.seed)
-    seen_ttft_s, seen_e2e_s = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
+    seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
     simulator.warm_up(announce=teller.announce)
     interval_s = how.interval_s or interval_for(trace.duration_s)
     window_s = workload.peak_window(trace)
     teller.say("replaying the demand")
     record = simulator.replay(trace, fleet, peak_window_s=window_s, telemetry_interval_s=interval_s)
-    teller.say("replaying at both ends of the error band")
-    low, high = (simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=window_s) for slow in (False, True))
-    busy = busy_in(trace, fleet, window_s)
-    teller.say("replaying requests alone")
-    slo = asked.slo.targets()
-
-    def judged(window: Window | None) -> Judged:
-        found = contract.diagnose(
-            record,
-            alone(trace, fleet, window),
-            how.limits,
-            window_s=window,
-            busy=busy,
-            slot_counts=_slots(fleet),
-            client_ttft_s=seen_ttft_s,
-            client_e2e_s=seen_e2e_s,
-        )
-        promise = contract.judge(record, slo, peak_only=window is not None, window_s=window, low=low, high=high)
-        start_s, end_s = window or (-np.inf, np.inf)
-        count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
-        return Judged(slo=promise, diagnosis=found, request_count=count)
-
+    teller.say("replaying at both ends of the error band, and requests alone")
+    whole, peak = _judged(trace, fleet, record, asked.slo.targets(), how, window_s, seen)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
     return Simulated(
         name=asked.name,
         model=model.name,
         fleet=fleet,
-        slo=slo,
+        slo=asked.slo.targets(),
         limits=how.limits,
         workload=described,
         trace=trace,
         record=record,
         interval_s=interval_s,
         peak_window_s=window_s,
-        peak_busy=busy,
-        whole=judged(None),
-        peak=judged(window_s),
+        whole=whole,
+        peak=peak,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
         assumptions=(about_demand(asked.workload, asked.seed), *model.notes),
     )
+
+
+def _judged(
+    trace: Trace,
+    fleet: Fleet,
+    record: RunRecord,
+    slo: Slo,
+    how: How,
+    peak_s: Window,
+    seen_s: tuple[Floats | None, Floats | None],
+) -> tuple[Judged, Judged]:
+    """The whole run and its peak against the promise and against the requests alone."""
+    low, high = (simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=peak_s) for slow in (False, True))
+    busy = busy_in(trace, fleet, peak_s)
+
+    def judged(window_s: Window | None) -> Judged:
+        found = contract.diagnose(
+            record,
+            alone(trace, fleet, window_s),
+            how.limits,
+            window_s=window_s,
+            busy=busy,
+            slot_counts=_slots(fleet),
+            client_ttft_s=seen_s[0],
+            client_e2e_s=seen_s[1],
+        )
+        promise = contract.judge(record, slo, peak_only=window_s is not None, window_s=window_s, low=low, high=high)
+        start_s, end_s = window_s or (-np.inf, np.inf)
+        count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
+        return Judged(slo=promise, diagnosis=found, request_count=count)
+
+    return judged(None), judged(peak_s)
 
 
 def _slots(fleet: Fleet) -> list[int]:

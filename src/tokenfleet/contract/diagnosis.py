@@ -1,4 +1,10 @@
-"""Says what holds a fleet up, from what happened to its requests: prefill, decode, KV memory, slots, or the client."""
+"""Says what holds a fleet up, from what happened to its requests: prefill, decode, KV memory, slots, or the client.
+
+TTFT and ITL are *up* when they reach a multiple of what the same requests took alone. TTFT up while requests wait for
+KV blocks (or slots) and compute has room: KV (or slots). Else TTFT up with flat ITL: prefill; ITL up with flat TTFT:
+decode; both up: the phase that owns the busy time. Nothing up, but the client saw far more than the fleet took: the
+client, or the CPU in front of the fleet.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,11 +101,6 @@ def diagnose(
 ) -> Diagnosis:
     """Finds the cause of slow answers, simulated or measured.
 
-    TTFT and ITL are *up* when they reach a multiple of what the same requests took alone, at the quantiles of
-    ``limits``. TTFT up while requests wait for KV blocks (or slots) and compute has room: KV (or slots). Else TTFT
-    up with flat ITL: prefill; ITL up with flat TTFT: decode; both up: the phase that owns the busy time. Nothing up,
-    but the client saw far more than the fleet took: the client, or the CPU in front of the fleet.
-
     Args:
         record: What happened under load.
         alone: The same requests, or a fair sample of them, one at a time on idle replicas of the same kind.
@@ -119,30 +120,14 @@ def diagnose(
         ValueError: A window without the gaps of that window.
     """
     bounds = limits or DiagnosisLimits()
-    if window_s is not None and record.peak_gaps is None:
-        raise ValueError("the record has no gaps of the window")
-    gaps = record.gaps if window_s is None or record.peak_gaps is None else record.peak_gaps
-    chosen = _chosen(record, window_s)
-    ttft = _against(
-        order_statistic(_known(record.ttft_s, chosen), bounds.ttft_quantile),
-        order_statistic(_known(alone.ttft_s, _chosen(alone, None)), bounds.ttft_quantile),
-        bounds.ttft_quantile,
-        bounds.ttft_up_factor,
-    )
-    itl = _against(
-        histogram_quantile(gaps, bounds.itl_quantile),
-        histogram_quantile(alone.gaps, bounds.itl_quantile),
-        bounds.itl_quantile,
-        bounds.itl_up_factor,
-    )
+    chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
+    ttft, itl = _up(record, alone, bounds, chosen, gaps)
     queue = _queue(record, bounds, window_s, slot_counts)
-    tight = busy or record.busy
-    prefill_fraction = _ratio(tight.prefill_s, tight.prefill_s + tight.decode_s)
+    prefill_fraction = _prefill_fraction(busy or record.busy)
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
-    slow_client = any(each is not None and each.up for each in (client_ttft, client_e2e))
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, slow_client=slow_client),
+        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, slow_client=_slow(client_ttft, client_e2e)),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
@@ -155,10 +140,38 @@ def diagnose(
         slots_held_fraction=queue.slots_held,
         busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, record.replica_count * record.end_s),
         prefill_fraction=prefill_fraction,
-        tail_gap_s=_tail(gaps),
+        tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
         refused_count=int((record.status[chosen] == Status.REJECTED_TOO_LONG).sum()),
     )
+
+
+def _gaps(record: RunRecord, window_s: tuple[float, float] | None) -> GapHistogram:
+    if window_s is None:
+        return record.gaps
+    if record.peak_gaps is None:
+        raise ValueError("the record has no gaps of the window")
+    return record.peak_gaps
+
+
+def _up(
+    record: RunRecord, alone: RunRecord, limits: DiagnosisLimits, chosen: npt.NDArray[np.bool_], gaps: GapHistogram
+) -> tuple[Against, Against]:
+    """TTFT and ITL against the requests alone."""
+    every = np.ones(len(alone.arrival_s), dtype=np.bool_)
+    ttft = _against(
+        order_statistic(_known(record.ttft_s, chosen), limits.ttft_quantile),
+        order_statistic(_known(alone.ttft_s, every), limits.ttft_quantile),
+        limits.ttft_quantile,
+        limits.ttft_up_factor,
+    )
+    itl = _against(
+        histogram_quantile(gaps, limits.itl_quantile),
+        histogram_quantile(alone.gaps, limits.itl_quantile),
+        limits.itl_quantile,
+        limits.itl_up_factor,
+    )
+    return ttft, itl
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +277,19 @@ def _client(
     )
 
 
+def _slow(*clients: Against | None) -> bool:
+    return any(each is not None and each.up for each in clients)
+
+
+def _prefill_fraction(busy: BusyTime) -> float | None:
+    return _ratio(busy.prefill_s, busy.prefill_s + busy.decode_s)
+
+
 def _against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:
     factor = _ratio(loaded_s, alone_s)
     return Against(
         quantile=quantile, loaded_s=loaded_s, alone_s=alone_s, up=None if factor is None else factor >= up_factor
     )
-
-
-def _tail(gaps: GapHistogram) -> float | None:
-    return histogram_quantile(gaps, 0.99)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -1,12 +1,13 @@
 """A replay over time: queues, KV memory, first tokens, with the judged stretch marked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenfleet.app.report.charts import (
     FIRST,
     SECOND,
     Absent,
     Chart,
+    Figure,
     Marks,
     TimeAxis,
     axis,
@@ -39,63 +40,52 @@ def gauge_charts(telemetry: Telemetry | None, scale: TimeAxis, window: Window) -
     """Requests waiting and running, and KV memory in use, over time."""
     if telemetry is None or len(telemetry.time_s) < 2:
         return (Absent(title="Queue, running requests and KV use", why="The replay sampled no gauges."),)
-    waiting, running = telemetry.waiting.sum(axis=1), telemetry.running.sum(axis=1)
-    worst, mean = telemetry.kv_used_fraction.max(axis=1), telemetry.kv_used_fraction.mean(axis=1)
     joined = in_buckets(telemetry.time_s)
     time = scale.of(telemetry.time_s[joined.start])
     note = joined.note("samples") or f"A sample every {duration(float(telemetry.time_s[1] - telemetry.time_s[0]))}."
-    across = axis(scale.title)
+    waiting, running = (in_buckets(each.sum(axis=1)).highest for each in (telemetry.waiting, telemetry.running))
+    fullest = in_buckets(100 * telemetry.kv_used_fraction.max(axis=1)).highest
+    mean = in_buckets(100 * telemetry.kv_used_fraction.mean(axis=1)).mean
     return (
-        Chart(
-            key="queue",
-            title="Requests waiting and running",
-            note=f"All replicas together. {note}",
-            figure={
-                "data": [
-                    line("running", time, plain(in_buckets(running).highest), FIRST, "%{y:,.0f} running"),
-                    line("waiting", time, plain(in_buckets(waiting).highest), SECOND, "%{y:,.0f} waiting"),
-                ],
-                "layout": window.marks().onto(
-                    layout(across, axis("requests", rangemode="tozero"), hovermode="x unified")
-                ),
-            },
-            height_px=280,
-            wide=True,
+        _over_time(
+            Chart(
+                key="queue",
+                title="Requests waiting and running",
+                note=f"All replicas together. {note}",
+                figure={
+                    "data": [
+                        line("running", time, plain(running), FIRST, "%{y:,.0f} running"),
+                        line("waiting", time, plain(waiting), SECOND, "%{y:,.0f} waiting"),
+                    ]
+                },
+            ),
+            axis("requests", rangemode="tozero"),
+            scale,
+            window,
         ),
-        Chart(
-            key="kv",
-            title="KV memory in use",
-            note=f"At 100 % new requests wait and running ones may be pushed out. {note}",
-            figure={
-                "data": [
-                    line(
-                        "fullest replica",
-                        time,
-                        plain(100 * in_buckets(worst).highest),
-                        SECOND,
-                        "fullest replica: %{y:.1f} %",
-                    ),
-                    line(
-                        "mean of replicas",
-                        time,
-                        plain(100 * in_buckets(mean).mean),
-                        FIRST,
-                        "mean of replicas: %{y:.1f} %",
-                        dash="dot",
-                    ),
-                ],
-                "layout": window.marks().onto(
-                    layout(
-                        across,
-                        axis("share of KV blocks", range=[0, 105], ticksuffix=" %"),
-                        hovermode="x unified",
-                    )
-                ),
-            },
-            height_px=280,
-            wide=True,
+        _over_time(
+            Chart(
+                key="kv",
+                title="KV memory in use",
+                note=f"At 100 % new requests wait and running ones may be pushed out. {note}",
+                figure={
+                    "data": [
+                        line("fullest replica", time, plain(fullest), SECOND, "fullest replica: %{y:.1f} %"),
+                        line("mean of replicas", time, plain(mean), FIRST, "mean of replicas: %{y:.1f} %", dash="dot"),
+                    ]
+                },
+            ),
+            axis("share of KV blocks", range=[0, 105], ticksuffix=" %"),
+            scale,
+            window,
         ),
     )
+
+
+def _over_time(chart: Chart, up: Figure, scale: TimeAxis, window: Window) -> Chart:
+    """The chart with its axes and the judged stretch, as wide as the page."""
+    base = layout(axis(scale.title), up, hovermode="x unified")
+    return replace(chart, figure={**chart.figure, "layout": window.marks().onto(base)}, height_px=280, wide=True)
 
 
 def ttft_chart(slo: Slo, record: RunRecord, scale: TimeAxis, window: Window) -> Chart | Absent:
