@@ -192,3 +192,14 @@ def test_input_that_no_cache_serves_is_what_a_drop_of_hits_raises():
     assert set(changes) == {"cached input", "input to compute"}
     assert changes["input to compute"].new / changes["input to compute"].old == pytest.approx(4, rel=0.01)
     assert changes["cached input"].demand == changes["input to compute"].demand == "up"
+
+
+@pytest.mark.parametrize("cell", ["1e999", "-5", "inf"])
+def test_durations_that_cannot_be_are_unknown(tmp_path, cell):
+    from tokenfleet.workload import read_trace
+
+    path = tmp_path / "log.csv"
+    path.write_text(f"time_s,input_tokens,output_tokens,e2e_s\n0,5,5,{cell}\n1,5,5,2.5\n2,5,5,1.5\n")
+    found = profile(*read_trace(path))
+    assert found.extra["e2e_s"]["max"] == 2.5
+    assert found.extra["e2e_s"]["mean"] == 2.0
