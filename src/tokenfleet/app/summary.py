@@ -42,7 +42,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Run", run_with(plan.chosen)),
         ("Promise", promised(plan)),
         *_warned(plan),
-        ("Limit", limits(plan.limits)),
+        ("Limit", [*limits(plan.limits), *_utilization(plan)]),
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
@@ -218,6 +218,15 @@ def limits(uses: Sequence[LimitUse]) -> list[str]:
     if len(uses) > 1:
         text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {_rate_of(uses[1])}"
     return [text]
+
+
+def _utilization(plan: Plan) -> list[str]:
+    """How full the fleet is at the peak, where a load was found that it does not sustain."""
+    carrying, whole = plan.utilization_carrying_fraction, plan.utilization_fraction
+    if carrying is None or whole is None or plan.chosen is None or not plan.limits or plan.limits[0].at_least:
+        return []
+    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.chosen.spare_count else ""
+    return [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}"]
 
 
 def _rate_of(use: LimitUse) -> str:

@@ -328,3 +328,16 @@ class Plan:
     """``None`` when the trace shows less than a day, or when the price is not that of an hour on demand."""
     warnings: tuple[Reason, ...] = ()
     """What is odd about the promise itself, whatever the fleet."""
+
+    @property
+    def utilization_carrying_fraction(self) -> float | None:
+        """Peak rate over the rate the carrying replicas sustain within the promise; ``None`` where that is unknown."""
+        return self.peak_rate_per_s / self.sustained_rate_per_s if self.sustained_rate_per_s else None
+
+    @property
+    def utilization_fraction(self) -> float | None:
+        """The same of all replicas, taken to sustain as much each: what the promise, the bursts and the spare leave."""
+        carrying = self.utilization_carrying_fraction
+        if carrying is None or self.chosen is None:
+            return None
+        return carrying * self.chosen.carrying_count / self.chosen.replica_count

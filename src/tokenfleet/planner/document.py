@@ -182,6 +182,8 @@ def _peak(plan: Plan) -> dict[str, object]:
         "start_s": plan.peak_start_s,
         "end_s": plan.peak_end_s,
         "rate_per_s": plan.peak_rate_per_s,
+        "utilization_fraction": plan.utilization_fraction,
+        "utilization_carrying_fraction": plan.utilization_carrying_fraction,
         "kv_used_fraction": plan.kv_peak_fraction,
         "sequence_count": plan.sequence_peak_count,
     }

@@ -222,3 +222,14 @@ def test_the_cheapest_is_what_a_plan_chooses():
     nobody = cheapest(replace(question, prices=()), trace)
     assert nobody.sized is None
     assert nobody.reasons == plan(replace(question, prices=()), trace).reasons
+
+
+def test_target_utilization_is_what_the_promise_and_the_spare_leave():
+    made = plan(toy.question(CANDIDATES[:1], PRICES), toy.trace(count=600, rate=40.0))
+    carrying, whole = made.utilization_carrying_fraction, made.utilization_fraction
+    assert 0.0 < carrying <= 1.0 + 1e-9
+    assert whole == pytest.approx(carrying * made.chosen.carrying_count / made.chosen.replica_count)
+    # With one of n replicas spare nobody may aim for more than (n - 1) / n.
+    assert whole <= (made.chosen.replica_count - 1) / made.chosen.replica_count + 1e-9
+    nobody = plan(toy.question(CANDIDATES, []), toy.trace())
+    assert nobody.utilization_fraction is None
