@@ -16,6 +16,8 @@ Block = tuple[str, Sequence[str]]
 _MOST_REPLICAS: Final = 8
 _LONG_TAIL: Final = 3.0
 """The slowest gaps are worth a word from this multiple of the middle one on."""
+_BURSTS: Final = 0.4
+"""Below this share of the work, prefill cannot be the limit all the time."""
 _VERDICTS: Final = {
     "fine": "fine: neither first tokens nor token gaps are slower than an engine with company takes",
     "prefill": "prefill is saturated: first tokens wait for prompts to be computed",
@@ -53,6 +55,8 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     found = judged.diagnosis
     broken = [spoken(result.name) for result in judged.slo if not result.kept]
     lines = [f"{_VERDICTS[found.verdict]}."]
+    if found.verdict == "prefill" and found.prefill_fraction is not None and found.prefill_fraction < _BURSTS:
+        lines = ["prefill is saturated in bursts: prompts that arrive together wait for each other."]
     if found.verdict == "fine" and broken:
         lines = [f"not saturated, yet {', '.join(broken)} breaks the promise: single requests or steps take that long."]
     if found.verdict in _MENDS:
@@ -99,7 +103,7 @@ def _waiting(found: Diagnosis, run: Simulated) -> list[str]:
         return ["Nobody waits at any sampled moment."]
     held = ""
     if found.ttft.up and found.kv_held_fraction is not None:
-        held = f" Of all that wait, {_percent(found.kv_held_fraction)} do while KV memory is full"
+        held = f" Of the longest queues, {_percent(found.kv_held_fraction)} wait while KV memory is full"
         held += (
             "."
             if found.slots_held_fraction is None

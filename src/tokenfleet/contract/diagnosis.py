@@ -39,7 +39,7 @@ class DiagnosisLimits:
     kv_full_fraction: float = 0.9
     """Blocks in use from which on a replica counts as full: the next prompt needs several at once."""
     held_fraction: float = 0.5
-    """Share of the waiting requests that must lack KV blocks (or slots) for these to be the cause."""
+    """Share of the requests in the longest queues that must lack KV blocks (or slots) for these to be the cause."""
     phase_fraction: float = 0.6
     """A phase that takes this share of the busy time owns the compute; below it, compute is free for the other."""
 
@@ -75,7 +75,8 @@ class Diagnosis:
     queued_fraction: float | None
     """Share of sampled moments and replicas with somebody waiting."""
     kv_held_fraction: float | None
-    """Of the requests that waited, the share that did while KV memory was full; ``None`` when nobody waited."""
+    """Of the requests in the longest queues (half of the longest or more), the share that waited while KV memory was
+    full; ``None`` when nobody waited."""
     slots_held_fraction: float | None
     """The same while every sequence slot was taken; ``None`` when unknown or nobody waited."""
     busy_fraction: float | None
@@ -199,16 +200,18 @@ def _queue(
     if not waiting.size:
         return _Queue()
     place = int(np.argmax(waiting))
-    total = int(waiting.sum(dtype=np.int64))
+    most = int(waiting.flat[place])
+    # In a healthy engine, too, an arrival waits for the next step to begin; only the longest queues tell a cause.
+    long = np.where(2 * waiting >= max(most, 1), waiting, 0)
+    total = int(long.sum(dtype=np.int64))
     full = gauges.kv_used_fraction[inside] >= limits.kv_full_fraction
     taken = None if slot_counts is None else gauges.running[inside] >= np.asarray(slot_counts)
-    # Waiting requests count, not moments: one that waits for the next step to begin is no queue.
     return _Queue(
-        most=int(waiting.flat[place]),
+        most=most,
         replica=place % waiting.shape[1],
         queued=int((waiting > 0).sum()) / waiting.size,
-        kv_held=int(waiting[full].sum(dtype=np.int64)) / total if total else None,
-        slots_held=int(waiting[taken].sum(dtype=np.int64)) / total if total and taken is not None else None,
+        kv_held=int(long[full].sum(dtype=np.int64)) / total if total else None,
+        slots_held=int(long[taken].sum(dtype=np.int64)) / total if total and taken is not None else None,
     )
 
 

@@ -79,10 +79,12 @@ def test_each_cause_has_its_verdict(loaded, verdict):
     assert diagnose(loaded, run(), slot_counts=[16]).verdict == verdict
 
 
-def test_kv_counts_waiting_requests_not_moments():
-    mostly_free = telemetry([[1], [1], [1], [9]], kv=[[0.2], [0.2], [0.2], [0.95]])
-    found = diagnose(run(1.0, gauges=mostly_free, prefill=0.3), run())
-    assert found.kv_held_fraction == pytest.approx(0.75)
+def test_only_the_longest_queues_tell_a_cause():
+    """Arrivals that wait for the next step must not hide what the real queue waits for."""
+    steps = [[1]] * 20
+    gauges = telemetry([*steps, [9], [5]], kv=[*([[0.2]] * 20), [0.95], [0.2]])
+    found = diagnose(run(1.0, gauges=gauges, prefill=0.3), run())
+    assert found.kv_held_fraction == pytest.approx(9 / 14)
     assert found.queued_fraction == 1.0
     assert found.verdict == "kv"
 
