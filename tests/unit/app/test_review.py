@@ -175,3 +175,16 @@ def test_what_is_none_of_the_four_is_refused(tmp_path):
     with pytest.raises(BadInput, match="replica_count") as told:
         review(typo)
     assert "typo.yaml:2" in str(told.value)
+
+
+def test_our_own_plans_can_be_reviewed(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    small = SCENARIO | {"gpus": "h100_sxm", "precision": "fp8", "tensor_parallel": 1}
+    small["workload"] = SCENARIO["workload"] | {"duration": "4min"}
+    small["slo"] = {"ttft_p99": "600ms", "itl_p99": "50ms", "e2e_p99": "4s"}
+    path.write_text(yaml.safe_dump(small))
+    code, _ = run(capsys, "plan", path, "-o", tmp_path / "made", "--quiet")
+    assert code == 0
+    found = review(tmp_path / "made" / "plan.json")
+    assert found.kind == "plan"
+    assert {"contradictory-promise", "drawn-demand", "few-requests"} <= {each.rule.id for each in found.findings}
