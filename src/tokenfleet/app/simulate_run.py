@@ -22,7 +22,8 @@ _ALONE_BLOCKS: Final = 10
 _ALONE_BLOCK_COUNT: Final = 100
 _ALONE_APART_S: Final = 3_600.0
 """Longer than any request takes alone; idle time costs a replay nothing."""
-_MOST_SAMPLES: Final = 1_440
+_MOST_SAMPLES: Final = 20_160
+"""A week in half minutes: enough moments in the busiest minute of a day to see its queue."""
 _INTERVALS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0)
 
 Window = tuple[float, float]
@@ -69,7 +70,7 @@ class Simulated:
 
 
 def interval_for(duration_s: float) -> float:
-    """Seconds between two samples of the gauges: a round number, 1,440 samples of the trace at most."""
+    """Seconds between two samples of the gauges: a round number, 20,160 samples of the trace at most."""
     return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
 
 

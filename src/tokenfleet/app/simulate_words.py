@@ -174,7 +174,8 @@ def _table(run: Simulated) -> list[str]:
 
 def _promises(run: Simulated) -> list[str]:
     start_s, end_s = run.peak_window_s
-    when = f"in the busiest {shown_duration(end_s - start_s)}, from {shown_duration(start_s)} on:"
+    began = f"from {shown_duration(start_s)} on" if start_s > 0 else "from the start on"
+    when = f"in the busiest {shown_duration(end_s - start_s)}, {began}:"
     return [when, *_rows(run.peak), "over the whole run:", *_rows(run.whole)]
 
 

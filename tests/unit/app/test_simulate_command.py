@@ -293,6 +293,8 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(run, arguments, s
     assert not list(Path().glob("*simulation*"))
 
 
-@pytest.mark.parametrize(("duration_s", "interval_s"), [(10.0, 0.1), (240.0, 0.2), (86_400.0, 60.0), (7e6, 7e6 / 1440)])
+@pytest.mark.parametrize(
+    ("duration_s", "interval_s"), [(10.0, 0.1), (86_400.0, 5.0), (604_800.0, 30.0), (7.6e7, 7.6e7 / 20_160)]
+)
 def test_samples_come_at_round_times(duration_s, interval_s):
     assert interval_for(duration_s) == pytest.approx(interval_s)
