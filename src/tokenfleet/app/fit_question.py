@@ -17,7 +17,7 @@ class FitQuestion(Strict):
 
     model: ModelName
     gpu: GpuName
-    tensor_parallel: Tokens | None = None
+    tensor_parallel: Tokens = 1
     precision: Precision | None = None
     kv_dtype: KvPrecision = "bf16"
     context: Tokens | None = None
@@ -36,7 +36,7 @@ def answered(question: FitQuestion) -> Fit:
     deployment = Deployment(
         model=model.name,
         gpu=gpu.name,
-        layout=Layout(tensor_parallel=question.tensor_parallel or 1),
+        layout=Layout(tensor_parallel=question.tensor_parallel),
         precision=question.precision or own,
         kv_precision=question.kv_dtype,
         engine=catalog.engine(question.engine, gpu=gpu),
@@ -47,7 +47,6 @@ def answered(question: FitQuestion) -> Fit:
         model,
         gpu,
         deployment,
-        layout_is_open=question.tensor_parallel is None,
         context_tokens=question.context,
         contexts=contexts,
     )
