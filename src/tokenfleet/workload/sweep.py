@@ -37,7 +37,7 @@ REASONS = (
     "output tokens 0: failed or cut",
 )
 """Why a row is left out, in the order in which they are asked: the first that holds counts."""
-KEPT = len(REASONS)
+_SILENT, KEPT = len(REASONS) - 1, len(REASONS)
 
 _MINUTE_NS = 60_000_000_000
 _LIMB_BITS = 31
@@ -91,7 +91,7 @@ def _reason(arrival: int, status: int, given: int, made: int, drop_zero: bool) -
         return 3 if given == UNKNOWN else 4
     if made < 0:
         return 5 if made == UNKNOWN else 6
-    return 7 if made == 0 and drop_zero else KEPT
+    return _SILENT if made == 0 and drop_zero else KEPT
 
 
 @_compiled
@@ -143,12 +143,13 @@ def sweep(
     for row in range(len(arrival)):
         state = status[row] if len(status) else OK
         reason = _reason(arrival[row], state, given[row], made[row], drop_zero)
+        into, out = given[row], made[row]
+        # Lengths that no request has are a reason of their own, before that of no output.
+        if reason >= _SILENT and (into >= LONGEST_COUNTED or out >= LONGEST_COUNTED):
+            return False
         reasons[reason] += 1
         if reason != KEPT:
             continue
-        into, out = given[row], made[row]
-        if into >= LONGEST_COUNTED or out >= LONGEST_COUNTED:
-            return False
         minute = (arrival[row] - zero_ns) // _MINUTE_NS
         kept_ns[count] = arrival[row]
         count += 1
