@@ -124,7 +124,6 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
         return None
     low = min(low, high)
     first_minute = (low - part.origin_ns) // _MINUTE_NS
-    status = _states(part, frame)
     tenant, names = _codes(part, frame, "tenant")
     kept_ns = np.empty(rows.height, dtype=np.int64)
     reasons = np.zeros(sweep.KEPT + 1, dtype=np.int64)
@@ -136,7 +135,7 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     tenants = np.zeros(len(names), dtype=np.int64)
     fits = sweep.sweep(
         (arrival_ns, given, made),
-        status,
+        _states(part, frame),
         tenant,
         part.origin_ns + first_minute * _MINUTE_NS,
         part.admission.zero_output == "drop",
@@ -151,30 +150,35 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     if not fits:
         return None
     dropped.update((name, int(count)) for name, count in zip(sweep.REASONS, reasons, strict=False) if count)
-    count = int(reasons[sweep.KEPT])
-    if not count:
+    kept_ns = kept_ns[: reasons[sweep.KEPT]]
+    if not len(kept_ns):
         return None, None, False
-    kept_ns = kept_ns[:count]
     if sweep.falls(kept_ns):
         kept_ns.sort()
-    top, middle, bottom = sweep.gap_squares(kept_ns)
     used = np.flatnonzero(minutes[0])
-    minutes = minutes[:, used[0] : used[-1] + 1]
+    requests, inputs, outputs = minutes[:, used[0] : used[-1] + 1]
     tally = Tally(
-        request_count=count,
+        request_count=len(kept_ns),
         first_ns=int(kept_ns[0]) - part.origin_ns,
         last_ns=int(kept_ns[-1]) - part.origin_ns,
-        gap_square_sum_ns2=(top << 62) + (middle << 31) + bottom,
+        gap_square_sum_ns2=_gap_squares(kept_ns),
         input_counts=_counts(lengths[0]),
         output_counts=_counts(lengths[1]),
         pair_counts=pairs,
-        minute_requests=minutes[0],
-        minute_input_tokens=minutes[1],
-        minute_output_tokens=minutes[2],
+        minute_requests=requests,
+        minute_input_tokens=inputs,
+        minute_output_tokens=outputs,
         tenant_requests=_by_name(names, tenants),
         first_minute=int(first_minute + used[0]),
     )
     return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
+
+
+def _gap_squares(arrival_ns: Longs) -> int:
+    from tokenfleet.workload.sweep import gap_squares
+
+    top, middle, low = gap_squares(arrival_ns)
+    return (top << 62) + (middle << 31) + low
 
 
 _BINS = len(fixed_edges()) - 1
