@@ -44,10 +44,16 @@ def with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
     import polars as pl
 
     hashes = frame[HASHES]
-    if not isinstance(hashes.dtype, pl.List) or not hashes.dtype.inner.is_integer():
+    inner = hashes.dtype.inner if isinstance(hashes.dtype, pl.List) else None
+    if inner is None or not inner.is_integer() or inner in (pl.Int128, pl.UInt128):
         reading.warnings.append("hash_ids are no lists of whole numbers: prefix sharing is unknown")
         return reading
-    return replace(reading, rows=reading.rows.with_columns(hashes.cast(pl.List(pl.Int64)).alias(HASHES)))
+    if inner == pl.UInt64:
+        # Half of all hashes of 64 bits pass the largest signed number; only whether two are equal matters.
+        signed = hashes.list.eval(pl.element().reinterpret(signed=True))
+    else:
+        signed = hashes.cast(pl.List(pl.Int64))
+    return replace(reading, rows=reading.rows.with_columns(signed.alias(HASHES)))
 
 
 def canonical(
