@@ -26,7 +26,6 @@ _PACKED_WHOLE_BYTES: Final = 96 << 20
 """The same for Parquet, which unpacks to several times its size."""
 _LARGEST_SUMS_BYTES: Final = 256 << 20
 """No export of sums or metrics is larger; a larger file is a request log that could not be read."""
-_OWN_FORMAT: Final = "tokenfleet trace"
 _TABLE_ENDINGS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _OPTIONS: Final = {
     "files": "FILES",
@@ -39,15 +38,13 @@ _OPTIONS: Final = {
     "engine": "--engine",
     "end": "--last",
     "server": "FILES",
-    "output tokens": "--zero-output",
 }
 """Options by the names that reading gives to the same things."""
 _MENDS: Final = {
-    "name the time unit: s, ms, us or ns": "name the time unit: --time-unit s, ms, us or ns",
-    "name the time unit: ms or s": "name the time unit: --time-unit ms or s",
-    "name the zone of those without, such as UTC or Europe/Berlin": "name the zone of those without: --zone UTC",
-    "name the zone of those without, such as UTC": "name the zone of those without: --zone UTC",
-    "embedding or rerank traffic? then say zero_output=keep; else map another column": (
+    "say time_unit: s, or ms, us, ns": "say --time-unit s, or ms, us, ns",
+    "say time_unit: ms, or s": "say --time-unit ms, or s",
+    "name the zone of those without: say zone: UTC, or Europe/Berlin": "name the zone of those without: --zone UTC",
+    "embedding or rerank traffic? then say zero_output: keep; else map another column": (
         "embedding or rerank traffic? then say --zero-output keep; else map another column with --columns"
     ),
     "name the zone, or profile them one by one": "name the zone with --zone, or profile them one by one",
@@ -153,9 +150,6 @@ def _read(files: Files, progress: Progress | None) -> Workload:
         progress=progress,
     )
     if files.salt is not None:
-        if quality.detected.get("format") == _OWN_FORMAT:
-            what = f"{files.paths[0]} is a trace of tokenfleet, whose names are kept as they are"
-            raise BadInput.at("salt", what, "give --anonymize where the log itself is read")
         quality = replace(quality, detected={**quality.detected, "names": "hashed with a salt"})
     return workload.profile(trace, quality)
 
@@ -223,14 +217,20 @@ def _as_options() -> Iterator[None]:
         yield
     except BadInput as error:
         raise BadInput(
-            replace(each, where=_OPTIONS.get(each.where, each.where), mend=_MENDS.get(each.mend, _mapped(each.mend)))
+            replace(each, where=_option(each.where), mend=_MENDS.get(each.mend, _mapped(each.mend)))
             for each in error.problems
         ) from None
 
 
+def _option(where: str) -> str:
+    if where.startswith("columns."):
+        return f"--columns {where.removeprefix('columns.')}"
+    return _OPTIONS.get(where, where)
+
+
 def _mapped(mend: str) -> str:
-    """``map arrival to one of: ts, at`` in the words of the command line."""
-    return re.sub(r"map (\w+) to one of(?: them)?", r"say --columns \1=NAME, NAME one of", mend)
+    """``say columns: {arrival: ts}`` in the words of the command line."""
+    return re.sub(r"say columns: \{(\w+): (.*?)\}", r"say --columns \1=\2", mend)
 
 
 def kind_of(found: Found) -> str:

@@ -71,8 +71,8 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
         rows = rows.sort("arrival_ns", maintain_order=True)
     kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
-        raise _nothing_left(rows, dropped)
-    _mostly_whole(rows_read, dropped, admission)
+        raise nothing_left(_files(readings), rows_read, dropped)
+    _mostly_whole(_files(readings), rows_read, dropped, admission)
     warnings += _unmet_warnings(dropped, kept.height)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
@@ -114,7 +114,9 @@ def _clocks_agree(readings: Sequence[Reading]) -> None:
         raise BadInput.at("files", "some have dates and others count from a start of their own", "read them one by one")
     if clocks == {"naive", "utc"}:
         raise BadInput.at(
-            "files", "some stamps have a time zone and others have none", "name the zone of those without, such as UTC"
+            "files",
+            "some stamps have a time zone and others have none",
+            "name the zone of those without: say zone: UTC, or Europe/Berlin",
         )
 
 
@@ -223,25 +225,34 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     return rules
 
 
-def _mostly_whole(rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
+def _mostly_whole(where: str, rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
     broken = sum(dropped.get(reason, 0) for reason in ("not a record", "time unknown"))
     if broken > admission.most_broken_fraction * rows_read:
         raise BadInput.at(
-            "rows",
-            f"{broken} of {rows_read} have no record or no time that can be read",
+            where,
+            f"{broken} of {rows_read} rows have no record or no time that can be read",
             "check the format, the column mapping and the time stamps, or allow a larger broken share",
         )
 
 
-def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
-    if rows.height and dropped.get(_ZERO, 0) == rows.height:
-        return BadInput.at(
-            "output tokens",
-            "are 0 in every row",
-            "embedding or rerank traffic? then say zero_output=keep; else map another column",
-        )
-    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the file has no rows"
-    return BadInput.at("rows", f"none can be used: {reasons}", "check the export or the column mapping")
+def nothing_left(where: str, rows_read: int, dropped: dict[str, int]) -> BadInput:
+    """The error of files without a single row that can be replayed: named by ``where``, with every reason."""
+    if not rows_read:
+        return BadInput.at(where, "has no rows", "export the log again, with its rows")
+    mend = "check the export or the column mapping"
+    if 2 * dropped.get(_ZERO, 0) >= rows_read:
+        mend = "embedding or rerank traffic? then say zero_output: keep; else map another column"
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in dropped.items())
+    return BadInput.at(where, f"none of its rows can be used ({reasons})", mend)
+
+
+def _files(readings: Sequence[Reading]) -> str:
+    return files_named([reading.where for reading in readings])
+
+
+def files_named(names: Sequence[str]) -> str:
+    """The first three of several files, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Workload
-from tokenfleet.workload.admit import Admission
+from tokenfleet.workload.admit import Admission, files_named, nothing_left
 from tokenfleet.workload.checks import look_at_minutes
 from tokenfleet.workload.counting import Counted, Part, count_part
 from tokenfleet.workload.formats.columns import map_columns
@@ -77,8 +77,9 @@ def profile_files(
     options = ReadOptions(columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     parts = _cut(files, options, Admission(zero_output=zero_output), rows_per_part, bytes_per_part)
     parts, counted = _counted(parts, mapper, progress)
-    _must_share_a_clock(parts, counted)
-    return _workload(counted, parts[0].origin_ns)
+    where = files_named([str(path) for path in files])
+    _must_share_a_clock(parts, counted, where)
+    return _workload(counted, parts[0].origin_ns, where)
 
 
 def _counted(parts: list[Part], mapper: Mapper | None, progress: Progress | None) -> tuple[list[Part], list[Counted]]:
@@ -147,9 +148,11 @@ def _cut(
         except BadInput as error:
             problems += error.problems
     if problems:
-        raise BadInput(problems)
-    if not parts:
+        raise BadInput(dict.fromkeys(problems))
+    if not files:
         raise BadInput.at("files", "none given", "name at least one log file")
+    if not parts:
+        raise nothing_left(files_named([str(path) for path in files]), 0, {})
     return parts
 
 
@@ -214,23 +217,25 @@ def _line_end(path: Path, place: int) -> int:
         return file.tell()
 
 
-def _must_share_a_clock(parts: list[Part], found: Sequence[Counted]) -> None:
+def _must_share_a_clock(parts: list[Part], found: Sequence[Counted], where: str) -> None:
     clocks = {part.clock for part in found if part.clock is not None}
     if not clocks:
-        raise BadInput.at("rows", "none has a time that can be read", "check the export or the column mapping")
+        if not any(part.rows_read for part in found):
+            raise nothing_left(where, 0, {})
+        raise BadInput.at(where, "no row has a time that can be read", "check the export or the column mapping")
     if len(clocks) > 1 or (clocks == {"relative"} and len({part.path for part in parts}) > 1):
         raise BadInput.at("files", "do not share one clock", "name the zone, or profile them one by one")
 
 
-def _workload(counted: list[Counted], origin_ns: int) -> Workload:
+def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
     tallies = [part.tally for part in counted if part.tally is not None]
-    if not tallies:
-        raise BadInput.at("rows", "none can be used", "check the export or the column mapping")
-    whole = from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns)))
     dropped: dict[str, int] = {}
     for part in counted:
         for reason, count in part.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + count
+    if not tallies:
+        raise nothing_left(where, sum(part.rows_read for part in counted), dropped)
+    whole = from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns)))
     warnings = look_at_minutes(whole.minute_requests)
     if np.isnan(interarrival_cv(whole)) and whole.request_count > 2:
         warnings.append("parts overlap in time: the variation of gaps is unknown; sort the file by time")

@@ -116,11 +116,14 @@ def test_names_are_hashed_with_the_salt_on_every_face(run):
     assert "hashed with a salt" in out
 
 
-def test_what_cannot_be_hashed_is_not_called_hashed(run):
+def test_names_in_a_drawn_trace_are_hashed_too(run):
     run("synth", "multitenant", "-o", "t.parquet", "--rate", 3, "--duration", "5min")
-    code, out, err = run("profile", "t.parquet", "--anonymize", "salt-of-many-letters")
-    assert (code, out) == (2, "")
-    assert "--anonymize: t.parquet is a trace of tokenfleet" in err
+    plain = document(run, "t.parquet")
+    hashed = document(run, "t.parquet", "--anonymize", "salt-of-many-letters")
+    assert hashed["detected"]["names"] == "hashed with a salt"
+    assert plain["tenant_request_counts"]["client-000"] == max(hashed["tenant_request_counts"].values())
+    assert all(name.startswith("tenant-") for name in hashed["tenant_request_counts"])
+    assert "client-0" not in json.dumps(hashed)
 
 
 def test_no_prompt_reaches_any_face(run, tmp_path):
@@ -224,7 +227,7 @@ def test_what_is_ambiguous_is_asked_with_the_option_that_answers(run, tmp_path):
     (tmp_path / "log.csv").write_text("arrival,input_tokens,output_tokens\n1000,5,6\n2000,5,6\n3000,7,8\n")
     code, out, err = run("profile", "log.csv")
     assert (code, out) == (2, "")
-    assert "--time-unit" in err
+    assert "say --time-unit s, or ms, us, ns" in err
     assert run("profile", "log.csv", "--time-unit", "ms")[0] == 0
 
 
@@ -233,6 +236,10 @@ def test_columns_are_named_by_role(run, tmp_path):
     code, _, err = run("profile", "log.csv")
     assert code == 2
     assert "--columns arrival=NAME" in err
+    code, _, err = run("profile", "log.csv", "--columns", "time=wann,input_tokens=rain,output_tokens=raus")
+    assert code == 2
+    assert "--columns time: there is no such role; did you mean arrival? roles: arrival, input_tokens" in err
+    assert "--columns input_tokens: log.csv has no column 'rain'; did you mean 'rein'?" in err
     found = document(run, "log.csv", "--columns", "arrival=wann,input_tokens=rein", "--columns", "output_tokens=raus")
     assert (found["rows_kept"], found["input_tokens"]["max"]) == (2, 7)
     code, _, err = run("profile", "log.csv", "--columns", "arrival")

@@ -111,6 +111,22 @@ def test_what_cannot_be_cut_is_refused(tmp_path):
         profile_files(tmp_path / "a.json")
     with pytest.raises(BadInput, match="none given"):
         profile_files([])
-    (tmp_path / "b.csv").write_text("time_ms,input_tokens,output_tokens\n1,0,0\n")
-    with pytest.raises(BadInput, match="none can be used"):
+    (tmp_path / "b.csv").write_text("time_ms,input_tokens,output_tokens\n1,5,0\n")
+    with pytest.raises(BadInput, match=r"b\.csv: none of its rows can be used \(1 x output tokens 0"):
         profile_files(tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text("time_ms,input_tokens,output_tokens\n")
+    with pytest.raises(BadInput, match=r"c\.csv: has no rows"):
+        profile_files(tmp_path / "c.csv")
+
+
+def test_a_bad_line_is_named_by_its_place_in_the_whole_file(tmp_path):
+    rows = [f"{1774745880123 + number},5,6" for number in range(20_000)]
+    rows[15_000] = '1774745895123,"5,6'
+    (tmp_path / "a.csv").write_text("time_ms,input_tokens,output_tokens\n" + "\n".join(rows))
+    with pytest.raises(BadInput, match=r"^\S*a\.csv:15002: a quote is not closed; [^\n]*$"):
+        profile_files(tmp_path / "a.csv", bytes_per_part=100_000)
+    records = [f'{{"time_ms": {number}, "input_tokens": 5, "output_tokens": 6}}' for number in range(300)]
+    records[150] = records[150][:30]
+    (tmp_path / "b.jsonl").write_text("\n".join(records))
+    with pytest.raises(BadInput, match=r"^\S*b\.jsonl:151: the line is no JSON record; [^\n]*$"):
+        profile_files(tmp_path / "b.jsonl", bytes_per_part=2_000)

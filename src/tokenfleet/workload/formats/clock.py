@@ -96,7 +96,7 @@ def _from_numbers(
         raise BadInput.at(
             where,
             f"numbers up to {top:g} may be seconds, milliseconds or less: the file does not say",
-            "name the time unit: s, ms, us or ns",
+            "say time_unit: s, or ms, us, ns",
         )
     detected["time unit"] = chosen
     ns = _scaled(stamps, UNIT_NS[chosen])
@@ -222,7 +222,7 @@ def _on_a_clock(
         raise BadInput.at(
             where,
             f"{bare} stamps have no time zone and {int(zoned.sum())} have one",
-            "name the zone of those without, such as UTC or Europe/Berlin",
+            "name the zone of those without: say zone: UTC, or Europe/Berlin",
         )
     shifted = ns - _offset_ns(zone)
     if not bare:

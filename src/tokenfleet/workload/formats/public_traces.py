@@ -113,5 +113,5 @@ def _mooncake_unit(stamps: npt.NDArray[np.float64], where: str) -> str:
     raise BadInput.at(
         where,
         f"'timestamp' would mean {len(known)} requests in {span_s:g} s if it is milliseconds",
-        "name the time unit: ms or s",
+        "say time_unit: ms, or s",
     )
