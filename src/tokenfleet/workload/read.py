@@ -114,10 +114,7 @@ def read_trace(
         raise BadInput.at("files", "none given", "name at least one log file")
     options = ReadOptions(format=format, columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     if len(files) == 1 and format is None and is_own(files[0]):
-        trace, quality = read_own(files[0])
-        if salt is not None:
-            trace = replace(trace, tenants=hashed_names("tenant", trace.tenants, salt))
-        return trace, quality
+        return _read_own(files[0], salt)
     readings = _read_all(files, options, progress)
     if salt is not None:
         readings = [replace(reading, rows=anonymized(reading.rows, salt)) for reading in readings]
@@ -131,6 +128,13 @@ def read_trace(
             most_broken_fraction=most_broken_fraction,
         ),
     )
+
+
+def _read_own(path: Path, salt: str | None) -> tuple[Trace, Quality]:
+    trace, quality = read_own(path)
+    if salt is not None:
+        trace = replace(trace, tenants=hashed_names("tenant", trace.tenants, salt))
+    return trace, quality
 
 
 def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | None) -> list[Reading]:
