@@ -389,12 +389,10 @@ def layouts(
 def sized(engine: EngineSettings, layout: Layout) -> EngineSettings:
     """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight.
 
-    SGLang divides its budget among data-parallel ranks by itself.
+    SGLang divides its budget among data-parallel ranks by itself. A step has a token for each slot at most.
     """
     ranks = layout.attention_data_parallel
     budgets = 1 if engine.name.startswith("sglang") else ranks
-    return replace(
-        engine,
-        max_batched_tokens=engine.max_batched_tokens * budgets * layout.pipeline_parallel,
-        max_sequence_count=engine.max_sequence_count * ranks,
-    )
+    tokens = engine.max_batched_tokens * budgets * layout.pipeline_parallel
+    slots = min(engine.max_sequence_count * ranks, tokens)
+    return replace(engine, max_batched_tokens=tokens, max_sequence_count=slots)

@@ -4,6 +4,7 @@ Here names become facts: the catalog gives gpus, models, engines and prices; wor
 says which candidates fit. Everything below works on resolved data.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,7 +14,7 @@ from typing import Protocol
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
-from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
@@ -30,6 +31,9 @@ _KEYS = {
     "peak_to_mean": "workload.peak_to_mean",
     "interarrival_cv": "workload.interarrival_cv",
     "growth": "workload.growth",
+    "files": "workload.trace",
+    "format": "workload.format",
+    "zone": "workload.zone",
 }
 """Keys of the scenario by the names that workload gives to the same things."""
 
@@ -72,7 +76,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         BadInput: the demand cannot be read or drawn, or the model cannot be read.
     """
     model = catalog.model(scenario.model)
-    _generates(model)
+    must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
     trace, described = demand(scenario.workload, scenario.seed)
     teller.say("working out what fits in memory")
@@ -149,8 +153,15 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
         if source.growth != 1.0:
             trace = workload.grow(trace, source.growth)
     except BadInput as error:
-        raise BadInput(replace(each, where=_KEYS.get(each.where, each.where)) for each in error.problems) from None
+        raise BadInput(_as_keys(each) for each in error.problems) from None
     return trace, workload.profile(trace, quality)
+
+
+def _as_keys(problem: Problem) -> Problem:
+    """A problem of reading or drawing in the words of a scenario: ``workload: {time_unit: s}``."""
+    where = f"workload.{problem.where}" if problem.where.startswith("columns.") else problem.where
+    mend = re.sub(r"say (columns: \{.*?\}|(?:time_unit|zone|zero_output): \w+)", r"say workload: {\1}", problem.mend)
+    return replace(problem, where=_KEYS.get(where, where), mend=mend)
 
 
 def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
@@ -203,7 +214,7 @@ def _drawn(source: WorkloadSource, seed: int) -> Trace:
     )
 
 
-def _generates(model: ModelArchitecture) -> None:
+def must_generate(model: ModelArchitecture) -> None:
     """Replay knows engines that generate; an encoder has no decode, no KV cache and other batching.
 
     Raises:

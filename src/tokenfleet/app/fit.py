@@ -36,10 +36,10 @@ class Fit:
     model: ModelArchitecture
     gpu: Gpu
     deployment: Deployment
-    chosen_layout: bool
-    """Nobody asked for a layout: it is the smallest that fits, or the largest tried when none does."""
     budget: MemoryBudget | None
-    """``None`` when the gpu or the engine cannot run this at all."""
+    """``None`` when the gpu or the engine cannot run this at all, or facts of the model are missing."""
+    missing: tuple[str, ...]
+    """Facts of the model that nobody knows: weights and verdict stay unknown with them."""
     reasons: tuple[str, ...]
     context_tokens: int | None
     """The context the caller asked about, else the longest of the model; ``None`` when nobody knows it."""
@@ -49,8 +49,10 @@ class Fit:
     """What would fit when this does not, fewest gpus first."""
 
     @property
-    def fits(self) -> bool:
-        """Whether the replica starts."""
+    def fits(self) -> bool | None:
+        """Whether the replica starts and holds a sequence of the asked context; ``None`` when facts are missing."""
+        if self.missing:
+            return None
         return self.budget is not None and self.budget.fits
 
     @property
@@ -65,7 +67,6 @@ def fit(
     gpu: Gpu,
     deployment: Deployment,
     *,
-    layout_is_open: bool,
     context_tokens: int | None,
     contexts: Mapping[str, int],
 ) -> Fit:
@@ -74,26 +75,25 @@ def fit(
     Args:
         model: What is served.
         gpu: Where.
-        deployment: How; its layout is replaced by the smallest that fits when ``layout_is_open``.
-        layout_is_open: Nobody asked for a layout.
+        deployment: How. It must hold one sequence of ``context_tokens``, when those are given.
         context_tokens: Prompt plus output of one sequence; ``None`` for the longest the model takes.
         contexts: Further contexts to count sequences at, by name; those longer than the model takes are left out.
     """
-    shown = smallest_layout(model, gpu, deployment) if layout_is_open else deployment
-    reasons = performance.unsupported(model, gpu, shown)
-    budget = None if reasons else performance.memory_budget(model, gpu, shown)
-    counts = () if budget is None else _counts(model, shown, budget, context_tokens, contexts)
+    asked = replace(deployment, engine=replace(deployment.engine, context_limit_tokens=context_tokens))
+    missing = performance.missing_facts(model, deployment.precision)
+    reasons = missing or performance.unsupported(model, gpu, asked)
+    budget = None if reasons else performance.memory_budget(model, gpu, asked)
     fits_now = budget is not None and budget.fits
     return Fit(
         model=model,
         gpu=gpu,
-        deployment=shown,
-        chosen_layout=layout_is_open,
+        deployment=asked,
         budget=budget,
+        missing=missing,
         reasons=reasons if budget is None else budget.reasons,
         context_tokens=context_tokens or model.max_context_tokens,
-        sequence_counts=counts,
-        smallest=() if fits_now else alternatives(model, gpu, shown),
+        sequence_counts=() if budget is None else _counts(model, asked, budget, context_tokens, contexts),
+        smallest=() if fits_now or missing else alternatives(model, gpu, asked),
     )
 
 
@@ -116,15 +116,6 @@ def _counts(
         SequenceCount(name=name, context_tokens=size, sequence_count=performance.sequences_at(budget, deployment, size))
         for size, name in sorted(named.items())
     )
-
-
-def smallest_layout(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Deployment:
-    """The deployment on the fewest gpus of one node that fits; the widest one tried when none does."""
-    reach = gpu.gpus_per_node_count
-    tried = [replace(deployment, layout=layout) for layout in _IN_ONE_NODE if layout.gpu_count <= reach]
-    runs = [each for each in tried if not performance.unsupported(model, gpu, each)]
-    fitting = (each for each in runs if performance.memory_budget(model, gpu, each).fits)
-    return next(fitting, (runs or tried)[-1])
 
 
 def alternatives(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[Deployment, ...]:
@@ -151,7 +142,10 @@ def _price_usd_per_hour(deployment: Deployment) -> float:
 def _first_fitting(
     model: ModelArchitecture, gpu: Gpu, deployment: Deployment, layouts: Sequence[Layout]
 ) -> Deployment | None:
-    engine = catalog.engine(deployment.engine.name, gpu=gpu) if gpu.name != deployment.gpu else deployment.engine
+    engine = deployment.engine
+    if gpu.name != deployment.gpu:
+        defaults = catalog.engine(engine.name, gpu=gpu)
+        engine = replace(defaults, context_limit_tokens=engine.context_limit_tokens)
     reach = gpu.gpus_per_node_count
     for layout in layouts:
         if layout.tensor_parallel > reach:
@@ -167,6 +161,7 @@ def _first_fitting(
 def fit_document(found: Fit) -> dict[str, object]:
     """The answer for machines. Bytes are per gpu, tokens and sequences per replica; ``null`` is unknown."""
     budget, deployment = found.budget, found.deployment
+    growth = performance.kv_bytes_per_token(found.model, deployment.layout, deployment.kv_precision)
     return {
         "fits": found.fits,
         "too_close_to_call": budget.too_close_to_call if budget else None,
@@ -179,11 +174,11 @@ def fit_document(found: Fit) -> dict[str, object]:
         "engine": deployment.engine.name,
         "context_tokens": found.context_tokens,
         "weights_bytes": budget.weights_bytes if budget else None,
-        "kv_bytes_per_token": budget.kv_bytes_per_token if budget else None,
+        "kv_bytes_per_token": growth,
         "kv_fixed_bytes_per_sequence": budget.kv_fixed_bytes_per_sequence if budget else None,
         "kv_capacity_bytes": budget.kv_capacity_bytes if budget else None,
         "kv_capacity_tokens": budget.kv_capacity_tokens if budget else None,
-        "max_sequence_count": found.max_sequence_count if found.fits else 0,
+        "max_sequence_count": None if found.fits is None else found.max_sequence_count if found.fits else 0,
         "total_bytes": found.gpu.memory_bytes,
         "terms_bytes": dict(budget.terms_bytes) if budget else {},
         "sequences": [

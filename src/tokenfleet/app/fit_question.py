@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Final
 
 from tokenfleet import catalog, workload
+from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.fit import Fit, fit
 from tokenfleet.app.scenario_types import EngineName, GpuName, InputFile, ModelName, Strict, Tokens
-from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, Precision
+from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, MemoryFacts, Precision
 
 _USUAL_CONTEXTS: Final = {"1k": 1024, "8k": 8192, "32k": 32768, "128k": 131072}
 
@@ -16,7 +17,7 @@ class FitQuestion(Strict):
 
     model: ModelName
     gpu: GpuName
-    tensor_parallel: Tokens | None = None
+    tensor_parallel: Tokens = 1
     precision: Precision | None = None
     kv_dtype: KvPrecision = "bf16"
     context: Tokens | None = None
@@ -35,17 +36,17 @@ def answered(question: FitQuestion) -> Fit:
     deployment = Deployment(
         model=model.name,
         gpu=gpu.name,
-        layout=Layout(tensor_parallel=question.tensor_parallel or 1),
+        layout=Layout(tensor_parallel=question.tensor_parallel),
         precision=question.precision or own,
         kv_precision=question.kv_dtype,
         engine=catalog.engine(question.engine, gpu=gpu),
+        memory=MemoryFacts(checkpoint_bytes=measured_bytes(question.model)),
     )
     contexts = _USUAL_CONTEXTS if question.profile is None else _of_profile(Path(question.profile))
     return fit(
         model,
         gpu,
         deployment,
-        layout_is_open=question.tensor_parallel is None,
         context_tokens=question.context,
         contexts=contexts,
     )

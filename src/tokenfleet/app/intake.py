@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenfleet import workload
+from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Workload
 
@@ -19,9 +20,9 @@ Parts = Literal["auto", "yes", "no"]
 Level = Literal["high", "medium", "low"]
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
-_WHOLE_BYTES: Final = 1 << 30
+_WHOLE_BYTES: Final = 512 << 20
 """Files larger than this together are counted in parts: read whole they would fill the memory of a laptop."""
-_PACKED_WHOLE_BYTES: Final = 200 << 20
+_PACKED_WHOLE_BYTES: Final = 96 << 20
 """The same for Parquet, which unpacks to several times its size."""
 _LARGEST_SUMS_BYTES: Final = 256 << 20
 """No export of sums or metrics is larger; a larger file is a request log that could not be read."""
@@ -34,15 +35,16 @@ _OPTIONS: Final = {
     "time_unit": "--time-unit",
     "cached": "--cached",
     "salt": "--anonymize",
-    "output tokens": "--zero-output",
+    "engine": "--engine",
+    "end": "--last",
+    "server": "FILES",
 }
 """Options by the names that reading gives to the same things."""
 _MENDS: Final = {
-    "name the time unit: s, ms, us or ns": "name the time unit: --time-unit s, ms, us or ns",
-    "name the time unit: ms or s": "name the time unit: --time-unit ms or s",
-    "name the zone of those without, such as UTC or Europe/Berlin": "name the zone of those without: --zone UTC",
-    "name the zone of those without, such as UTC": "name the zone of those without: --zone UTC",
-    "embedding or rerank traffic? then say zero_output=keep; else map another column": (
+    "say time_unit: s, or ms, us, ns": "say --time-unit s, or ms, us, ns",
+    "say time_unit: ms, or s": "say --time-unit ms, or s",
+    "name the zone of those without: say zone: UTC, or Europe/Berlin": "name the zone of those without: --zone UTC",
+    "embedding or rerank traffic? then say zero_output: keep; else map another column": (
         "embedding or rerank traffic? then say --zero-output keep; else map another column with --columns"
     ),
     "name the zone, or profile them one by one": "name the zone with --zone, or profile them one by one",
@@ -67,6 +69,46 @@ class Files:
 
 Found = Workload | workload.Aggregates | workload.MetricsSnapshot
 """Single requests described, or sums over time, or one scrape (or what happened between two)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A Prometheus server to ask instead of files."""
+
+    address: str
+    engine: str = "vLLM"
+    last: str = "1d"
+    """How far back to ask, such as ``7d``."""
+    labels: str = ""
+    """Further label matchers, such as ``namespace="prod"``."""
+
+
+def is_address(name: str) -> bool:
+    """Whether an argument is a server and no file."""
+    return name.startswith(("http://", "https://"))
+
+
+def ask(server: Server, *, now_s: float) -> workload.Aggregates:
+    """Sums per minute, up to now.
+
+    Args:
+        server: What to ask, and of which engine.
+        now_s: Seconds since 1970.
+
+    Raises:
+        BadInput: an address, engine or span that is none, or no counters of the engine on the server.
+        NoAnswer: the server did not answer.
+    """
+    from tokenfleet.app.prometheus import traffic
+
+    try:
+        span_s = parse_duration_s(server.last)
+    except Unreadable as error:
+        raise BadInput.at("--last", error.what, error.mend) from None
+    with _as_options():
+        return traffic(
+            server.address, server.engine, start_s=now_s - span_s, end_s=now_s, step_s=_MINUTE_S, labels=server.labels
+        )
 
 
 def take_in(files: Files, *, progress: Progress | None = None) -> Found:
@@ -107,6 +149,8 @@ def _read(files: Files, progress: Progress | None) -> Workload:
         salt=files.salt,
         progress=progress,
     )
+    if files.salt is not None:
+        quality = replace(quality, detected={**quality.detected, "names": "hashed with a salt"})
     return workload.profile(trace, quality)
 
 
@@ -173,14 +217,20 @@ def _as_options() -> Iterator[None]:
         yield
     except BadInput as error:
         raise BadInput(
-            replace(each, where=_OPTIONS.get(each.where, each.where), mend=_MENDS.get(each.mend, _mapped(each.mend)))
+            replace(each, where=_option(each.where), mend=_MENDS.get(each.mend, _mapped(each.mend)))
             for each in error.problems
         ) from None
 
 
+def _option(where: str) -> str:
+    if where.startswith("columns."):
+        return f"--columns {where.removeprefix('columns.')}"
+    return _OPTIONS.get(where, where)
+
+
 def _mapped(mend: str) -> str:
-    """``map arrival to one of: ts, at`` in the words of the command line."""
-    return re.sub(r"map (\w+) to one of(?: them)?", r"say --columns \1=NAME, NAME one of", mend)
+    """``say columns: {arrival: ts}`` in the words of the command line."""
+    return re.sub(r"say columns: \{(\w+): (.*?)\}", r"say --columns \1=\2", mend)
 
 
 def kind_of(found: Found) -> str:

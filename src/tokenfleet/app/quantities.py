@@ -138,7 +138,7 @@ def parse_positive(value: object) -> float:
         Unreadable: text, a percentage, zero, negative or not finite.
     """
     if isinstance(value, str) and re.fullmatch(_NUMBER, value.strip()):
-        value = float(value)
+        value = float(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
         percent = _PERCENT.fullmatch(value.strip().lstrip("+")) if isinstance(value, str) else None
         mend = (

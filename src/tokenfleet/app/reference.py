@@ -4,10 +4,14 @@
 ``DOCS/commands.md``, and ``DOCS/scenario.schema.json`` for editors; a test fails when one of them is stale.
 """
 
+import ast
+import inspect
 import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -47,7 +51,23 @@ _PARTS: Final = (
 
 def scenario_reference() -> str:
     """Every key of a scenario as Markdown tables, one for each part."""
+    _describe()
     return "\n".join(line for key, kind in _PARTS for line in _part(key, kind))
+
+
+@cache
+def _describe() -> None:
+    """Give every key the sentence that stands under it in the source.
+
+    Here and not in the types, because reading their source takes longer than a command needs for all other types.
+    """
+    classes = {node.name: node for node in ast.parse(inspect.getsource(types)).body if isinstance(node, ast.ClassDef)}
+    for _, kind in reversed(_PARTS):
+        body = classes[kind.__name__].body
+        for key, text in pairwise(body):
+            if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name) and isinstance(text, ast.Expr):
+                kind.model_fields[key.target.id].description = inspect.cleandoc(ast.literal_eval(text.value))
+        kind.model_rebuild(force=True)
 
 
 def _part(key: str, kind: type[BaseModel]) -> Iterator[str]:
@@ -150,6 +170,7 @@ def _typed(kind: click.ParamType[Any]) -> str:
 
 def schema() -> str:
     """JSON schema of a scenario file, for editors."""
+    _describe()
     return json.dumps(types.Scenario.model_json_schema(), indent=2) + "\n"
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -68,9 +68,23 @@ def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
 
 def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
     path = tuple(problem.where.split("."))
-    if path[-1] not in known_keys(path[:-1]):
-        return problem
-    return replace(problem, where=where(path))
+    if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
+        return replace(problem, where=where(path))
+    return problem
+
+
+def _in_free_mapping(path: KeyPath) -> bool:
+    """Whether the path leads into a mapping whose keys the person chooses, such as ``workload.columns``."""
+    part: type[BaseModel] = Scenario
+    for key in path[:-1]:
+        field = part.model_fields.get(str(key))
+        if field is None:
+            return False
+        below = _model_in(field.annotation)
+        if below is None:
+            return any(get_origin(inner) is dict for inner in (field.annotation, *get_args(field.annotation)))
+        part = below
+    return False
 
 
 def lines_of(path: Path) -> Callable[[KeyPath], str]:

@@ -125,7 +125,7 @@ Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | 
 class Strict(BaseModel):
     """Every part of a scenario: unknown keys and near-miss types are problems."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class DrawnLengths(Strict):
@@ -231,7 +231,7 @@ class EngineChoice(Strict):
 
 
 class Prices(Strict):
-    """Which prices to plan with; without it, the catalog's on-demand quotes."""
+    """Which prices to plan with; without it, the catalog's on-demand reference prices."""
 
     term: Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"] = (
         "on_demand"
@@ -265,7 +265,7 @@ LatencyLimit = Annotated[float, _read_by(_latency_limit)]
 class SloSpec(BaseModel):
     """Promises: ``ttft_p99``, ``itl_p99``, ``tpot_p50``, ``e2e_p95``... at any percentile, and ``error_rate``."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     __pydantic_extra__: dict[str, LatencyLimit]
 
     error_rate: Fraction = 0.001

@@ -9,7 +9,7 @@ from typing import Final
 
 from tokenfleet import catalog
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.planner import why_it_lost
@@ -29,6 +29,7 @@ _THIN_FRACTION: Final = 0.9
 """A promise is thin when the upper end of the prediction uses more than this share of it."""
 _UNSURE: Final = "kept, unsure"
 _MOST_REJECTED: Final = 6
+_MOST_PAYERS: Final = 4
 
 
 def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
@@ -41,10 +42,10 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Run", run_with(plan.chosen)),
         ("Promise", promised(plan)),
         *_warned(plan),
-        ("Limit", limits(plan.limits)),
+        ("Limit", [*limits(plan.limits), *_utilization(plan)]),
     ]
     if plan.bill is not None:
-        blocks.append(("Cost", cost(plan.bill)))
+        blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
     if read:
         blocks.append(("Data", read))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
@@ -112,9 +113,19 @@ def _price(sized: Sized) -> str:
         return f"{middle}  (your price)"
     if high <= low:
         return f"{middle}  ({sized.price.provider})"
-    offers = f"{shown_usd(low)}-{shown_usd(high).removeprefix('$')}"
+    offers = f"offers {shown_usd(low)}-{shown_usd(high).removeprefix('$')}"
+    if sized.price.evidence != "reference":
+        return f"{middle}  ({offers})"
     # A reference compares gpus like for like; it is nobody's offer and may lie outside of what is offered.
-    return f"{middle}  ({'reference; ' if sized.price.evidence == 'reference' else ''}offers {offers})"
+    price = sized.price_usd_per_hour
+    side = (
+        " below every offer found, see Assumed"
+        if price < low
+        else " above every offer found, see Assumed"
+        if price > high
+        else ""
+    )
+    return f"{middle}  (reference{side}; {offers})"
 
 
 def promised(plan: Plan) -> list[str]:
@@ -209,6 +220,15 @@ def limits(uses: Sequence[LimitUse]) -> list[str]:
     return [text]
 
 
+def _utilization(plan: Plan) -> list[str]:
+    """How full the fleet is at the peak, where a load was found that it does not sustain."""
+    carrying, whole = plan.utilization_carrying_fraction, plan.utilization_fraction
+    if carrying is None or whole is None or plan.chosen is None or not plan.limits or plan.limits[0].at_least:
+        return []
+    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.chosen.spare_count else ""
+    return [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}"]
+
+
 def _rate_of(use: LimitUse) -> str:
     return shown_rate(use.rate_at_limit_per_s) + (" or more" if use.at_least else "")
 
@@ -234,6 +254,16 @@ def cost(bill: Bill) -> list[str]:
     if whole:
         lines.append("; ".join(whole))
     return lines
+
+
+def _payers(invoice: TenantInvoice | None) -> list[str]:
+    """Who pays most of a month, everything included."""
+    if invoice is None:
+        return []
+    shown = [f"{each.tenant} {shown_usd(each.loaded_usd)}" for each in invoice.tenants[:_MOST_PAYERS]]
+    more = len(invoice.tenants) - len(shown)
+    others = f" and {more} others" if more > 0 else ""
+    return [f"a month {shown_usd(invoice.total_usd)}: {', '.join(shown)}{others}"]
 
 
 def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:

@@ -112,12 +112,11 @@ def _only_mean(tokens: Floats, requests: Floats) -> dict[str, float | None]:
 
 
 def _of_metrics(page: workload.MetricsSnapshot) -> dict[str, Any]:
-    finished = page.counters.get("finished_count")
     return {
         "rows_read": None,
         "rows_kept": None,
         "rows_dropped": {},
-        "request_count": finished,
+        "request_count": _finite(page.counters.get("finished_count", math.nan)),
         "input_tokens": _from_histogram(page, "input_tokens", "prompt_tokens"),
         "output_tokens": _from_histogram(page, "output_tokens", "generation_tokens"),
         "peak_to_mean_minute_requests": None,
@@ -125,8 +124,8 @@ def _of_metrics(page: workload.MetricsSnapshot) -> dict[str, Any]:
         "interarrival_cv": None,
         "engine": page.engine,
         "models": list(page.models),
-        "gauges": dict(page.gauges),
-        "counters": dict(page.counters),
+        "gauges": {name: _finite(value) for name, value in page.gauges.items()},
+        "counters": {name: _finite(value) for name, value in page.counters.items()},
         "histograms": {name: _histogram(each) for name, each in page.histograms.items()},
         "metric_names": dict(page.names),
         "detected": _detected({"format": f"metrics of {page.engine}"}),
@@ -142,14 +141,14 @@ def _from_histogram(page: workload.MetricsSnapshot, name: str, counter: str) -> 
         return values | _histogram(histogram)
     finished, tokens = page.counters.get("finished_count"), page.counters.get(counter)
     if finished and tokens is not None:
-        values["mean"] = tokens / finished
+        values["mean"] = _finite(tokens / finished)
     return values
 
 
 def _histogram(histogram: Any) -> dict[str, Any]:  # noqa: ANN401 - the room does not export the type of a histogram
     ranges = {f"{name}_range": histogram.quantile_range(fraction) for name, fraction in _FRACTIONS.items()}
     return {
-        "count": histogram.count,
+        "count": _finite(histogram.count),
         "mean": _finite(histogram.mean),
         **{name: [_finite(low), _finite(high)] for name, (low, high) in ranges.items()},
     }

@@ -15,6 +15,9 @@ Block = tuple[str, Sequence[str]]
 _GROUPS_SHOWN: Final = 6
 _BURSTS_SHOWN: Final = 3
 _KEPT: Final = "keep them with --unfinished impute"
+_IN_PARTS: Final = (
+    "counted in parts: sessions, prefixes, models and rows that came twice are not looked at; --in-parts no looks"
+)
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -49,7 +52,8 @@ def _quality(quality: Quality, found: Found) -> list[Block]:
     lines = [f"{quality.rows_read:,} rows read = {quality.rows_kept:,} kept + {dropped:,} dropped"]
     reasons = sorted(quality.rows_dropped.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"{count:>7,} dropped: {reason}" for reason, count in reasons if count]
-    return [("Read", lines), ("Found", _pairs(quality.detected)), *_doubts(quality.warnings, found)]
+    warnings = [*quality.warnings, _IN_PARTS] if "parts" in quality.detected else quality.warnings
+    return [("Read", lines), ("Found", _pairs(quality.detected)), *_doubts(warnings, found)]
 
 
 def _pairs(detected: Mapping[str, str]) -> list[str]:
@@ -286,7 +290,8 @@ def _metrics(page: workload.MetricsSnapshot) -> list[Block]:
         spans = (f"{low:.4g} and {high:.4g}" for low, high in ranges)
         rows.append((name.replace("_", " "), f"{each.count:,.0f}", f"{each.mean:,.4g}", *spans))
     blocks: list[Block] = [("Read", [f"a metrics page of {page.engine}{models}"]), *_doubts(page.warnings, page)]
-    blocks.append(("Counts", columns(counted)))
+    if counted:
+        blocks.append(("Counts", columns(counted)))
     return [*blocks, *([("Spread", columns(rows))] if page.histograms else [])]
 
 

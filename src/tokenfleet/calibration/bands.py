@@ -44,7 +44,7 @@ def band_factor(metric: str, kind: Novelty) -> float | None:
         kind: what is new.
 
     Returns:
-        The factor, or ``None`` where no recipe covers the truth (a new vendor): calibrate first.
+        The factor, or ``None`` where no recipe covers the truth (a new vendor, a new engine): calibrate first.
     """
     factor = _table().get(metric, {}).get(kind)
     return None if factor is None else float(factor)

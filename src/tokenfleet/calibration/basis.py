@@ -4,17 +4,15 @@ Every term of a step is proportional to a constant (seconds, counts) or to its i
 terms under one changed constant show what it contributes, and a fit needs no second copy of the formulas.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import cast
 
 from tokenfleet.calibration.subject import Subject
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment
-from tokenfleet.performance.coefficients import Constant, constants, engine_family
+from tokenfleet.performance.coefficients import constants, constants_as, engine_family
 from tokenfleet.performance.pipeline import pipelined_terms
 from tokenfleet.performance.terms import StepTerms
 
@@ -32,18 +30,6 @@ DIRECT = ("activation_transfers", "collective_s.link", "collective_s.pcie", "eag
 BY_ENGINE = ("launch_s", "step_s", "sequence_s", "request_s")
 """Seconds that differ by engine family."""
 _PERFECT_COMPUTE = 0.8
-
-
-@contextmanager
-def constants_as(values: Mapping[str, float]) -> Iterator[None]:
-    """Other values for some constants inside the block."""
-    table = cast("dict[str, Constant]", constants())
-    kept = {name: table[name] for name in values}
-    try:
-        table.update({name: replace(kept[name], value=value) for name, value in values.items()})
-        yield
-    finally:
-        table.update(kept)
 
 
 @dataclass(frozen=True, slots=True)

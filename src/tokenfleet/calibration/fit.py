@@ -121,6 +121,12 @@ def vendor_of(target: Target) -> str | None:
     return None if vendor in {"nvidia", "gaudi"} else vendor
 
 
+def engine_group(engine: str) -> str:
+    """What shares engine constants in a fit: the family, or the engine itself where it belongs to none."""
+    family = engine_family(engine)
+    return family if family != "other" else engine.rpartition("-")[0] or engine
+
+
 def parameterize(targets: Sequence[Target]) -> Model:
     """Parameters of a set of targets."""
     names: dict[str, int] = {}
@@ -139,12 +145,10 @@ def parameterize(targets: Sequence[Target]) -> Model:
     for number, target in enumerate(targets):
         engine = target.subject.deployment.engine.name
         family = engine_family(engine)
-        named = engine.rpartition("-")[0] or engine
-        group = family if family != "other" else named
-        key = (group, family, vendor_of(target))
+        key = (engine_group(engine), family, vendor_of(target))
         if key not in classes:
             classes[key] = len(classes)
-            rows.append([_parameters(stem, group, key[2], place) for stem in STEMS])
+            rows.append([_parameters(stem, key[0], key[2], place) for stem in STEMS])
             offsets.append(np.array([_offset(stem, family, key[2]) for stem in STEMS]))
         class_of[number] = classes[key]
     matrices = []

@@ -40,6 +40,13 @@ def predict(row: Row) -> Prediction | Refusal:
     subject = resolve(row)
     if isinstance(subject, Refusal):
         return subject
+    try:
+        return _priced(row, subject)
+    except (OutOfRange, BadInput) as error:
+        return Refusal("step time not known", str(error))
+
+
+def _priced(row: Row, subject: Subject) -> Prediction | Refusal:
     if is_open_loop(row):
         values = open_loop(row, subject)
         if isinstance(values, Refusal):
@@ -48,10 +55,7 @@ def predict(row: Row) -> Prediction | Refusal:
     batches = schedule(row, subject)
     if isinstance(batches, Refusal):
         return batches
-    try:
-        step_time = step_time_model(subject.model, subject.gpu, subject.deployment)
-    except (OutOfRange, BadInput) as error:
-        return Refusal("step time not known", str(error))
+    step_time = step_time_model(subject.model, subject.gpu, subject.deployment)
     return Prediction(subject=subject, schedule=batches, values=price(batches, subject, step_time))
 
 

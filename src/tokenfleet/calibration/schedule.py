@@ -12,6 +12,7 @@ from tokenfleet.calibration.subject import Refusal, Subject
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import Deployment
 from tokenfleet.performance import memory_budget
+from tokenfleet.performance.coefficients import engine_version
 
 Load = Literal["closed_loop", "burst", "saturated", "decode_pool", "pool_of_unknown_size", "open_loop"]
 _REQUESTS_PER_SLOT = 10
@@ -21,8 +22,13 @@ _LENGTH_FLOOR = 0.8
 """Clients of the dashboard draw lengths uniformly between this share of the nominal value and all of it."""
 _FIXED_JITTER = 0.02
 """Runs of fixed lengths do not stay in lock step: engines behave as if lengths spread by about this much."""
+_MIXED_SINCE = (0, 8)
 _QUEUE_FRACTION = 0.02
 """A loop whose memory or slots keep requests out in more than this share of steps is not below saturation."""
+
+
+_QUEUE_S = 4.0
+"""A first token that took longer waited in a queue, whatever the settings that a row states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +104,12 @@ def kv_tokens(subject: Subject) -> int | Refusal:
 
 def rule_of(deployment: Deployment) -> int:
     """Batching rule of an engine; vLLM before 0.8 prefilled first and did not split prompts."""
-    name, _, version = deployment.engine.name.rpartition("-")
-    if name == "vllm" and version.startswith(tuple(f"0.{minor}" for minor in (2, 3, 4, 5, 6, 7))):
-        return MIXED if len(version) > 3 and version[3].isdigit() else PREFILL_FIRST
+    name, version = engine_version(deployment.engine.name)
+    if name == "vllm":
+        return PREFILL_FIRST if version < _MIXED_SINCE else MIXED
     if name == "trtllm":
         return RESERVING
-    return PREFILL_FIRST if name == "sglang" or name.startswith("sglang") else MIXED
+    return PREFILL_FIRST if name == "sglang" else MIXED
 
 
 def _loop(row: Row, subject: Subject, load: Load, capacity: int) -> Schedule:
@@ -140,7 +146,11 @@ def _loop(row: Row, subject: Subject, load: Load, capacity: int) -> Schedule:
         total=result.total,
         output_token_count=result.output_token_count,
         mean_output_tokens=result.output_token_count / result.request_count,
-        queueing=result.blocked_fraction > _QUEUE_FRACTION or (load == "burst" and concurrency > 1),
+        queueing=(
+            result.blocked_fraction > _QUEUE_FRACTION
+            or (load == "burst" and concurrency > 1)
+            or (row.value("ttft") or 0.0) > _QUEUE_S
+        ),
     )
 
 

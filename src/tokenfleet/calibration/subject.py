@@ -37,6 +37,8 @@ _SOURCE_VERSIONS = {("argonne_llm_bench", "vllm"): "0.5", ("argonne_llm_bench", 
 """Versions that a source states for all its rows together: its runs are of mid 2024."""
 _CHECKPOINT_FP8_KV = frozenset({"fp8", "fp4"})
 """Quantised checkpoints that TensorRT-LLM serves with an FP8 cache unless told otherwise."""
+_SPLITS_LAYERS = frozenset({"llama.cpp"})
+"""Engines whose several gpus hold different layers, whatever a benchmark calls its gpu count."""
 _UNKNOWN_ENGINE = "vllm-0.11"
 """Settings of an engine that the catalog does not know; its constants are those of no engine in particular."""
 
@@ -215,6 +217,9 @@ def _layout(row: Row, architecture: ModelArchitecture, assumptions: list[str]) -
             return None
         tp = 1
         assumptions.append("one gpu, so one rank")
+    if row.engine in _SPLITS_LAYERS:
+        assumptions.append(f"{row.engine} spreads layers, not matrices, over its gpus")
+        return Layout(pipeline_parallel=tp * row.pipeline_parallel)
     experts = any(block.expert_count for block in architecture.feed_forward)
     dp = row.attention_data_parallel if experts else 1
     ep = row.expert_parallel if experts and (tp * dp) % row.expert_parallel == 0 else 1

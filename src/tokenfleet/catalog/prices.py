@@ -128,7 +128,7 @@ def _nearest_the_median(published: list[GpuPrice]) -> GpuPrice:
 def _at_the_median_provider(held: tuple[GpuPrice, ...], low: float, high: float) -> GpuPrice:
     """The comparable price of one gpu and term, as a price that says what it was made from."""
     name, term = held[0].gpu, held[0].term
-    usd = round(_level(term).usd_per_gpu_hour[name], 2)
+    usd = round(_within_offers(held, _level(term).usd_per_gpu_hour[name]), 2)
     return GpuPrice(
         gpu=name,
         provider="median provider",
@@ -138,15 +138,26 @@ def _at_the_median_provider(held: tuple[GpuPrice, ...], low: float, high: float)
         price_usd_per_gpu_hour=usd,
         as_of=max(price.as_of for price in held),
         source=f"catalog quotes of {', '.join(sorted({price.provider for price in held}))}",
-        note=_basis(held, usd),
+        note=_basis(held),
         evidence="reference",
         low_usd_per_gpu_hour=low,
         high_usd_per_gpu_hour=high,
     )
 
 
-def _basis(held: tuple[GpuPrice, ...], usd: float) -> str:
-    """How the reference ``usd`` was made, the real quotes around it, and why none is near where that is so."""
+def _within_offers(held: tuple[GpuPrice, ...], usd: float) -> float:
+    """The level's price, kept between the offers of several providers: nobody sells outside of them.
+
+    One provider alone says nothing about the market, so its price is left at the level.
+    """
+    asked = [price.price_usd_per_gpu_hour for price in held]
+    if len({price.provider for price in held}) == 1:
+        return usd
+    return min(max(usd, min(asked)), max(asked))
+
+
+def _basis(held: tuple[GpuPrice, ...]) -> str:
+    """How the reference was made, the real quotes around it, and why none is near where that is so."""
     term = held[0].term.replace("_", "-")
     low = min(held, key=lambda price: (price.price_usd_per_gpu_hour, price.provider))
     high = max(held, key=lambda price: (price.price_usd_per_gpu_hour, price.provider))
@@ -160,10 +171,11 @@ def _basis(held: tuple[GpuPrice, ...], usd: float) -> str:
         f"reference of {len(held)} {term} quotes at the price level of the median provider; real quotes "
         f"${low.price_usd_per_gpu_hour:.2f} ({low.provider}) to ${high.price_usd_per_gpu_hour:.2f} ({high.provider})"
     )
-    if low.price_usd_per_gpu_hour <= usd <= high.price_usd_per_gpu_hour:
+    at_level = _level(held[0].term).usd_per_gpu_hour[held[0].gpu]
+    if low.price_usd_per_gpu_hour <= at_level <= high.price_usd_per_gpu_hour:
         return text
-    side = "dearer" if usd < low.price_usd_per_gpu_hour else "cheaper"
-    return f"{text}; all who sell it are {side} than the median provider"
+    end, side = ("cheapest", "dearer") if at_level < low.price_usd_per_gpu_hour else ("dearest", "cheaper")
+    return f"{text}; all who sell it are {side} than the median provider, so the {end} counts"
 
 
 @cache

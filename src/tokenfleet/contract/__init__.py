@@ -4,19 +4,50 @@ Promises: a clause is judged by the same code whether the run was simulated or m
 or run anything.
 """
 
-from tokenfleet.contract.check import ContractCheck, check_contract
-from tokenfleet.contract.document import contract_document
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tokenfleet.contract.judge import judge
-from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 from tokenfleet.contract.quantile import conservative_rank
 
+if TYPE_CHECKING:
+    from tokenfleet.contract.check import ContractCheck, check_contract
+    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
+    from tokenfleet.contract.document import contract_document
+    from tokenfleet.contract.paper import contract_text, read_contract, write_contract
+
+_HOME = {
+    "Against": "diagnosis",
+    "ContractCheck": "check",
+    "Diagnosis": "diagnosis",
+    "DiagnosisLimits": "diagnosis",
+    "check_contract": "check",
+    "contract_document": "document",
+    "contract_text": "paper",
+    "diagnose": "diagnosis",
+    "read_contract": "paper",
+    "write_contract": "paper",
+}
+"""What is loaded on first use: judging a run needs no schema of the paper and no diagnosis."""
+
 __all__ = [
+    "Against",
     "ContractCheck",
+    "Diagnosis",
+    "DiagnosisLimits",
     "check_contract",
     "conservative_rank",
     "contract_document",
     "contract_text",
+    "diagnose",
     "judge",
     "read_contract",
     "write_contract",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a part of the paper when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.contract' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.contract.{_HOME[name]}"), name)

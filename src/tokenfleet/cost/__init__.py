@@ -27,7 +27,15 @@ from tokenfleet.cost.owning import (
 )
 from tokenfleet.cost.purchase import Commitment, MixLine, PurchaseMix, Rent, break_even_hours_per_month, purchase_mix
 from tokenfleet.cost.rounding import in_cents
-from tokenfleet.cost.sharing import Invoice, InvoiceLine, TokenCounts, invoice, reserved_peak, usage_by_key
+from tokenfleet.cost.sharing import (
+    Invoice,
+    InvoiceLine,
+    TokenCounts,
+    invoice,
+    name_of_nobody,
+    reserved_peak,
+    usage_by_key,
+)
 from tokenfleet.cost.sheet import USUAL_LINES, CostLine, CostSheet, cost_sheet, rerank_line
 from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
 from tokenfleet.cost.supply import SupplyOption, compare_supply
@@ -77,6 +85,7 @@ __all__ = [
     "in_cents",
     "invoice",
     "market",
+    "name_of_nobody",
     "own_cost",
     "price_of",
     "purchase_mix",

@@ -76,6 +76,11 @@ class Invoice:
         return sum(line.cents for line in self.lines if line.part == part)
 
 
+def name_of_nobody(names: Sequence[str]) -> str:
+    """What requests without a tenant are counted under: ``unknown``, or ``nobody`` where a tenant has that name."""
+    return "nobody" if "unknown" in names else "unknown"
+
+
 def usage_by_key(
     record: RunRecord, key: Ints, names: Sequence[str], *, work: RequestWork | None = None
 ) -> dict[str, TokenCounts]:
@@ -83,7 +88,7 @@ def usage_by_key(
 
     Args:
         record: the run.
-        key: for each request an index into ``names``; -1 is unknown and counted as ``unknown``.
+        key: for each request an index into ``names``; -1 is unknown and counted under :func:`name_of_nobody`.
         names: what the indexes stand for.
         work: gpu time of each request, to share the bill by time instead of tokens.
 
@@ -94,7 +99,7 @@ def usage_by_key(
         raise ValueError(f"{len(key)} keys of {len(names)} names for {len(record.arrival_s)} requests")
     done = record.status == Status.FINISHED
     found = {}
-    for index, name in [*enumerate(names), (-1, "unknown")]:
+    for index, name in [*enumerate(names), (-1, name_of_nobody(names))]:
         mine = done & (key == index)
         if index >= 0 or mine.any():
             cached = int(record.cached_tokens[mine].sum(dtype=np.int64))

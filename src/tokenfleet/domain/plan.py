@@ -151,6 +151,60 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantShare:
+    """What one tenant pays of a month, in whole cents written as dollars."""
+
+    tenant: str
+    request_count: int
+    """Finished requests in the trace, not in the month; so are the tokens."""
+    input_tokens: int
+    """Prompt tokens that no cache served."""
+    cached_tokens: int
+    output_tokens: int
+    busy_usd: float
+    """For the gpu time of its requests."""
+    loaded_usd: float
+    """The same with idle time and spare replicas, shared by the gpu time that each takes at the peak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantInvoice:
+    """A month of the bill by tenant: what tenants pay, idle and spare are the total, to the cent."""
+
+    duration_s: float
+    """Time billed."""
+    total_usd: float
+    idle_usd: float
+    spare_usd: float
+    tenants: tuple[TenantShare, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurchaseLine:
+    """One way of buying."""
+
+    name: str
+    """``reserved_1y``, ``on_demand``..."""
+    mean_gpu_count: float
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """How to buy the fleet if it follows the demand hour by hour; the lines add up to the total."""
+
+    hour_count: int
+    """Hours of the trace that this rests on."""
+    lines: tuple[PurchaseLine, ...]
+    total_usd_per_hour: float
+    all_on_demand_usd_per_hour: float
+    """Every gpu rented in the hours it is needed."""
+    committed_gpu_count: int
+    unknown_terms: tuple[str, ...]
+    """Terms that nobody publishes a price for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
     """The chosen fleet at one load."""
 
@@ -268,5 +322,22 @@ class Plan:
     """Where more replicas did worse than fewer, in plain words."""
     sensitivity: tuple[SensitivityCase, ...] = ()
     confidence: Confidence | None = None
+    invoice: TenantInvoice | None = None
+    """``None`` when the trace names no tenants."""
+    purchase: Purchase | None = None
+    """``None`` when the trace shows less than a day, or when the price is not that of an hour on demand."""
     warnings: tuple[Reason, ...] = ()
     """What is odd about the promise itself, whatever the fleet."""
+
+    @property
+    def utilization_carrying_fraction(self) -> float | None:
+        """Peak rate over the rate the carrying replicas sustain within the promise; ``None`` where that is unknown."""
+        return self.peak_rate_per_s / self.sustained_rate_per_s if self.sustained_rate_per_s else None
+
+    @property
+    def utilization_fraction(self) -> float | None:
+        """The same of all replicas, taken to sustain as much each: what the promise, the bursts and the spare leave."""
+        carrying = self.utilization_carrying_fraction
+        if carrying is None or self.chosen is None:
+            return None
+        return carrying * self.chosen.carrying_count / self.chosen.replica_count

@@ -1,8 +1,9 @@
 """Fitted constants and where they come from, read once from the packaged table."""
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 
@@ -23,9 +24,31 @@ class Constant:
     source: str
 
 
-@lru_cache(maxsize=1)
 def constants() -> Mapping[str, Constant]:
     """All constants by name, in the order of the packaged tables."""
+    return _table()
+
+
+@contextmanager
+def constants_as(values: Mapping[str, float]) -> Iterator[None]:
+    """Other values for some constants inside the block: how a fit asks what a constant does.
+
+    One block at a time in a process; whatever was cached from terms before keeps the values of its day.
+
+    Args:
+        values: By name, in the unit of the constant.
+    """
+    table = _table()
+    kept = {name: table[name] for name in values}
+    try:
+        table.update({name: replace(kept[name], value=value) for name, value in values.items()})
+        yield
+    finally:
+        table.update(kept)
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Constant]:
     folder = files("tokenfleet.performance")
     texts = (folder.joinpath(name).read_text(encoding="utf-8") for name in _TABLES)
     rows = [row for text in texts for row in tomllib.loads(text)["constant"]]

@@ -21,6 +21,8 @@ _KEEPS_WORKSPACE_SINCE = (0, 12)
 _FP8_BLOCK_ROWS_SINCE = (0, 11)
 """vLLM multiplies FP8 blocks of experts in kernels that pad each expert since this version."""
 _FP8_BLOCK = 128
+_CHUNK_TOKENS, _OLDER_CHUNK_TOKENS, _OTHER_CHUNK_TOKENS = 16 * 1024, 32 * 1024, 64 * 1024
+"""Most tokens that expert kernels take at once: vLLM since 0.12, vLLM before, others."""
 _LATENT_GATHER_TOKENS = 64 * 1024
 """Most cached tokens that latent attention gathers at once for a prefill."""
 _SLOT_ENGINES = ("llamacpp", "llama.cpp", "ollama")
@@ -158,7 +160,8 @@ def sampler_bytes(model: ModelArchitecture, layout: Layout, engine: EngineSettin
 def expert_workspace_bytes(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> int:
     """Buffers that routed experts of one layer work in on one rank; 0 for dense models.
 
-    Each of the step's tokens stands once for every expert it visits: ``rows = T x k``. Two buffers alternate
+    Each of the step's tokens stands once for every expert it visits: ``rows = T x k``, longer steps in chunks of
+    16,384 tokens (vLLM; 32,768 before 0.12), 65,536 in other engines. Two buffers alternate
     between the matrix products, each as wide as the wider of what it holds:
     ``rows x (max(2 x width, hidden) + max(width, hidden)) x 2`` bytes. Kernels for FP8 in blocks pad the rows of each
     expert to 128.
@@ -179,12 +182,20 @@ def expert_workspace_bytes(model: ModelArchitecture, gpu: Gpu, deployment: Deplo
         split = layout.tensor_parallel * layout.attention_data_parallel // layout.expert_parallel
         width = block.intermediate_size / max(split, 1)
         tokens = _rank_tokens(layout, engine) * layout.attention_data_parallel
+        tokens = min(tokens, _expert_chunk_tokens(engine.name))
         rows = tokens * block.experts_per_token_count
         if _pads_experts(model, gpu, deployment):
             rows += ceil(block.expert_count / layout.expert_parallel) * (_FP8_BLOCK - 1)
         hidden = model.hidden_size
         largest = max(largest, round(rows * (max(2 * width, hidden) + max(width, hidden)) * _ELEMENT_BYTES))
     return largest
+
+
+def _expert_chunk_tokens(engine_name: str) -> int:
+    if not _is_vllm(engine_name):
+        return _OTHER_CHUNK_TOKENS
+    newer = engine_version(engine_name)[1] >= _KEEPS_WORKSPACE_SINCE
+    return _CHUNK_TOKENS if newer else _OLDER_CHUNK_TOKENS
 
 
 def _pads_experts(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> bool:

@@ -4,8 +4,8 @@ Promises: replay decides, formulas only rank; infeasible is an answer with typed
 talk to people.
 """
 
-from tokenfleet.planner.answer import plan
+from tokenfleet.planner.answer import Cheapest, cheapest, plan
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.progress import PlanProgress, Progress
 
-__all__ = ["PlanProgress", "Progress", "plan", "plan_document", "why_it_lost"]
+__all__ = ["Cheapest", "PlanProgress", "Progress", "cheapest", "plan", "plan_document", "why_it_lost"]

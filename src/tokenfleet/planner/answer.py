@@ -7,13 +7,14 @@ from typing import cast, get_args
 from tokenfleet import cost, workload
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.plan import Plan, PlanQuestion, Reason
+from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import LimitSearch
+from tokenfleet.planner.money import purchase, tenant_invoice
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
@@ -56,26 +57,60 @@ def plan(
     Raises:
         BadInput: an empty trace, or a router nobody knows.
     """
-    if trace.request_count == 0:
-        raise BadInput.at("workload", "the trace has no requests", "give one that has")
+    _has_requests(trace)
     start_s = clock() if clock else None
     made = _answer(question, Traffic(trace, workload.peak_window(trace)), Reporter(progress))
     return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cheapest:
+    """The fleet of a plan without everything else a person wants to know of it."""
+
+    sized: Sized | None
+    """With ``slo`` judged in the peak window, the spare gone; ``None`` when no fleet keeps the promise."""
+    reasons: tuple[Reason, ...]
+    """Why there is none."""
+    replayed_count: int
+
+
+def cheapest(question: PlanQuestion, trace: Trace, *, progress: Progress | None = None) -> Cheapest:
+    """The fleet that :func:`plan` would choose, at a fraction of the replays; arguments and errors as there."""
+    _has_requests(trace)
+    traffic = Traffic(trace, workload.peak_window(trace))
+    work, screened, found, _ = _sought(question, traffic, Reporter(progress))
+    if found.answers:
+        return Cheapest(sized=found.answers[0].sized, reasons=(), replayed_count=work.replays.count)
+    made = _infeasible(work, screened, found)
+    return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.replays.count)
+
+
+def _has_requests(trace: Trace) -> None:
+    if trace.request_count == 0:
+        raise BadInput.at("workload", "the trace has no requests", "give one that has")
+
+
 def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Plan:
+    work, screened, found, variant_count = _sought(question, traffic, reporter)
+    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
+    return replace(
+        made,
+        invoice=tenant_invoice(made, traffic),
+        purchase=purchase(made, traffic),
+        tried_count=len(question.rejected) + len(question.candidates) + variant_count,
+        warnings=contradictions(question.slo, traffic.trace),
+    )
+
+
+def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tuple[_Work, Screened, Found, int]":
+    """What the search found, proved on the whole trace, and how many variants it had."""
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
     variants = step_variants(question)
     screened = screen(question, traffic, variants, reporter)
     search = Search(work.replays, work.searched, question.spare_replica_count, reporter)
     found = search.over(screened.candidates)
     _verify(work, search, reporter)
-    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
-    return replace(
-        made,
-        tried_count=len(question.rejected) + len(question.candidates) + len(variants),
-        warnings=contradictions(question.slo, traffic.trace),
-    )
+    return work, screened, found, len(variants)
 
 
 @dataclass(frozen=True, slots=True)

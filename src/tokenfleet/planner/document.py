@@ -35,7 +35,8 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "assumptions": list(plan.assumptions),
         "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
-        "cost": asdict(bill) if bill else None,
+        "cost": {**asdict(bill), "purchase": asdict(plan.purchase) if plan.purchase else None} if bill else None,
+        "tenants": asdict(plan.invoice) if plan.invoice else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
         "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
         "rejected": [_rejected(candidate) for candidate in plan.rejected],
@@ -181,6 +182,8 @@ def _peak(plan: Plan) -> dict[str, object]:
         "start_s": plan.peak_start_s,
         "end_s": plan.peak_end_s,
         "rate_per_s": plan.peak_rate_per_s,
+        "utilization_fraction": plan.utilization_fraction,
+        "utilization_carrying_fraction": plan.utilization_carrying_fraction,
         "kv_used_fraction": plan.kv_peak_fraction,
         "sequence_count": plan.sequence_peak_count,
     }

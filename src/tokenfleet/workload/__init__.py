@@ -19,20 +19,33 @@ from tokenfleet.workload.synthesize import synthesize
 
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
+    from tokenfleet.workload.client_profiles import draw_clients
+    from tokenfleet.workload.comparing import Change, compare
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
+    from tokenfleet.workload.metrics.queries import (
+        RangeQuery,
+        aggregates_of_answers,
+        prometheus_queries,
+        snapshot_of_answer,
+    )
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
     from tokenfleet.workload.parts import profile_files
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
     from tokenfleet.workload.read import format_names, read_trace
-    from tokenfleet.workload.report import Change, compare, profile_facts, quality_lines
+    from tokenfleet.workload.report import profile_facts, quality_lines
     from tokenfleet.workload.trace_file import write_trace
 
 _HOME = {
     "read_benchmark": "benchmarks.read",
     "Aggregates": "metrics.aggregates",
     "read_aggregates": "metrics.aggregates",
+    "RangeQuery": "metrics.queries",
+    "aggregates_of_answers": "metrics.queries",
+    "prometheus_queries": "metrics.queries",
+    "snapshot_of_answer": "metrics.queries",
     "MetricsSnapshot": "metrics.snapshot",
     "between": "metrics.snapshot",
+    "draw_clients": "client_profiles",
     "read_metrics": "metrics.snapshot",
     "profile_files": "parts",
     "load_profile": "profile_file",
@@ -40,8 +53,8 @@ _HOME = {
     "save_profile": "profile_file",
     "format_names": "read",
     "read_trace": "read",
-    "Change": "report",
-    "compare": "report",
+    "Change": "comparing",
+    "compare": "comparing",
     "profile_facts": "report",
     "quality_lines": "report",
     "write_trace": "trace_file",
@@ -54,8 +67,11 @@ __all__ = [
     "Lengths",
     "MetricsSnapshot",
     "Preset",
+    "RangeQuery",
+    "aggregates_of_answers",
     "between",
     "compare",
+    "draw_clients",
     "draw_trace",
     "format_names",
     "grow",
@@ -69,6 +85,7 @@ __all__ = [
     "profile_document",
     "profile_facts",
     "profile_files",
+    "prometheus_queries",
     "quality_lines",
     "read_aggregates",
     "read_benchmark",
@@ -76,6 +93,7 @@ __all__ = [
     "read_trace",
     "save_profile",
     "shared_input_tokens",
+    "snapshot_of_answer",
     "splice",
     "stretch",
     "synthesize",

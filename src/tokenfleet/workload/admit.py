@@ -12,7 +12,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Reject, Trace
 from tokenfleet.workload.checks import look
 from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
-from tokenfleet.workload.prefixes import block_size_of, tree_of_hashes
+from tokenfleet.workload.prefixes import block_size_of, told_apart, tree_of_hashes
 from tokenfleet.workload.tally import NS
 from tokenfleet.workload.ticks import spread, tick_of
 from tokenfleet.workload.unfinished import RETRIED, UNMET, imputed, retried
@@ -24,8 +24,10 @@ _LONGEST_TOKENS = 50_000_000
 """Longer than any context: a cell of bytes or of a sum, not of one request."""
 
 _ZERO = UNMET[3]
+_MANY_SILENT = 0.1
+"""Above this share of calls without output, failure is no likely reason: public traces show 2 to 8 %."""
 _MOST_REJECTS = 10_000
-_FAR_NS = 2 * 366 * 86_400 * NS
+FAR_NS = 2 * 366 * 86_400 * NS
 """No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
 
 
@@ -69,8 +71,8 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
         rows = rows.sort("arrival_ns", maintain_order=True)
     kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
-        raise _nothing_left(rows, dropped)
-    _mostly_whole(rows_read, dropped, admission)
+        raise nothing_left(_files(readings), rows_read, dropped)
+    _mostly_whole(_files(readings), rows_read, dropped, admission)
     warnings += _unmet_warnings(dropped, kept.height)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
@@ -112,7 +114,9 @@ def _clocks_agree(readings: Sequence[Reading]) -> None:
         raise BadInput.at("files", "some have dates and others count from a start of their own", "read them one by one")
     if clocks == {"naive", "utc"}:
         raise BadInput.at(
-            "files", "some stamps have a time zone and others have none", "name the zone of those without, such as UTC"
+            "files",
+            "some stamps have a time zone and others have none",
+            "name the zone of those without: say zone: UTC, or Europe/Berlin",
         )
 
 
@@ -199,7 +203,7 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     import polars as pl
 
     known = {name for name in rows.columns if rows[name].null_count() < rows.height}
-    far = (pl.col("arrival_ns") - pl.col("arrival_ns").median()).abs() > _FAR_NS
+    far = (pl.col("arrival_ns") - pl.col("arrival_ns").median()).abs() > FAR_NS
     rules = [("time unknown", pl.col("arrival_ns").is_null()), ("time more than two years from the median", far)]
     if "request_id" in known:
         first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
@@ -221,25 +225,34 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     return rules
 
 
-def _mostly_whole(rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
+def _mostly_whole(where: str, rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
     broken = sum(dropped.get(reason, 0) for reason in ("not a record", "time unknown"))
     if broken > admission.most_broken_fraction * rows_read:
         raise BadInput.at(
-            "rows",
-            f"{broken} of {rows_read} have no record or no time that can be read",
+            where,
+            f"{broken} of {rows_read} rows have no record or no time that can be read",
             "check the format, the column mapping and the time stamps, or allow a larger broken share",
         )
 
 
-def _nothing_left(rows: "pl.DataFrame", dropped: dict[str, int]) -> BadInput:
-    if rows.height and dropped.get(_ZERO, 0) == rows.height:
-        return BadInput.at(
-            "output tokens",
-            "are 0 in every row",
-            "embedding or rerank traffic? then say zero_output=keep; else map another column",
-        )
-    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the file has no rows"
-    return BadInput.at("rows", f"none can be used: {reasons}", "check the export or the column mapping")
+def nothing_left(where: str, rows_read: int, dropped: dict[str, int]) -> BadInput:
+    """The error of files without a single row that can be replayed: named by ``where``, with every reason."""
+    if not rows_read:
+        return BadInput.at(where, "has no rows", "export the log again, with its rows")
+    mend = "check the export or the column mapping"
+    if 2 * dropped.get(_ZERO, 0) >= rows_read:
+        mend = "embedding or rerank traffic? then say zero_output: keep; else map another column"
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in dropped.items())
+    return BadInput.at(where, f"none of its rows can be used ({reasons})", mend)
+
+
+def _files(readings: Sequence[Reading]) -> str:
+    return files_named([reading.where for reading in readings])
+
+
+def files_named(names: Sequence[str]) -> str:
+    """The first three of several files, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
@@ -247,10 +260,17 @@ def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
     if unmet < 0.001 * kept:
         return []
     share = unmet / (unmet + kept)
-    return [
+    found = [
         f"{unmet} calls failed, were turned away or lost their counts, {share:.1%} of all: the log shows what was "
         "served, and demand was higher; they can be kept with imputed lengths"
     ]
+    silent = dropped.get(_ZERO, 0)
+    if silent > _MANY_SILENT * (silent + kept):
+        found.append(
+            f"{silent} calls have 0 output tokens, {silent / (silent + kept):.0%} of those with a length: so many are "
+            "rarely failures; calls of tools without text, embeddings and reranks are requests and can be kept"
+        )
+    return found
 
 
 def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:
@@ -288,9 +308,9 @@ def _trace(
     detected: dict[str, str],
     warnings: list[str],
 ) -> Trace:
-    tree, node = _prefixes(rows, detected, warnings)
     tenant, tenants = indexed(rows["tenant"])
     session, _ = indexed(rows["session"])
+    tree, node = _prefixes(rows, session, detected, warnings)
     start = None
     if readings[0].clock == "utc":
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(arrival_ns[0]) // 1000)
@@ -310,7 +330,7 @@ def _trace(
 
 
 def _prefixes(
-    rows: "pl.DataFrame", detected: dict[str, str], warnings: list[str]
+    rows: "pl.DataFrame", session: Ints | None, detected: dict[str, str], warnings: list[str]
 ) -> tuple[PrefixTree | None, Ints | None]:
     hashes = rows["hash_ids"]
     if hashes.null_count() == len(hashes):
@@ -322,11 +342,12 @@ def _prefixes(
         warnings.append("hash_ids do not fit input_length at any usual block size: prefix sharing is unknown")
         return None, None
     flat = hashes.explode().drop_nulls().to_numpy().astype(np.int64)
-    found = tree_of_hashes(flat, counts, tokens, size[0])
+    apart = told_apart(flat, counts, session)
+    found = tree_of_hashes(flat if apart is None else apart, counts, tokens, size[0])
     if found is None:
         warnings.append("hash_ids are no chains (one block follows different blocks): prefix sharing is unknown")
         return None, None
-    detected["prefix blocks"] = f"{size[0]} tokens"
+    detected["prefix blocks"] = f"{size[0]} tokens" + ("" if apart is None else ", numbered anew in each session")
     return found
 
 
@@ -377,4 +398,6 @@ def _whole(column: "pl.Series") -> Ints | None:
 def _seconds(column: "pl.Series") -> npt.NDArray[np.float64] | None:
     if column.null_count() == len(column):
         return None
-    return column.fill_null(float("nan")).to_numpy().astype(np.float64)
+    seconds = column.fill_null(float("nan")).to_numpy().astype(np.float64)
+    # No call took for ever, or ended before it began: such a cell is unknown.
+    return np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)

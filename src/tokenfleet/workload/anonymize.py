@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.errors import BadInput
@@ -28,14 +29,28 @@ def anonymized(rows: "pl.DataFrame", salt: str) -> "pl.DataFrame":
     """
     import polars as pl
 
-    if len(salt) < _SHORTEST_SALT:
-        raise BadInput.at("salt", f"has {len(salt)} characters", f"use at least {_SHORTEST_SALT}, drawn at random")
+    _must_be_secret(salt)
     for column in _COLUMNS:
         if column in rows.columns:
             names = rows[column].unique().drop_nulls()
-            hashes = pl.Series([_hash(column, name, salt) for name in names.to_list()], dtype=pl.String)
+            hashes = pl.Series(hashed_names(column, names.to_list(), salt), dtype=pl.String)
             rows = rows.with_columns(pl.col(column).replace_strict(names, hashes, default=None, return_dtype=pl.String))
     return rows
+
+
+def hashed_names(column: str, names: Iterable[str], salt: str) -> tuple[str, ...]:
+    """The keyed hash of each name of a column, as :func:`anonymized` makes it.
+
+    Raises:
+        BadInput: a salt that can be guessed.
+    """
+    _must_be_secret(salt)
+    return tuple(_hash(column, name, salt) for name in names)
+
+
+def _must_be_secret(salt: str) -> None:
+    if len(salt) < _SHORTEST_SALT:
+        raise BadInput.at("salt", f"has {len(salt)} characters", f"use at least {_SHORTEST_SALT}, drawn at random")
 
 
 def _hash(column: str, name: str, salt: str) -> str:

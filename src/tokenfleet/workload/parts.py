@@ -1,13 +1,14 @@
 """Profiles of files too large for memory: cut into parts, counted part by part, added up exactly.
 
-Two passes: the first finds the earliest request, since minutes count from it, and whether cached tokens lie inside the
-input; the second counts. A part needs nothing but its own description, so parts may be counted anywhere.
+A part needs nothing but its own description, so parts may be counted anywhere.
 """
 
 import codecs
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -16,63 +17,26 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.trace import Quality, Trace, Workload
-from tokenfleet.workload.admit import Admission, admit_rows, indexed
+from tokenfleet.domain.trace import Quality, Workload
+from tokenfleet.workload.admit import Admission, files_named, nothing_left
 from tokenfleet.workload.checks import look_at_minutes
+from tokenfleet.workload.counting import Counted, Part, count_part
 from tokenfleet.workload.formats.columns import map_columns
-from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
+from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
-from tokenfleet.workload.formats.table import canonical, load_part
 from tokenfleet.workload.profile import describe
-from tokenfleet.workload.tally import NS, Tally, add, interarrival_cv, tally_of
-from tokenfleet.workload.ticks import tick_of
+from tokenfleet.workload.tally import add, from_the_start, interarrival_cv
 
-ROWS_PER_PART = 4_000_000
-BYTES_PER_PART = 128 * 1024 * 1024
+ROWS_PER_PART = 2_000_000
+BYTES_PER_PART = 64 * 1024 * 1024
+HEAD_ROWS = 50_000
+HEAD_BYTES = 2 * 1024 * 1024
 _ROLES = ("arrival", "input_tokens", "output_tokens", "cached_tokens", "tenant", "status")
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like the built-in ``map``: applies a function to every part, here or on other machines, and keeps their order."""
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A stretch of one file. Plain data: it can be sent to another process."""
-
-    path: str
-    kind: Literal["parquet", "csv", "jsonl"]
-    start: int
-    """First row of Parquet, first byte of text."""
-    stop: int
-    columns: Mapping[str, str]
-    """Role -> column."""
-    header: str
-    """First line of a CSV file."""
-    options: ReadOptions
-    admission: Admission
-    origin_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the first pass finds in a part."""
-
-    earliest_ns: int | None
-    cached_above_input: bool
-    clock: Clock
-    detected: Mapping[str, str]
-    ticks: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What the second pass finds in a part."""
-
-    tally: Tally | None
-    rows_read: int
-    dropped: Mapping[str, int]
 
 
 def profile_files(
@@ -83,7 +47,7 @@ def profile_files(
     time_unit: Literal["s", "ms", "us", "ns"] | None = None,
     cached: Literal["inside", "outside"] | None = None,
     zero_output: Literal["drop", "keep"] = "drop",
-    mapper: Mapper = map,
+    mapper: Mapper | None = None,
     rows_per_part: int = ROWS_PER_PART,
     bytes_per_part: int = BYTES_PER_PART,
     progress: Progress | None = None,
@@ -101,7 +65,7 @@ def profile_files(
         time_unit: Unit of stamps that are numbers.
         cached: Whether input counts contain cached tokens.
         zero_output: What to do with rows of 0 output tokens.
-        mapper: Applies a function to all parts; the built-in ``map`` counts here, one after the other.
+        mapper: Applies a function to all parts; without one, threads of this process do.
         rows_per_part: Rows of Parquet held in memory at once.
         bytes_per_part: Bytes of text held in memory at once.
         progress: Told how many parts are done.
@@ -112,58 +76,64 @@ def profile_files(
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     options = ReadOptions(columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     parts = _cut(files, options, Admission(zero_output=zero_output), rows_per_part, bytes_per_part)
-    seen: list[Seen] = []
-    for place, found in enumerate(mapper(look_into, parts)):
-        seen.append(found)
-        _tell(progress, "looking for the first request", place + 1, len(parts))
-    ready = _informed(parts, seen, options)
-    counted: list[Counted] = []
-    for place, part in enumerate(mapper(count_part, ready)):
-        counted.append(part)
-        _tell(progress, "counting", place + 1, len(parts))
-    return _workload(seen, counted, ready[0].origin_ns or 0)
+    parts, counted = _counted(parts, mapper, progress)
+    where = files_named([str(path) for path in files])
+    _must_share_a_clock(parts, counted, where)
+    return _workload(counted, parts[0].origin_ns, where)
 
 
-def look_into(part: Part) -> Seen:
-    """First pass over one part."""
-    reading = _reading(part)
-    arrival = reading.rows["arrival_ns"].drop_nulls()
-    above = False
-    if "cached_tokens" in reading.rows.columns:
-        above = bool((reading.rows["cached_tokens"] > reading.rows["input_tokens"]).any())
-    head = arrival.head(100_000).sort().to_numpy()
-    return Seen(
-        earliest_ns=None if arrival.is_empty() else int(arrival.min()),  # type: ignore[arg-type]
-        cached_above_input=above,
-        clock=reading.clock,
-        detected=reading.detected,
-        ticks=tick_of(head) is not None,
-    )
+def _counted(parts: list[Part], mapper: Mapper | None, progress: Progress | None) -> tuple[list[Part], list[Counted]]:
+    """Count all parts, under what the heads of the files say and again if a part shows that they were wrong.
+
+    Minutes count from the earliest request, and whether cached tokens lie inside the input is known only when every row
+    was seen. The heads of files are right about both as a rule, so that files are read once and not twice.
+    """
+    apply = mapper or in_threads
+    heads = list(apply(count_part, [_head(part) for part in parts if part.first_of_file]))
+    what = "counting"
+    while True:
+        parts = _informed(parts, heads)
+        found = []
+        for place, counted in enumerate(apply(count_part, parts)):
+            found.append(counted)
+            if progress is not None:
+                progress(what, place + 1, len(parts))
+        if _settled(parts, found):
+            return parts, found
+        heads, what = found, "counting again, with what the first count found"
 
 
-def count_part(part: Part) -> Counted:
-    """Second pass over one part."""
-    reading = _reading(part)
-    dropped: dict[str, int] = {}
-    kept = admit_rows(reading, part.options, part.admission, dropped)
-    if kept.is_empty():
-        return Counted(tally=None, rows_read=reading.rows_read, dropped=dropped)
-    tenant, tenants = indexed(kept["tenant"])
-    trace = Trace(
-        arrival_s=(kept["arrival_ns"].to_numpy() - (part.origin_ns or 0)) / NS,
-        input_tokens=kept["input_tokens"].to_numpy().astype(np.int32),
-        output_tokens=kept["output_tokens"].to_numpy().astype(np.int32),
-        tenant=tenant,
-        tenants=tenants,
-    )
-    return Counted(tally=tally_of(trace), rows_read=reading.rows_read, dropped=dropped)
+def in_threads(function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
+    """Like ``map``, on a thread per core, at most four: what counts leaves the interpreter free."""
+    pool = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1))
+    try:
+        yield from pool.map(function, parts)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _reading(part: Part) -> Reading:
-    wanted = list(dict.fromkeys(part.columns.values()))
-    frame = load_part(part.path, part.kind, part.start, part.stop, part.header, wanted)
-    name = f"{part.kind} table, in parts"
-    return canonical(frame, dict(part.columns), part.options, where=part.path, name=name, unit=None)
+def _head(part: Part) -> Part:
+    length = HEAD_ROWS if part.kind == "parquet" else HEAD_BYTES
+    if part.stop - part.start <= length:
+        return part
+    stop = part.start + length
+    return replace(part, stop=stop if part.kind == "parquet" else _line_end(Path(part.path), stop))
+
+
+def _informed(parts: list[Part], seen: Sequence[Counted]) -> list[Part]:
+    """Parts that know second 0 and how cached tokens are counted."""
+    first = [part.first_ns for part in seen if part.first_ns is not None]
+    told = parts[0].options
+    if told.cached is None and any(part.cached_above_input for part in seen):
+        told = replace(told, cached="outside")
+    origin_ns = min(first) if first else parts[0].origin_ns
+    return [replace(part, origin_ns=origin_ns, options=told) for part in parts]
+
+
+def _settled(parts: list[Part], found: Sequence[Counted]) -> bool:
+    first = [part.first_ns for part in found if part.first_ns is not None]
+    above = parts[0].options.cached is None and any(part.cached_above_input for part in found)
+    return not above and (not first or min(first) == parts[0].origin_ns)
 
 
 def _cut(
@@ -178,9 +148,11 @@ def _cut(
         except BadInput as error:
             problems += error.problems
     if problems:
-        raise BadInput(problems)
-    if not parts:
+        raise BadInput(dict.fromkeys(problems))
+    if not files:
         raise BadInput.at("files", "none given", "name at least one log file")
+    if not parts:
+        raise nothing_left(files_named([str(path) for path in files]), 0, {})
     return parts
 
 
@@ -212,8 +184,9 @@ def _cut_one(
             header=header,
             options=replace(options, columns={}),
             admission=admission,
+            first_of_file=place == 0,
         )
-        for start, stop in bounds
+        for place, (start, stop) in enumerate(bounds)
     ]
 
 
@@ -230,55 +203,53 @@ def _byte_bounds(path: Path, skipped: int, bytes_per_part: int, *, whole: bool) 
         mark = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0
         cuts = [mark + skipped]
         while not whole and cuts[-1] + bytes_per_part < end:
-            file.seek(cuts[-1] + bytes_per_part)
-            file.readline()
-            cuts.append(file.tell())
+            cuts.append(_line_end(path, cuts[-1] + bytes_per_part))
     if cuts[-1] < end:
         cuts.append(end)
     return [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
 
 
-def _informed(parts: list[Part], seen: list[Seen], options: ReadOptions) -> list[Part]:
-    """Parts that know second 0 and how cached tokens are counted."""
-    known = [part.earliest_ns for part in seen if part.earliest_ns is not None]
-    if not known:
-        raise BadInput.at("rows", "none has a time that can be read", "check the export or the column mapping")
-    clocks = {part.clock for part, _ in zip(seen, parts, strict=True) if part.earliest_ns is not None}
+def _line_end(path: Path, place: int) -> int:
+    """End of the line that holds a byte."""
+    with path.open("rb") as file:
+        file.seek(place)
+        file.readline()
+        return file.tell()
+
+
+def _must_share_a_clock(parts: list[Part], found: Sequence[Counted], where: str) -> None:
+    clocks = {part.clock for part in found if part.clock is not None}
+    if not clocks:
+        if not any(part.rows_read for part in found):
+            raise nothing_left(where, 0, {})
+        raise BadInput.at(where, "no row has a time that can be read", "check the export or the column mapping")
     if len(clocks) > 1 or (clocks == {"relative"} and len({part.path for part in parts}) > 1):
         raise BadInput.at("files", "do not share one clock", "name the zone, or profile them one by one")
-    outside = options.cached == "outside" or (options.cached is None and any(part.cached_above_input for part in seen))
-    told = replace(parts[0].options, cached="outside" if outside else "inside")
-    return [replace(part, origin_ns=min(known), options=told) for part in parts]
 
 
-def _workload(seen: list[Seen], counted: list[Counted], origin_ns: int) -> Workload:
+def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
     tallies = [part.tally for part in counted if part.tally is not None]
-    if not tallies:
-        raise BadInput.at("rows", "none can be used", "check the export or the column mapping")
-    whole = reduce(add, sorted(tallies, key=lambda tally: tally.first_ns))
     dropped: dict[str, int] = {}
     for part in counted:
         for reason, count in part.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + count
+    if not tallies:
+        raise nothing_left(where, sum(part.rows_read for part in counted), dropped)
+    whole = from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns)))
     warnings = look_at_minutes(whole.minute_requests)
     if np.isnan(interarrival_cv(whole)) and whole.request_count > 2:
         warnings.append("parts overlap in time: the variation of gaps is unknown; sort the file by time")
-    if any(part.ticks for part in seen):
+    if any(part.ticks for part in counted):
         warnings.append("time stamps are coarse and left as they are: bursts within a tick are false")
     quality = Quality(
         rows_read=sum(part.rows_read for part in counted),
         rows_kept=whole.request_count,
         rows_dropped=dropped,
-        detected={**seen[0].detected, "parts": str(len(counted))},
+        detected={**counted[0].detected, "parts": str(len(counted))},
         warnings=tuple(warnings),
     )
     start = None
-    if seen[0].clock == "utc":
+    if {part.clock for part in counted} - {None} == {"utc"}:
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=origin_ns // 1000)
         start = stamp.isoformat().replace("+00:00", "Z")
     return describe(whole, quality, start_utc=start)
-
-
-def _tell(progress: Progress | None, what: str, done: int, total: int) -> None:
-    if progress is not None:
-        progress(what, done, total)

@@ -9,6 +9,9 @@ from tokenfleet.domain.trace import Ints, PrefixTree, Trace
 
 Longs = npt.NDArray[np.int64]
 
+_FEWEST_RANGES = 3
+"""Sessions of so many different lengths that each hold an unbroken range cannot all be beginnings of one text."""
+
 BLOCK_SIZES = (16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -33,6 +36,33 @@ def block_size_of(input_tokens: Longs, block_counts: Longs) -> tuple[int, bool] 
         if np.mean(tokens // size == blocks) >= 0.99:
             return size, False
     return None
+
+
+def told_apart(flat: Longs, block_counts: Longs, session: Ints | None) -> Longs | None:
+    """Hashes made distinct per session, where every session numbers its blocks anew; ``None`` where they do not.
+
+    Some tools number the blocks of each conversation from the same start, so that equal numbers of two sessions mean
+    nothing. It shows: each session then holds an unbroken range from one common start, and the ranges differ in length.
+    Numbers that mean text instead have shared blocks at the start and gaps after them.
+
+    Args:
+        flat: All hashes, request after request.
+        block_counts: Hashes of each request.
+        session: Session of each request, -1 for none.
+    """
+    if session is None or not len(flat):
+        return None
+    owner = np.repeat(session.astype(np.int64), block_counts)
+    low, reach = int(flat.min()), int(flat.max()) - int(flat.min()) + 1
+    # Numbers spread wider than there are blocks are hashes of text.
+    if int(owner.min()) < 0 or reach > len(flat):
+        return None
+    apart = owner * reach + (flat - low)
+    distinct = np.unique(apart)
+    _, first, sizes = np.unique(distinct // reach, return_index=True, return_counts=True)
+    begins, ends = distinct[first] % reach, distinct[first + sizes - 1] % reach
+    unbroken = np.all(begins == begins[0]) and np.all(ends - begins + 1 == sizes)
+    return apart if unbroken and len(np.unique(sizes)) >= _FEWEST_RANGES else None
 
 
 def tree_of_hashes(

@@ -108,6 +108,16 @@ def summary(lengths: LengthCounts) -> LengthSummary:
     )
 
 
+def quantile(lengths: LengthCounts, fraction: float) -> float:
+    """Any quantile of counted lengths, linear between ranks.
+
+    Args:
+        lengths: At least one.
+        fraction: 0 to 1.
+    """
+    return _quantile(lengths.values, np.cumsum(lengths.counts), fraction)
+
+
 def _quantile(values: Longs, upto: Longs, fraction: float) -> float:
     place = fraction * (int(upto[-1]) - 1)
     below = int(place)

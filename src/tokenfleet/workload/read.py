@@ -8,7 +8,7 @@ from typing import Literal
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Trace
 from tokenfleet.workload.admit import Admission, admit
-from tokenfleet.workload.anonymize import anonymized
+from tokenfleet.workload.anonymize import anonymized, hashed_names
 from tokenfleet.workload.benchmarks.read import tool_of
 from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
@@ -114,7 +114,7 @@ def read_trace(
         raise BadInput.at("files", "none given", "name at least one log file")
     options = ReadOptions(format=format, columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     if len(files) == 1 and format is None and is_own(files[0]):
-        return read_own(files[0])
+        return _read_own(files[0], salt)
     readings = _read_all(files, options, progress)
     if salt is not None:
         readings = [replace(reading, rows=anonymized(reading.rows, salt)) for reading in readings]
@@ -130,6 +130,13 @@ def read_trace(
     )
 
 
+def _read_own(path: Path, salt: str | None) -> tuple[Trace, Quality]:
+    trace, quality = read_own(path)
+    if salt is not None:
+        trace = replace(trace, tenants=hashed_names("tenant", trace.tenants, salt))
+    return trace, quality
+
+
 def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | None) -> list[Reading]:
     readings: list[Reading] = []
     problems: list[Problem] = []
@@ -141,7 +148,7 @@ def _read_all(files: Sequence[Path], options: ReadOptions, progress: Progress | 
         except BadInput as error:
             problems += error.problems
     if problems:
-        raise BadInput(problems)
+        raise BadInput(dict.fromkeys(problems))
     if progress is not None:
         progress("read", len(files), len(files))
     return readings

@@ -4,7 +4,7 @@ Lengths are counted by value, pairs on fixed bins, time on minutes of one agreed
 sum depends on the order of its parts, and one file or a thousand give the same profile.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,12 @@ class Tally:
     output_counts: LengthCounts
     pair_counts: Longs
     minute_requests: Longs
-    """From minute 0 of the clock; as long as needed."""
+    """From :attr:`first_minute` of the clock; as long as needed."""
     minute_input_tokens: Longs
     minute_output_tokens: Longs
     tenant_requests: dict[str, int] = field(default_factory=dict)
+    first_minute: int = 0
+    """Minute of the clock that the three columns begin with: a part of a long trace need not hold all before it."""
 
 
 def tally_of(trace: Trace) -> Tally:
@@ -90,10 +92,27 @@ def add(left: Tally, right: Tally) -> Tally:
         input_counts=add_values(left.input_counts, right.input_counts),
         output_counts=add_values(left.output_counts, right.output_counts),
         pair_counts=left.pair_counts + right.pair_counts,
-        minute_requests=_longer(left.minute_requests, right.minute_requests),
-        minute_input_tokens=_longer(left.minute_input_tokens, right.minute_input_tokens),
-        minute_output_tokens=_longer(left.minute_output_tokens, right.minute_output_tokens),
+        minute_requests=_joined(left, left.minute_requests, right, right.minute_requests),
+        minute_input_tokens=_joined(left, left.minute_input_tokens, right, right.minute_input_tokens),
+        minute_output_tokens=_joined(left, left.minute_output_tokens, right, right.minute_output_tokens),
         tenant_requests=tenants,
+        first_minute=min(left.first_minute, right.first_minute),
+    )
+
+
+def from_the_start(tally: Tally) -> Tally:
+    """The same counts with minutes from minute 0 of the clock on, empty ones included.
+
+    Args:
+        tally: No request before second 0.
+    """
+    empty = np.zeros(tally.first_minute, dtype=np.int64)
+    return replace(
+        tally,
+        minute_requests=np.concatenate((empty, tally.minute_requests)),
+        minute_input_tokens=np.concatenate((empty, tally.minute_input_tokens)),
+        minute_output_tokens=np.concatenate((empty, tally.minute_output_tokens)),
+        first_minute=0,
     )
 
 
@@ -129,8 +148,10 @@ def _sum_by(edges: Longs, tokens: npt.NDArray[np.int32]) -> Longs:
     return np.asarray(upto[edges[1:]] - upto[edges[:-1]], dtype=np.int64)
 
 
-def _longer(left: Longs, right: Longs) -> Longs:
-    out = np.zeros(max(len(left), len(right)), dtype=np.int64)
-    out[: len(left)] += left
-    out[: len(right)] += right
+def _joined(left: Tally, mine: Longs, right: Tally, yours: Longs) -> Longs:
+    start = min(left.first_minute, right.first_minute)
+    ends = (left.first_minute + len(mine), right.first_minute + len(yours))
+    out = np.zeros(max(ends) - start, dtype=np.int64)
+    out[left.first_minute - start : ends[0] - start] += mine
+    out[right.first_minute - start : ends[1] - start] += yours
     return out

@@ -131,4 +131,4 @@ def _metadata(path: Path) -> dict[str, str]:
     try:
         return pl.read_parquet_metadata(path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput.at(str(path), f"is a broken Parquet file: {error}", "write it again") from error
+        raise BadInput.at(str(path), "is a broken Parquet file", "write it again") from error

@@ -225,3 +225,6 @@ def test_weights_are_those_of_the_files_beside_the_config(tmp_path):
     found = document("--model", str(tmp_path), "--gpu", "l4", "--precision", "bf16", "--tp", "1")
     assert found["rows"][0]["memory"]["terms_bytes"]["weights"] == pytest.approx(300_000_000, rel=1e-6)
     assert any("times the formula" in reason for reason in found["rows"][0]["reasons"])
+    asked = ["memory", "--model", str(tmp_path), "--gpu", "l4", "--precision", "bf16", "--tp", "1"]
+    fits = CliRunner().invoke(root, asked, obj=Face(json=True, quiet=True), standalone_mode=False)
+    assert json.loads(fits.stdout)["weights_bytes"] == pytest.approx(300_000_000, rel=1e-6)

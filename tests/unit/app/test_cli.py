@@ -211,3 +211,40 @@ def test_an_estimate_draws_enough_for_a_p99_and_for_the_peak_asked_for():
     assert duration_for("0.001", None) == "240min"
     assert duration_for("20", "9") == "11min", "one minute of 11 can be 9 times the mean"
     assert duration_for("fast", None) == "4min", "the rate itself is refused elsewhere"
+
+
+def test_an_estimate_imports_neither_log_formats_nor_the_paper_of_contracts():
+    script = (
+        "import sys\n"
+        "from tokenfleet.app import compose, scenario, summary, writing\n"
+        "late = ('tokenfleet.workload.formats', 'tokenfleet.workload.read', 'tokenfleet.contract.schema',\n"
+        "        'tokenfleet.app.report', 'polars', 'plotly', 'jinja2', 'rich')\n"
+        "print('EARLY', [name for name in late if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "EARLY []\n"
+
+
+def test_the_asked_context_must_fit(run):
+    arguments = ["memory", "--model", "Qwen/Qwen2.5-32B-Instruct-AWQ", "--gpu", "rtx_4090", "--json"]
+    answer = json.loads(run(*arguments, "--context", 8192)[1])
+    assert (answer["fits"], answer["max_sequence_count"]) == (False, 0)
+    assert any("8,192 tokens" in reason for reason in answer["reasons"])
+    answer = json.loads(run(*arguments, "--context", 2048)[1])
+    assert answer["fits"] is True
+    assert answer["max_sequence_count"] >= 1
+
+
+def test_missing_facts_are_unknown_and_not_a_verdict(run):
+    code, out, _ = run("memory", "--model", "Qwen/Qwen3.8-27B", "--gpu", "h200_sxm", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["fits"], answer["weights_bytes"], answer["max_sequence_count"]) == (None, None, None)
+    assert answer["kv_bytes_per_token"] > 0
+    assert "vocab_size is unknown" in answer["reasons"]
+
+
+def test_one_gpu_is_asked_about_unless_more_are(run):
+    answer = json.loads(run("memory", "--model", "llama-3.3-70b", "--gpu", "h100_sxm", "--json")[1])
+    assert (answer["fits"], answer["gpu_count"]) == (False, 1)
+    assert answer["smallest_that_fits"][0]["gpu_count"] == 2

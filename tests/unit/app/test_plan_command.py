@@ -1,6 +1,7 @@
 """The main job end to end on a small question: what is written, what is said, what is refused."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,10 @@ def test_a_plan_says_the_decision_first_and_writes_three_files(run):
     assert names("small-plan") == ["contract.yaml", "plan.json", "report.html"]
     assert names(".") == ["small-plan", "small.yaml"], "no draft is left"
     assert contract.read_contract(Path("small-plan/contract.yaml"))
+    mask = os.umask(0)
+    os.umask(mask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in Path("small-plan").iterdir()}
+    assert set(modes.values()) == {0o666 & ~mask}, modes
 
 
 def test_a_plan_for_machines_is_what_lies_in_the_file_and_adds_up(run):
@@ -123,6 +128,50 @@ def test_a_pipe_sees_no_progress(run):
     code, _, err = run("plan", "small.yaml")
     assert code == 0
     assert err == "" or err.startswith("Compiling"), "only the one-time compile may speak"
+
+
+LOGGED = SCENARIO.replace(SCENARIO[SCENARIO.index("  lengths") : SCENARIO.index("model:")], "  trace: t.csv\n  MORE\n")
+
+
+@pytest.mark.parametrize(
+    ("log", "more", "said"),
+    [
+        (
+            "when_s,input_tokens,output_tokens\n0,5,6\n",
+            "columns:\n    time: when_s\n    input_tokens: inputtokens",
+            [
+                "small.yaml:5: workload.columns.time: there is no such role; did you mean arrival? roles: arrival, ",
+                "small.yaml:6: workload.columns.input_tokens: {log} has no column 'inputtokens'; did you mean 'input",
+            ],
+        ),
+        (
+            "when,input_tokens,output_tokens\n0,5,6\n",
+            "growth: 1",
+            ["{log}: no column for arrival; is it 'when'? say workload: {{columns: {{arrival: when}}}}; columns: "],
+        ),
+        (
+            "time,input_tokens,output_tokens\n0,5,6\n1,5,6\n",
+            "growth: 1",
+            ["the file does not say; say workload: {{time_unit: s}}, or ms, us, ns"],
+        ),
+        (
+            "time,input_tokens,output_tokens\n2026-01-01 00:00:00,5,6\n",
+            "zone: Berlin",
+            ["small.yaml:4: workload.zone: there is no time zone 'Berlin'; did you mean 'Europe/Berlin'?"],
+        ),
+        ("time_s,input_tokens,output_tokens\n0,5,0\n", "growth: 1", ["say workload: {{zero_output: keep}}"]),
+        ("time_s,input_tokens,output_tokens\n", "growth: 1", ["{log}: has no rows; export the log again"]),
+        ('time_s,input_tokens,output_tokens\n0,"5,6\n', "growth: 1", ["{log}:2: a quote is not closed"]),
+    ],
+)
+def test_what_is_wrong_with_a_log_is_said_by_line_key_and_mend(run, log, more, said):
+    Path("t.csv").write_text(log)
+    code, out, err = run("plan", "small.yaml", "--quiet", text=LOGGED.replace("MORE", more))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == len(said) + 1
+    for text in said:
+        assert text.format(log=Path("t.csv").resolve()) in err
+    assert names(".") == ["small.yaml", "t.csv"], "nothing was written"
 
 
 def test_a_folder_that_cannot_be_is_refused_before_any_work(run, monkeypatch):

@@ -4,12 +4,20 @@ import csv
 import json
 import math
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tokenfleet import workload
+from tokenfleet.app import prometheus
 from tokenfleet.app.cli import main
 from tokenfleet.app.intake import Files, take_in
+from tokenfleet.app.report.charts import Chart
+from tokenfleet.app.report.traffic import traffic_page
+from tokenfleet.app.traffic_document import traffic_document
+from tokenfleet.app.traffic_words import traffic_blocks
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Workload
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 LENGTHS = {"p50", "p90", "p95", "p99", "max", "mean"}
@@ -105,6 +113,17 @@ def test_names_are_hashed_with_the_salt_on_every_face(run):
         assert "team-search" not in text
         assert "salt-of-many-letters" not in text
     assert "tenant-" in out
+    assert "hashed with a salt" in out
+
+
+def test_names_in_a_drawn_trace_are_hashed_too(run):
+    run("synth", "multitenant", "-o", "t.parquet", "--rate", 3, "--duration", "5min")
+    plain = document(run, "t.parquet")
+    hashed = document(run, "t.parquet", "--anonymize", "salt-of-many-letters")
+    assert hashed["detected"]["names"] == "hashed with a salt"
+    assert plain["tenant_request_counts"]["client-000"] == max(hashed["tenant_request_counts"].values())
+    assert all(name.startswith("tenant-") for name in hashed["tenant_request_counts"])
+    assert "client-0" not in json.dumps(hashed)
 
 
 def test_no_prompt_reaches_any_face(run, tmp_path):
@@ -208,7 +227,7 @@ def test_what_is_ambiguous_is_asked_with_the_option_that_answers(run, tmp_path):
     (tmp_path / "log.csv").write_text("arrival,input_tokens,output_tokens\n1000,5,6\n2000,5,6\n3000,7,8\n")
     code, out, err = run("profile", "log.csv")
     assert (code, out) == (2, "")
-    assert "--time-unit" in err
+    assert "say --time-unit s, or ms, us, ns" in err
     assert run("profile", "log.csv", "--time-unit", "ms")[0] == 0
 
 
@@ -217,6 +236,10 @@ def test_columns_are_named_by_role(run, tmp_path):
     code, _, err = run("profile", "log.csv")
     assert code == 2
     assert "--columns arrival=NAME" in err
+    code, _, err = run("profile", "log.csv", "--columns", "time=wann,input_tokens=rain,output_tokens=raus")
+    assert code == 2
+    assert "--columns time: there is no such role; did you mean arrival? roles: arrival, input_tokens" in err
+    assert "--columns input_tokens: log.csv has no column 'rain'; did you mean 'rein'?" in err
     found = document(run, "log.csv", "--columns", "arrival=wann,input_tokens=rein", "--columns", "output_tokens=raus")
     assert (found["rows_kept"], found["input_tokens"]["max"]) == (2, 7)
     code, _, err = run("profile", "log.csv", "--columns", "arrival")
@@ -270,3 +293,66 @@ def test_the_page_says_what_was_found_and_escapes_it(run, tmp_path):
     outside = text.replace("http-equiv", "").split('id="plotly"')[0]
     assert "http:" not in outside
     assert "https:" not in outside
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+@pytest.mark.parametrize(
+    "path", [path for path in sorted(LOGS.iterdir()) if path.suffix != ".json"], ids=lambda p: p.name
+)
+def test_the_first_lines_of_a_log_are_described_or_refused(path, lines, tmp_path):
+    cut = tmp_path / path.name
+    cut.write_text("\n".join(path.read_text().splitlines()[:lines]))
+    try:
+        found = take_in(Files(paths=[cut]))
+    except BadInput:
+        return
+    json.dumps(traffic_document(found), allow_nan=False)
+    assert traffic_blocks(found)[0][0] == "Read"
+    if isinstance(found, Workload):
+        figures = [chart.figure for chart in traffic_page(found, found).charts if isinstance(chart, Chart)]
+        json.dumps(figures, allow_nan=False)
+
+
+def test_a_page_of_endless_and_few_metrics_is_described(run, tmp_path):
+    (tmp_path / "a.prom").write_text("vllm:num_requests_running +Inf\nvllm:num_requests_waiting 2\n")
+    assert document(run, "a.prom")["gauges"] == {"running_count": None, "waiting_count": 2}
+    (tmp_path / "b.prom").write_text('vllm:e2e_request_latency_seconds_bucket{le="1"} 3\n')
+    assert run("profile", "b.prom")[0] == 0
+
+
+def test_a_prometheus_server_is_asked_in_place_of_files(run, monkeypatch):
+    asked = []
+
+    def answer(url, _timeout_s):
+        asked.append({key: value for key, (value, *_) in parse_qs(urlsplit(url).query).items()})
+        start, end = float(asked[-1]["start"]), float(asked[-1]["end"])
+        rates = {"request_success": 2, "prompt_tokens": 1400, "generation_tokens": 500}
+        stamps = [start + 60 * place for place in range(int((end - start) // 60) + 1)]
+        series = [
+            {
+                "metric": {"__name__": f"vllm:{name}_total"},
+                "values": [[stamp, str((stamp - start) * rate)] for stamp in stamps],
+            }
+            for name, rate in rates.items()
+        ]
+        return json.dumps({"status": "success", "data": {"result": series}}).encode()
+
+    monkeypatch.setattr(prometheus.traffic, "__kwdefaults__", {**prometheus.traffic.__kwdefaults__, "opener": answer})
+    found = document(run, "http://prometheus:9090", "--last", "2h", "--labels", 'namespace="prod"')
+    assert float(asked[0]["end"]) - float(asked[0]["start"]) == pytest.approx(7200)
+    assert 'namespace="prod"' in asked[0]["query"]
+    assert found["kind"] == "minute aggregates"
+    assert found["mean_rate_per_s"] == pytest.approx(2)
+    assert found["input_tokens"]["mean"] == pytest.approx(700)
+    assert found["peak_to_mean_minute_requests"] == pytest.approx(1)
+    code, _, err = run("profile", "http://prometheus:9090", "--engine", "vlm", "--last", "soon")
+    assert code == 2
+    assert "--last: " in err
+    assert run("profile", "http://prometheus:9090", LOGS / "helicone_requests.jsonl")[0] == 2
+    assert "--engine: " in run("profile", "http://prometheus:9090", "--engine", "vlm")[2]
+
+
+def test_a_server_that_does_not_answer_is_told_from_bad_input(run):
+    code, out, err = run("profile", "http://127.0.0.1:9", "--quiet")
+    assert (code, out) == (3, "")
+    assert "did not answer" in err

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenfleet.app.quantities import (
@@ -105,6 +105,7 @@ def test_plain_numbers():
 
 
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.booleans(), st.lists(st.integers(), max_size=2)))
+@example("0\x1f")
 def test_anything_else_is_refused_and_never_crashes(value):
     for parse in (parse_duration_s, parse_fraction, parse_rate_per_s, parse_tokens, parse_positive):
         with suppress(Unreadable):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tokenfleet.calibration import Prediction, Subject, predict, read_rows, resolve
-from tokenfleet.calibration.basis import basis, constants_as, perfect_step_s
+from tokenfleet.calibration.basis import basis, perfect_step_s
 from tokenfleet.calibration.design import STEMS, build
 from tokenfleet.calibration.fit import PRIORS, fit, leave_out, parameterize, predict_log
 from tokenfleet.performance import constants
+from tokenfleet.performance.coefficients import constants_as
 
 _SPEC = importlib.util.spec_from_file_location("calibration_rows", Path(__file__).with_name("rows.py"))
 assert _SPEC is not None

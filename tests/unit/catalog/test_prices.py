@@ -37,6 +37,11 @@ def cheapest_by_provider(term):
     return found
 
 
+def at_level(name, term="on_demand"):
+    every = [price for other in priced_names() for price in gpu_prices(other)]
+    return price_level(price for price in every if price.term == term).usd_per_gpu_hour[name]
+
+
 def priced_names():
     return sorted({row["gpu"] for row in rows("gpu_prices")})
 
@@ -48,15 +53,27 @@ def test_what_every_provider_asks_more_for_costs_more(term):
         for low, high in itertools.permutations(sold, 2):
             ratios.setdefault((low, high), []).append(sold[high] / sold[low])
     agreed = {pair for pair, found in ratios.items() if min(found) >= 1.0 < max(found)}
-    assert [pair for pair in agreed if not usd(pair[0], term=term) < usd(pair[1], term=term)] == []
+    every = [price for other in priced_names() for price in gpu_prices(other) if price.term == term]
+    level = price_level(every).usd_per_gpu_hour
+    assert [pair for pair in agreed if not level[pair[0]] < level[pair[1]]] == []
     assert term != "on_demand" or len(agreed) > 80
 
 
 def test_the_order_of_gpus_is_sane():
     names = ("l4", "l40s", "a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm")
-    prices = [usd(name) for name in names]
+    prices = [at_level(name) for name in names]
     assert prices == sorted(prices)
     assert len(set(prices)) == len(names)
+
+
+@pytest.mark.parametrize("name", priced_names())
+def test_a_reference_of_several_providers_lies_between_their_offers(name):
+    found = reference_price(name)
+    asked = {price.provider for price in offers(gpu_prices(name)) if price.term == "on_demand"}
+    if found is not None and found.price.evidence == "reference" and len(asked) > 1:
+        # To the cent that prices are rounded to.
+        assert found.low_usd_per_gpu_hour - 0.005 <= found.price.price_usd_per_gpu_hour
+        assert found.price.price_usd_per_gpu_hour <= found.high_usd_per_gpu_hour + 0.005
 
 
 def test_two_gpus_compare_as_at_the_providers_that_sell_both():

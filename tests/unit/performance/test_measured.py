@@ -251,3 +251,13 @@ def test_fixed_batches_of_2024(engine, version, gpu, median):
                 errors.append(error)
     assert len(errors) > 120
     assert np.median(np.abs(errors)) < median
+
+
+def test_saturated_rates_of_pipelines():
+    # Two to eight stages over PCIe, never fitted.
+    rows = [row for row in read("trtllm_perf.csv") if int(row["pp"] or 1) > 1 and row["output_tok_s"]]
+    errors = np.array([error for row in rows if (error := saturated_error(row)) is not None])
+    assert len(errors) > 50
+    assert np.median(np.abs(errors)) < 0.2
+    assert np.quantile(np.abs(errors), 0.9) < 0.55
+    assert np.mean(np.abs(np.log1p(errors)) < np.log(1.75)) > 0.9

@@ -272,6 +272,8 @@ def test_experts_work_in_two_buffers_of_all_visits():
     padded = deployment(DEEPSEEK_V3, H200, tp=8, precision="checkpoint")
     assert expert_workspace_bytes(DEEPSEEK_V3, H200, padded) == (8192 * 8 + 256 * 127) * (7168 + 7168) * 2
     assert expert_workspace_bytes(LLAMA_8B, H100, deployment(LLAMA_8B, H100)) == 0
+    gathered = deployment(QWEN3_CODER_30B, H100, dp=8, ep=8, settings=engine(max_batched_tokens=8 * 8192))
+    assert expert_workspace_bytes(QWEN3_CODER_30B, H100, gathered) == 16_384 * 8 * (2048 + 2048) * 2
 
 
 def test_expert_buffers_stay_in_newer_versions_only():

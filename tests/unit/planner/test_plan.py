@@ -6,7 +6,7 @@ import pytest
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.planner import answer as answer_module
-from tokenfleet.planner import plan
+from tokenfleet.planner import cheapest, plan
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -210,3 +210,26 @@ def test_a_clock_is_read_twice_and_only_when_given():
     assert made.wall_s == 2.5
     assert made.tried_count == 2
     assert plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0)).wall_s is None
+
+
+def test_the_cheapest_is_what_a_plan_chooses():
+    trace = toy.trace(count=600, rate=40.0)
+    question = toy.question(CANDIDATES, PRICES)
+    found = cheapest(question, trace)
+    made = plan(question, trace)
+    assert found.sized == made.chosen
+    assert found.replayed_count < made.replayed_count
+    nobody = cheapest(replace(question, prices=()), trace)
+    assert nobody.sized is None
+    assert nobody.reasons == plan(replace(question, prices=()), trace).reasons
+
+
+def test_target_utilization_is_what_the_promise_and_the_spare_leave():
+    made = plan(toy.question(CANDIDATES[:1], PRICES), toy.trace(count=600, rate=40.0))
+    carrying, whole = made.utilization_carrying_fraction, made.utilization_fraction
+    assert 0.0 < carrying <= 1.0 + 1e-9
+    assert whole == pytest.approx(carrying * made.chosen.carrying_count / made.chosen.replica_count)
+    # With one of n replicas spare nobody may aim for more than (n - 1) / n.
+    assert whole <= (made.chosen.replica_count - 1) / made.chosen.replica_count + 1e-9
+    nobody = plan(toy.question(CANDIDATES, []), toy.trace())
+    assert nobody.utilization_fraction is None

@@ -157,3 +157,49 @@ def test_a_drop_of_prefix_reuse_raises_demand():
     apart = replace(chat, prefix_node=np.full(chat.request_count, -1, dtype=np.int32))
     changes = {change.name: change for change in compare(profile(chat), profile(apart))}
     assert changes["shareable input"].demand == "up"
+
+
+def longer(trace, tokens):
+    return replace(trace, input_tokens=(trace.input_tokens + tokens).astype(np.int32))
+
+
+def test_a_new_version_of_a_prompt_is_told_from_longer_texts():
+    old = drawn(mean_rate_per_s=20.0)
+    changes = {change.name: change for change in compare(profile(old), profile(longer(old, 640)))}
+    assert "640 tokens longer" in changes["all prompts, fixed part"].text
+    assert changes["all prompts, fixed part"].demand == "up"
+    assert changes["all prompts, fixed part"].new - changes["all prompts, fixed part"].old == pytest.approx(640)
+    back = {change.name: change for change in compare(profile(longer(old, 640)), profile(old))}
+    assert back["all prompts, fixed part"].demand == "down"
+    doubled = profile(replace(old, input_tokens=old.input_tokens * 2))
+    assert not any("fixed part" in change.name for change in compare(profile(old), doubled))
+
+
+def test_a_new_version_of_one_labels_prompt_is_found_among_others():
+    old = drawn(mean_rate_per_s=20.0)
+    label = (np.arange(old.request_count) % 4).astype(np.int32)
+    labelled = replace(old, observed=Observed(label=label, labels=("a", "b", "c", "d")))
+    new = replace(labelled, input_tokens=(old.input_tokens + 300 * (label == 2)).astype(np.int32))
+    names = [change.name for change in compare(profile(labelled), profile(new)) if "fixed part" in change.name]
+    assert names == ["prompts of label c, fixed part"]
+
+
+def test_input_that_no_cache_serves_is_what_a_drop_of_hits_raises():
+    old = drawn()
+    served = [(old.input_tokens * share).astype(np.int32) for share in (0.8, 0.2)]
+    before, after = (profile(replace(old, observed=Observed(cached_input_tokens=tokens))) for tokens in served)
+    changes = {change.name: change for change in compare(before, after)}
+    assert set(changes) == {"cached input", "input to compute"}
+    assert changes["input to compute"].new / changes["input to compute"].old == pytest.approx(4, rel=0.01)
+    assert changes["cached input"].demand == changes["input to compute"].demand == "up"
+
+
+@pytest.mark.parametrize("cell", ["1e999", "-5", "inf"])
+def test_durations_that_cannot_be_are_unknown(tmp_path, cell):
+    from tokenfleet.workload import read_trace
+
+    path = tmp_path / "log.csv"
+    path.write_text(f"time_s,input_tokens,output_tokens,e2e_s\n0,5,5,{cell}\n1,5,5,2.5\n2,5,5,1.5\n")
+    found = profile(*read_trace(path))
+    assert found.extra["e2e_s"]["max"] == 2.5
+    assert found.extra["e2e_s"]["mean"] == 2.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.workload import profile, read_aggregates, read_benchmark, read_metrics, read_trace
+from tokenfleet.workload import profile, profile_files, read_aggregates, read_benchmark, read_metrics, read_trace
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 FILES = sorted(path for path in LOGS.iterdir() if path.suffix in (".json", ".jsonl", ".csv", ".log", ".prom"))
@@ -29,6 +29,10 @@ JUNK = (
     b"9" * 30,
     b":",
 )
+
+
+ALL_COPIES = 100_000
+"""Of all samples together, in the long run."""
 
 
 def mutated(data, rng):
@@ -69,6 +73,13 @@ def must_answer(path):
         assert trace.output_tokens.min() >= 1
         assert trace.arrival_s[0] == 0
         assert profile(trace, quality).request_count == quality.rows_kept
+    parts = answer(profile_files, path, zone="UTC", mapper=map)
+    if parts is not None:
+        counts = parts.quality
+        assert counts.rows_read == counts.rows_kept + sum(counts.rows_dropped.values())
+        assert (
+            parts.request_count == counts.rows_kept == int(parts.minute_requests.sum()) == int(parts.joint_counts.sum())
+        )
     for reader in (read_benchmark, read_metrics, read_aggregates):
         answer(reader, path)
 
@@ -89,6 +100,6 @@ def test_many_damaged_copies_of_every_sample(tmp_path, file):
     rng = random.Random(file.name + "long")
     data = file.read_bytes()
     path = tmp_path / file.name
-    for _ in range(2000):
+    for _ in range(-(-ALL_COPIES // len(FILES))):
         path.write_bytes(mutated(data, rng))
         must_answer(path)

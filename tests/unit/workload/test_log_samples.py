@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared import SHARED, needs_shared
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import read_trace
 from tokenfleet.workload.formats.rows import ReadOptions
@@ -372,3 +373,15 @@ def test_a_long_list_of_spend_logs_is_found_out(tmp_path):
     trace, quality = read_trace(path)
     assert quality.detected["format"] == "LiteLLM spend log"
     assert trace.request_count == 18
+
+
+def test_every_sample_is_read_by_a_test_of_its_own():
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert [path.name for path in LOGS.iterdir() if path.name not in tests] == []
+
+
+@needs_shared
+@pytest.mark.shared
+def test_no_sample_is_left_out():
+    given = {path.name for path in (SHARED / "data" / "log_samples").iterdir() if path.suffix != ".md"}
+    assert given - {path.name for path in LOGS.iterdir()} == {"bench"}

@@ -198,3 +198,64 @@ def test_gaps_between_buckets_stay_unknown(tmp_path):
 def test_files_without_requests_are_told_by_what_they_are(name):
     with pytest.raises(BadInput, match="no single requests"):
         read_trace(LOGS / name)
+
+
+def test_opentelemetry_metrics_are_those_of_the_list():
+    page = read_metrics(LOGS / "otel_genai_metrics_otlp.json")
+    assert page.engine == "OpenTelemetry GenAI"
+    assert page.models == ("qwen3-32b",)
+    # Seventeen of twenty calls ended well; requests 5, 8 and 15 did not.
+    assert page.counters == {"prompt_tokens": 65738, "generation_tokens": 5793, "finished_count": 17}
+    assert page.histograms["input_tokens"].count == 17
+    assert page.histograms["input_tokens"].total == 65738
+    assert page.histograms["output_tokens"].total == 5793
+    assert page.histograms["input_tokens"].quantile_range(0.5) == (1024, 4096)
+    assert page.histograms["ttft_s"].mean == pytest.approx(3.785 / 17)
+    assert page.histograms["e2e_s"].mean == pytest.approx(108.059 / 17)
+
+
+def otlp(*points, temporality=2):
+    usage = {"name": "gen_ai.client.operation.duration", "histogram": {"aggregationTemporality": temporality}}
+    usage["histogram"]["dataPoints"] = [
+        {
+            "startTimeUnixNano": str(start),
+            "timeUnixNano": str(time),
+            "count": str(sum(counts)),
+            "sum": float(sum(counts)),
+            "bucketCounts": [str(count) for count in counts],
+            "explicitBounds": [0.5, 2],
+            "attributes": [],
+        }
+        for start, time, counts in points
+    ]
+    return {"resourceMetrics": [{"scopeMetrics": [{"metrics": [usage]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("temporality", "expected"),
+    # Since the start: the last of the first run and the last of the second. Growth: everything.
+    [(2, (4, 2, 1)), (1, (5, 3, 1))],
+)
+def test_opentelemetry_points_over_a_restart_add_up(tmp_path, temporality, expected):
+    exports = [
+        otlp((1, 10, (1, 1, 0)), temporality=temporality),
+        otlp((1, 20, (3, 2, 1)), temporality=temporality),
+        otlp((21, 30, (1, 0, 0)), temporality=temporality),
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n".join(json.dumps(export) for export in exports) + "\n{broken\n")
+    page = read_metrics(path)
+    assert page.histograms["e2e_s"].counts == expected
+    assert page.counters["finished_count"] == sum(expected)
+    assert any("1 lines are no samples" in text for text in page.warnings)
+
+
+def test_exponential_histograms_are_counted_as_unread(tmp_path):
+    export = otlp((1, 10, (1, 1, 0)))
+    metrics = export["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    metrics.append({"name": "gen_ai.client.token.usage", "exponentialHistogram": {"dataPoints": [{"scale": 3}]}})
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps(export))
+    page = read_metrics(path)
+    assert "input_tokens" not in page.histograms
+    assert any("1 lines are no samples" in text for text in page.warnings)

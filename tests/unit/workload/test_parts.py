@@ -9,7 +9,7 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import profile, profile_document, profile_files, read_trace
-from tokenfleet.workload.parts import count_part
+from tokenfleet.workload.counting import count_part
 
 SAME = (
     *("request_count", "duration_s", "mean_rate_per_s", "peak_minute_rate_per_s", "peak_minute_start_s"),
@@ -81,7 +81,7 @@ def test_parts_can_be_sent_to_another_process(tmp_path):
     here = profile_files(tmp_path / "log.parquet", rows_per_part=500)
     there = profile_files(tmp_path / "log.parquet", rows_per_part=500, mapper=elsewhere)
     assert profile_document(here) == profile_document(there)
-    assert count_part.__module__ == "tokenfleet.workload.parts"
+    assert count_part.__module__ == "tokenfleet.workload.counting"
 
 
 def test_parts_out_of_order_leave_only_the_gaps_unknown(tmp_path):
@@ -111,6 +111,22 @@ def test_what_cannot_be_cut_is_refused(tmp_path):
         profile_files(tmp_path / "a.json")
     with pytest.raises(BadInput, match="none given"):
         profile_files([])
-    (tmp_path / "b.csv").write_text("time_ms,input_tokens,output_tokens\n1,0,0\n")
-    with pytest.raises(BadInput, match="none can be used"):
+    (tmp_path / "b.csv").write_text("time_ms,input_tokens,output_tokens\n1,5,0\n")
+    with pytest.raises(BadInput, match=r"b\.csv: none of its rows can be used \(1 x output tokens 0"):
         profile_files(tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text("time_ms,input_tokens,output_tokens\n")
+    with pytest.raises(BadInput, match=r"c\.csv: has no rows"):
+        profile_files(tmp_path / "c.csv")
+
+
+def test_a_bad_line_is_named_by_its_place_in_the_whole_file(tmp_path):
+    rows = [f"{1774745880123 + number},5,6" for number in range(20_000)]
+    rows[15_000] = '1774745895123,"5,6'
+    (tmp_path / "a.csv").write_text("time_ms,input_tokens,output_tokens\n" + "\n".join(rows))
+    with pytest.raises(BadInput, match=r"^\S*a\.csv:15002: a quote is not closed; [^\n]*$"):
+        profile_files(tmp_path / "a.csv", bytes_per_part=100_000)
+    records = [f'{{"time_ms": {number}, "input_tokens": 5, "output_tokens": 6}}' for number in range(300)]
+    records[150] = records[150][:30]
+    (tmp_path / "b.jsonl").write_text("\n".join(records))
+    with pytest.raises(BadInput, match=r"^\S*b\.jsonl:151: the line is no JSON record; [^\n]*$"):
+        profile_files(tmp_path / "b.jsonl", bytes_per_part=2_000)

@@ -34,6 +34,19 @@ def test_tenants_and_sessions_are_hashed_with_a_salt():
         read_trace(LOGS / "litellm_spendlogs.jsonl", salt="x")
 
 
+def test_names_in_a_trace_of_ours_are_hashed_alike(tmp_path):
+    log, salt = LOGS / "litellm_spendlogs.jsonl", "a long random salt"
+    plain = read_trace(log)[0]
+    path = write_trace(plain, tmp_path / "t.parquet")
+    hashed, _ = read_trace(path, salt=salt)
+    assert hashed.tenants == read_trace(log, salt=salt)[0].tenants
+    assert not set(plain.tenants) & set(hashed.tenants)
+    assert hashed.tenant.tolist() == plain.tenant.tolist()
+    assert read_trace(path)[0].tenants == plain.tenants
+    with pytest.raises(BadInput, match="at least 8"):
+        read_trace(path, salt="x")
+
+
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
 RECORDS = {
     "usage": lambda n: [

@@ -71,15 +71,41 @@ def test_a_column_mapping_comes_first(tmp_path):
     assert trace.input_tokens.tolist() == [1, 3]
     problem = problem_of(tmp_path, text, columns={"arrival": "when_a", "input_tokens": "a", "output": "b"})
     assert "did you mean 'when_s'" in problem
-    assert "no role 'output'" in problem
-    assert "did you mean 'output_tokens'" in problem
+    assert "columns.output: there is no such role; did you mean output_tokens? roles: arrival, input_tokens" in problem
+    assert "no column for output_tokens" not in problem, "it is the same mistake, and one mend does for it"
+
+
+@pytest.mark.parametrize(
+    ("word", "role"),
+    [
+        *(("time", "arrival"), ("timestamp", "arrival"), ("ts", "arrival"), ("when", "arrival"), ("arival", "arrival")),
+        *(("prompt", "input_tokens"), ("input", "input_tokens"), ("Prompt Tokens", "input_tokens")),
+        *(("context", "input_tokens"), ("completion", "output_tokens"), ("output", "output_tokens")),
+        *(("generated", "output_tokens"), ("user", "tenant"), ("customer", "tenant"), ("org", "tenant")),
+        *(("conversation", "session"), ("latency", "e2e"), ("cached", "cached_tokens")),
+    ],
+)
+def test_a_word_for_a_role_leads_to_the_role(tmp_path, word, role):
+    problem = problem_of(tmp_path, "a_s,b,c\n0,1,2\n", columns={word: "b"})
+    assert f"columns.{word}: there is no such role; did you mean {role}? roles: arrival, " in problem
+
+
+def test_a_word_for_no_role_leads_to_none_and_is_told_once_for_all_files(tmp_path):
+    paths = [written(tmp_path, "time_s,input_tokens,output_tokens\n0,1,2\n", name) for name in ("a.csv", "b.csv")]
+    with pytest.raises(BadInput) as error:
+        read_trace(paths, columns={"qqq": "time_s"})
+    assert [problem.where for problem in error.value.problems] == ["columns.qqq"]
+    assert error.value.problems[0].mend.startswith("roles: arrival, ")
 
 
 def test_missing_columns_are_all_named_with_the_nearest(tmp_path):
     problem = problem_of(tmp_path, "arival_time,promt_tokens,model\n1,2,x\n")
     assert problem.count("no column for") == 3
-    assert "'arival_time'" in problem
-    assert "'promt_tokens'" in problem
+    assert "is it 'arival_time'? say columns: {arrival: arival_time}; columns: arival_time," in problem
+    assert "is it 'promt_tokens'? say columns: {input_tokens: promt_tokens}" in problem
+    assert "say columns: {output_tokens: NAME}, NAME one of: arival_time, promt_tokens, model" in problem
+    spaced = problem_of(tmp_path, "Start of arrival_time,input_tokens,output_tokens\n1,2,3\n")
+    assert 'say columns: {arrival: "Start of arrival_time"}' in spaced
 
 
 def test_two_candidates_for_a_token_count_are_a_question(tmp_path):
@@ -89,7 +115,7 @@ def test_two_candidates_for_a_token_count_are_a_question(tmp_path):
 
 def test_numbers_without_a_unit_are_a_question(tmp_path):
     text = "time,input_tokens,output_tokens\n0,1,1\n100,2,2\n"
-    assert "name the time unit" in problem_of(tmp_path, text)
+    assert "say time_unit: s, or ms, us, ns" in problem_of(tmp_path, text)
     trace, quality = read(tmp_path, text, time_unit="ms")
     assert trace.duration_s == pytest.approx(0.1)
     assert quality.detected["time unit"] == "ms"
@@ -254,7 +280,7 @@ def test_a_mooncake_file_in_seconds_is_seen_or_asked_for(tmp_path):
     assert quality.detected["time unit"] == "s"
     _, quality = read(tmp_path, lines([0, 900, 1800]), "t.jsonl")
     assert quality.detected["time unit"] == "ms"
-    assert "ms or s" in problem_of(tmp_path, lines(range(500)), "t.jsonl")
+    assert "say time_unit: ms, or s" in problem_of(tmp_path, lines(range(500)), "t.jsonl")
 
 
 def test_hashes_of_another_block_size_are_seen(tmp_path):
@@ -312,13 +338,50 @@ def test_files_that_cannot_be_read_are_all_named(tmp_path):
 
 def test_a_file_that_is_mostly_broken_is_refused_and_can_be_allowed(tmp_path):
     text = "time,input_tokens,output_tokens\n" + "2026-01-01T00:00:00Z,5,5\n" * 6 + ",5,5\n" * 8
-    assert "8 of 14 have no record or no time" in problem_of(tmp_path, text)
+    assert "log.csv: 8 of 14 rows have no record or no time" in problem_of(tmp_path, text)
     _, quality = read(tmp_path, text, most_broken_fraction=0.7)
     assert quality.rows_kept == 6
 
 
 def test_a_header_alone_has_no_usable_row(tmp_path):
-    assert "the file has no rows" in problem_of(tmp_path, "time_s,input_tokens,output_tokens\n")
+    problem = problem_of(tmp_path, "time_s,input_tokens,output_tokens\n")
+    assert problem == f"{tmp_path / 'log.csv'}: has no rows; export the log again, with its rows"
+
+
+def test_rows_without_output_name_the_file_and_the_way_to_keep_them(tmp_path):
+    problem = problem_of(tmp_path, "time_s,input_tokens,output_tokens\n0,5,0\n1,5,0\n")
+    assert problem.startswith(f"{tmp_path / 'log.csv'}: none of its rows can be used (2 x output tokens 0")
+    assert "zero_output: keep" in problem
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (['1,2,3,"said"', '2,3,4,"my secret', "3,4,5,x"], 3),
+        (['1,2,3,"two', 'lines"', '2,3,4,"my secret"x', "3,4,5,x"], 4),
+        (["1,2,3,x", "2,3,4,x", '3,4,5,my "secret', "4,5,6,x"], 4),
+    ],
+)
+def test_a_bare_quote_is_one_line_that_names_the_row_and_shows_no_cell(tmp_path, rows, line):
+    problem = problem_of(tmp_path, "\n".join(["time_s,input_tokens,output_tokens,tenant", *rows]))
+    mend = 'close it, and write a quote inside a cell twice: ""'
+    assert problem == f"{tmp_path / 'log.csv'}:{line}: a quote is not closed; {mend}"
+
+
+def test_a_broken_record_is_one_line_that_names_the_row(tmp_path):
+    record = '{"time_s": 0, "input_tokens": 5, "output_tokens": 6}\n'
+    problem = problem_of(tmp_path, record * 2 + record[:20] + "\n" + record, "log.jsonl")
+    assert problem == f"{tmp_path / 'log.jsonl'}:3: the line is no JSON record; export the log again"
+
+
+def test_a_damaged_parquet_file_is_one_line(tmp_path):
+    pl.DataFrame({"time_s": range(999), "input_tokens": [5] * 999, "output_tokens": [6] * 999}).write_parquet(
+        tmp_path / "whole.parquet"
+    )
+    whole = bytearray((tmp_path / "whole.parquet").read_bytes())
+    whole[4:400] = b"x" * 396
+    problem = problem_of(tmp_path, bytes(whole), "log.parquet")
+    assert problem == f"{tmp_path / 'log.parquet'}: cannot be read as Parquet; check the export, or write it again"
 
 
 @settings(max_examples=60, deadline=None)

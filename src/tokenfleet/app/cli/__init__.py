@@ -18,10 +18,16 @@ COMMANDS: Final = {
     "capacity": "What one replica can do on each GPU: tokens/s, waiting, memory, price.",
     "estimate": "Size a fleet in the first minute, without any file.",
     "init": "Write a commented scenario from a few questions.",
+    "levers": "What each way to save would save, re-planned, with its price in latency.",
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
+    "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
     "synth": "Draw traffic like a profile, or of a preset.",
+    "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",
+    "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",
+    "validate": "Predict measured runs and say how far off the predictions are.",
+    "calibrate": "Learn corrections from a few measured runs of your own.",
 }
 """Every command and its line in the help, so that the help imports none of them."""
 
@@ -37,7 +43,7 @@ class LazyGroup(click.Group):
         """Import the command's module, or ``None`` for a name nobody knows."""
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"tokenfleet.app.cli.{cmd_name}").command
+        command = import_module(f"tokenfleet.app.cli.{cmd_name.replace('-', '_')}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"{cmd_name} has no click command")
         return command

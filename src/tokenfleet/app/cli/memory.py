@@ -27,7 +27,7 @@ _OPTIONS: Final = {
 @click.command("memory", short_help="Does the model fit, what eats the memory, how many sequences run.")
 @click.option("--model", required=True, help="Name in the catalog, or path to a config.json.")
 @click.option("--gpu", required=True, help="The accelerator, such as h100_sxm.")
-@click.option("--tp", help="GPUs per replica (tensor parallel). [default: the smallest that fits]")
+@click.option("--tp", help="GPUs per replica (tensor parallel). [default: 1]")
 @click.option("--precision", help="Weights: bf16, fp8, int8, int4... [default: the checkpoint's, else bf16]")
 @click.option("--kv-dtype", default="bf16", help="KV cache: bf16 or fp8. [default: bf16]")
 @click.option("--context", help="Prompt plus output of one sequence, in tokens. [default: the longest]")
@@ -77,7 +77,7 @@ def command(
 
 
 def _blocks(found: "Fit") -> list[Block]:
-    blocks: list[Block] = [("Fits" if found.fits else "No", _verdict(found))]
+    blocks: list[Block] = [({True: "Fits", False: "No", None: "Unknown"}[found.fits], _verdict(found))]
     if not found.fits and found.smallest:
         blocks.append(("Instead", ["smallest that fits:  " + "   or   ".join(map(_named, found.smallest))]))
     if found.budget is not None:
@@ -106,13 +106,22 @@ def _named(deployment: "Deployment") -> str:
 
 
 def _verdict(found: "Fit") -> list[str]:
+    from tokenfleet.performance import kv_bytes_per_token
+
     budget = found.budget
     deployment = found.deployment
     what = f"{found.model.name} on {_named(deployment)}, KV {deployment.kv_precision}, {deployment.engine.name}"
+    if found.missing:
+        growth = kv_bytes_per_token(found.model, deployment.layout, deployment.kv_precision)
+        return [
+            f"{what}: the catalog does not know enough of this model",
+            *found.missing,
+            f"KV cache: {growth:,} bytes per token on each GPU",
+            "give the path of its config.json as --model",
+        ]
     if budget is None or not budget.fits:
-        tried = "; this is the largest layout of one node" if found.chosen_layout else ""
-        return [f"{what} does not fit{tried}", *found.reasons]
-    lines = [what + ("; the smallest layout that fits" if found.chosen_layout else "")]
+        return [f"{what} does not fit", *found.reasons]
+    lines = [what]
     if budget.too_close_to_call:
         lines.append("too close to call: the verdict hangs on less than the uncertainty of the runtime terms")
     return lines

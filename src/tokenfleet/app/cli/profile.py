@@ -1,6 +1,6 @@
 """``tokenfleet profile``: what is wrong with a log, and what its traffic is like."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ def _mapping(_ctx: click.Context, _option: click.Parameter, values: tuple[str, .
 
 
 @click.command("profile", short_help="Say what is wrong with a log, and what its traffic is like.")
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.argument("files", nargs=-1, required=True)
 @click.option("-o", "--output", "profile_file", metavar="FILE", type=_FILE, help="Write the profile as JSON.")
 @click.option("--html", "page", metavar="FILE", type=_FILE, help="Write a page with charts; one file, works offline.")
 @click.option("--compare", metavar="OLD", type=_FILE, help="Say what moved since this profile was written.")
@@ -57,32 +57,31 @@ def _mapping(_ctx: click.Context, _option: click.Parameter, values: tuple[str, .
 )
 @click.option("--rejects", metavar="FILE", type=_FILE, help="Write rows that were left out, by file and line, as CSV.")
 @click.option("--anonymize", "salt", metavar="SALT", help="Hash names of tenants and sessions with this secret text.")
+@click.option("--engine", default="vllm", help="Whose metrics a Prometheus server is asked for. [default: vllm]")
+@click.option("--last", default="1d", help="How far back a Prometheus server is asked: 6h, 7d. [default: 1d]")
+@click.option("--labels", default="", metavar="MATCHERS", help='Which series of the server: namespace="prod".')
 @face_options
 @click.pass_obj
-def command(face: Face, /, files: tuple[Path, ...], **options: Any) -> int:  # noqa: ANN401 - click's options by name
+def command(face: Face, /, files: tuple[str, ...], **options: Any) -> int:  # noqa: ANN401 - click's options by name
     """Say what FILES hold and what is odd about it, then describe the traffic.
 
-    FILES are request logs of any known format (several become one trace), sums per minute, hour or day, or metrics
-    pages of an engine (two pages: what happened from the first to the second).
+    FILES are request logs of any known format (several become one trace), sums per minute, hour or day, metrics pages
+    of an engine (two pages: what happened from the first to the second), or the address of a Prometheus server.
     """
-    from tokenfleet.app.cli.progress import shown
-    from tokenfleet.app.intake import Files, take_in
     from tokenfleet.app.writing import check_results
     from tokenfleet.domain.trace import Workload
     from tokenfleet.workload import compare, load_profile
 
     face.action = "profile"
+    paths = [Path(name) for name in files]
     results = {"-o": options["profile_file"], "--html": options["page"], "--rejects": options["rejects"]}
-    check_results(results, inputs=files)
+    check_results(results, inputs=paths)
     old = load_profile(options["compare"]) if options["compare"] is not None else None
-    told = {name: options[name] for name in ("columns", "zone", "time_unit", "cached", "zero_output", "unfinished")}
-    with shown(face) as teller:
-        asked = Files(paths=files, format=options["log_format"], salt=options["salt"], parts=options["parts"], **told)
-        found = take_in(asked, progress=teller.part)
+    found = _found(face, files, options)
     changes = None
     if isinstance(found, Workload):
         changes = compare(old, found) if old is not None else None
-        _write(face, found, old, results, files)
+        _write(face, found, old, results, paths)
     else:
         _needs_requests(found, {**results, "--compare": options["compare"]})
     if face.json:
@@ -90,8 +89,30 @@ def command(face: Face, /, files: tuple[Path, ...], **options: Any) -> int:  # n
 
         face.document(traffic_document(found, changes))
     else:
-        _tell(face, found, old, results, files)
+        _tell(face, found, old, results, paths)
     return 0
+
+
+def _found(face: Face, files: Sequence[str], options: Mapping[str, Any]) -> "Found":
+    """What the files, or the server, say."""
+    import time
+
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.intake import Files, Server, ask, is_address, take_in
+    from tokenfleet.domain.errors import BadInput
+
+    servers = [name for name in files if is_address(name)]
+    with shown(face) as teller:
+        if servers:
+            if len(files) > 1:
+                raise BadInput.at("FILES", f"{servers[0]} is a server, and other files are named", "ask it alone")
+            teller.say(f"asking {servers[0]}")
+            named = {name: options[name] for name in ("engine", "last", "labels")}
+            return ask(Server(address=servers[0], **named), now_s=time.time())
+        told = {name: options[name] for name in ("columns", "zone", "time_unit", "cached", "zero_output", "unfinished")}
+        paths = [Path(name) for name in files]
+        asked = Files(paths=paths, format=options["log_format"], salt=options["salt"], parts=options["parts"], **told)
+        return take_in(asked, progress=teller.part)
 
 
 def _needs_requests(found: "Found", asked: dict[str, Path | None]) -> None:

@@ -52,12 +52,11 @@ def _blocks(board: "Scoreboard", views: tuple[str, ...]) -> list[Block]:
         ("Errors", [_head("figure"), *(_line(group.metric, group) for group in board.groups if _named(group) == ())]),
     ]
     for view in views:
-        lines = [
-            _line(f"{getattr(group, view)}  {group.metric}", group)
-            for group in board.groups
-            if _named(group) == (view,)
-        ]
-        blocks.append((f"By {view.split('_')[0]}", [_head(view), *lines]))
+        lines = []
+        for name in dict.fromkeys(getattr(group, view) for group in board.groups if _named(group) == (view,)):
+            members = [group for group in board.groups if _named(group) == (view,) and getattr(group, view) == name]
+            lines += [str(name), *(_line(f"  {group.metric}", group) for group in members)]
+        blocks.append(("By", [_head(view), *lines]))
     if board.refused:
         blocks.append(("Refused", [f"{count:6,}  {reason}" for reason, count in board.refused.items()]))
     rules = [f"{count:6,}  {rule}" for rule, count in board.lint.items() if count]
@@ -79,18 +78,18 @@ def _named(group: "Group") -> tuple[str, ...]:
 
 
 def _head(name: str) -> str:
-    return f"{name:42}{'rows':>7}{'pred.':>7}{'median':>8}{'p90':>7}{'bias':>7}{'inside':>8}{'cells':>7}"
+    return f"{name:28}{'rows':>6}{'pred.':>6}{'median':>7}{'p90':>6}{'bias':>6}{'inside':>7}{'cells':>6}"
 
 
 def _line(name: str, group: "Group") -> str:
     figures = (
-        _percent(group.median_abs_error_fraction, 8),
-        _percent(group.p90_abs_error_fraction, 7),
-        _percent(group.bias_fraction, 7, sign=True),
-        _percent(group.interval_coverage_fraction, 8),
-        _percent(group.cell_median_abs_error_fraction, 7),
+        _percent(group.median_abs_error_fraction, 7),
+        _percent(group.p90_abs_error_fraction, 6),
+        _percent(group.bias_fraction, 6, sign=True),
+        _percent(group.interval_coverage_fraction, 7),
+        _percent(group.cell_median_abs_error_fraction, 6),
     )
-    return f"{name[:42]:42}{group.row_count:7,}{group.predicted_count:7,}{''.join(figures)}"
+    return f"{name:28}{group.row_count:6}{group.predicted_count:6}{''.join(figures)}"
 
 
 def _percent(value: float | None, width: int, *, sign: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""The report: a plan, or a profile of traffic, as one HTML file that a person reads from top to bottom.
+"""The report: a plan, a profile of traffic or a simulation, as one HTML file that a person reads from top to bottom.
 
 Owns the pages: what they say, in which order, and how they look. Promises: one file, no request to
 anywhere, light and dark, on paper and on a phone; the key numbers stand in tables, so the page answers without
@@ -6,6 +6,6 @@ JavaScript; nothing that a person named reaches the page unescaped; equal input 
 compute what another room owns: it formats, bins and draws.
 """
 
-from tokenfleet.app.report.render import render_profile, render_report, write_report
+from tokenfleet.app.report.render import render_profile, render_report, render_timeline, write_report
 
-__all__ = ["render_profile", "render_report", "write_report"]
+__all__ = ["render_profile", "render_report", "render_timeline", "write_report"]

@@ -46,7 +46,9 @@ def assumed(plan: Plan) -> Assumptions:
         bands=_bands(replicas),
         band_sentence=_band_sentence(chosen.replica.band if chosen else None),
         evidence=tuple(evidence),
-        stated=(*(each for each in plan.assumptions if each not in told), *plan.question.model.notes),
+        stated=tuple(
+            dict.fromkeys((*(each for each in plan.assumptions if each not in told), *plan.question.model.notes))
+        ),
         sources=_sources(plan),
         engine=_engine(chosen.replica.deployment.engine) if chosen else None,
         sensitivity=_sensitivity(plan.sensitivity) if plan.sensitivity else None,
@@ -96,11 +98,12 @@ def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
 
 def _likely(found: Confidence) -> str:
     least = "at least " if found.at_least else ""
+    slower = found.breaking_step_factor
+    until = "as predicted and no slower" if slower < 1.005 else f"{digits(slower)} times as long as predicted"
     return (
         f"The promise holds with a probability of {least}{percent(found.probability_fraction)} if step times are all "
-        f"that is wrong: it is kept until every step takes {digits(found.breaking_step_factor)} times as long as "
-        f"predicted. The factor is taken to be log-normal, with nine tenths of it inside {digits(found.band_factor)} "
-        "either way."
+        f"that is wrong: it is kept while steps take {until}. The factor is taken to be log-normal, with nine tenths "
+        f"of it inside {digits(found.band_factor)} either way."
     )
 
 

@@ -24,6 +24,7 @@ from tokenfleet.app.report.charts import (
 from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.words import amount, digits, duration, percent, plural, promise, usd
 from tokenfleet.domain.plan import CurvePoint, FrontierPoint, Plan
+from tokenfleet.domain.slo import Slo
 
 Read = Callable[[CurvePoint], float | None]
 Placed = tuple[FrontierPoint, float]
@@ -60,9 +61,9 @@ class HeldAgainst:
     figure: Figure
 
     @classmethod
-    def promises(cls, plan: Plan, metric: str, values_s: Sequence[float], marks: Marks) -> "HeldAgainst":
+    def promises(cls, slo: Slo, metric: str, values_s: Sequence[float], marks: Marks) -> "HeldAgainst":
         """An axis that shows ``values_s`` (all above 0) and every promise on ``metric``."""
-        targets = [target for target in plan.question.slo.latency if target.metric == metric]
+        targets = [target for target in slo.latency if target.metric == metric]
         everything = [*values_s, *(target.limit_s for target in targets)]
         factor, unit = (1e3, "ms") if max(everything) < 1.0 else (1.0, "s")
         up = Upward.over(f"{metric.upper()}, {unit}", [each * factor for each in everything])
@@ -80,7 +81,7 @@ def _load_curve(
         return Absent(title=f"{title} against load", why="Too few requests at every load to say a quantile.")
     rates = plain(point.rate_per_s for point in points)
     marks = Marks()
-    held = HeldAgainst.promises(plan, metric, known, marks)
+    held = HeldAgainst.promises(plan.question.slo, metric, known, marks)
     peak_rate_per_s = next((point.rate_per_s / point.load_fraction for point in points if point.load_fraction > 0), 0.0)
     if peak_rate_per_s > 0:
         marks.upright(peak_rate_per_s, "planned peak")
@@ -178,7 +179,7 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
     if len(placed) < 2:
         return Absent(title=title, why="Fewer than two fleets had enough requests to predict it.")
     marks = Marks()
-    held = HeldAgainst.promises(plan, metric, [value for _, value in placed], marks)
+    held = HeldAgainst.promises(plan.question.slo, metric, [value for _, value in placed], marks)
     edge = best_of([(point.price_usd_per_hour, value) for point, value in placed])
     # The first that matches: fleets that differ only in an engine setting share name and price.
     chosen = [pair for pair in placed if _is_chosen(plan, pair[0])][:1]

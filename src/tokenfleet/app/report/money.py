@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
-from tokenfleet.app.report.words import cents_that_add_up, exact, percent, usd
-from tokenfleet.domain.plan import Bill, Sized
+from tokenfleet.app.report.words import cents_that_add_up, digits, exact, percent, usd
+from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
 
 _HOURS_PER_MONTH = 730
+_MOST_TENANTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,12 @@ class Money:
     unit_prices: Table
     prices: Table
     quote: Table
+    tenants: Table | None
+    purchase: Table | None
 
 
-def account(bill: Bill, chosen: Sized) -> Money:
-    """The bill of ``chosen``."""
+def account(bill: Bill, chosen: Sized, invoice: TenantInvoice | None = None, purchase: Purchase | None = None) -> Money:
+    """The bill of ``chosen``, who pays it, and how to buy."""
     named = (
         ("Input", "reading prompts (prefill)", bill.input_usd_per_hour),
         ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour),
@@ -62,6 +65,57 @@ def account(bill: Bill, chosen: Sized) -> Money:
         unit_prices=_unit_prices(bill),
         prices=_price_range(chosen),
         quote=_quote(chosen),
+        tenants=_tenants(invoice) if invoice else None,
+        purchase=_purchase(purchase) if purchase else None,
+    )
+
+
+def _tenants(invoice: TenantInvoice) -> Table:
+    """Every tenant, idle and spare; the second column adds up to the invoice to the cent, and so does the third."""
+
+    def dollars(usd: float) -> str:
+        return f"${usd:,.2f}"
+
+    shown = invoice.tenants[:_MOST_TENANTS]
+    rest = invoice.tenants[_MOST_TENANTS:]
+    rows = [
+        (share.tenant, exact(share.request_count), dollars(share.busy_usd), dollars(share.loaded_usd))
+        for share in shown
+    ]
+    if rest:
+        rows.append(
+            (
+                f"{exact(len(rest))} others",
+                exact(sum(share.request_count for share in rest)),
+                dollars(sum(share.busy_usd for share in rest)),
+                dollars(sum(share.loaded_usd for share in rest)),
+            )
+        )
+    rows += [
+        ("Idle", "", dollars(invoice.idle_usd), "shared out"),
+        ("Spare", "", dollars(invoice.spare_usd), "shared out"),
+        ("Invoice", "", dollars(invoice.total_usd), dollars(invoice.total_usd)),
+    ]
+    return Table(
+        head=("Tenant", "Requests seen", "Its work, a month", "With idle and spare"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 3}),
+        caption="Work by GPU time; idle and spare by what each takes at the peak",
+    )
+
+
+def _purchase(purchase: Purchase) -> Table:
+    rows = [
+        (line.name.replace("_", " "), digits(line.mean_gpu_count), f"{usd(line.usd_per_hour)}/h")
+        for line in purchase.lines
+    ]
+    rows.append(("Together", "", f"{usd(purchase.total_usd_per_hour)}/h"))
+    rows += [(f"{term.replace('_', ' ')}", "", "no published price") for term in purchase.unknown_terms]
+    return Table(
+        head=("If the fleet follows the hour", "GPUs on average", "Costs"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2}),
+        caption=f"Reckoned from the busiest minute of each of {exact(purchase.hour_count)} hours, not replayed",
     )
 
 

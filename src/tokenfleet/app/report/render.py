@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenfleet.app.report.assumptions import assumed, repeat
 from tokenfleet.app.report.charts import Absent, Chart
@@ -18,6 +19,9 @@ from tokenfleet.app.report.worst_day import replayed
 from tokenfleet.app.whole_files import write_whole
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
+
+if TYPE_CHECKING:
+    from tokenfleet.app.simulate_run import Simulated
 
 
 def write_report(plan: Plan, workload: Workload, resolved: Mapping[str, object], path: Path, *, command: str) -> None:
@@ -64,6 +68,15 @@ def render_profile(workload: Workload, *, name: str, old: Workload | None = None
     return _filled("profile.html.j2", [each for each in page.charts if isinstance(each, Chart)], name=name, page=page)
 
 
+def render_timeline(run: "Simulated", *, command: str) -> str:
+    """The page of a simulation as HTML; ``command`` is what a person types to get it again."""
+    from tokenfleet.app.report.timeline import timeline_page
+
+    page = timeline_page(run)
+    charts = [each for each in page.charts if isinstance(each, Chart)]
+    return _filled("timeline.html.j2", charts, name=run.name, page=page, command=command)
+
+
 def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -95,7 +108,7 @@ def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
     if plan.record is not None and plan.degraded is not None:
         sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
     if plan.bill is not None:
-        sections["money"] = account(plan.bill, plan.chosen)
+        sections["money"] = account(plan.bill, plan.chosen, plan.invoice, plan.purchase)
     return sections
 
 

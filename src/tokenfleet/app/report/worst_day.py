@@ -4,25 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenfleet.app.report.charts import (
-    FIRST,
-    SECOND,
-    Absent,
-    Chart,
-    Marks,
-    Table,
-    TimeAxis,
-    axis,
-    layout,
-    line,
-    plain,
-)
+from tokenfleet.app.report.charts import Absent, Chart, Table, TimeAxis
 from tokenfleet.app.report.decision import predicted, promise_name
-from tokenfleet.app.report.latency import HeldAgainst
-from tokenfleet.app.report.sampling import in_buckets, over_time
+from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
 from tokenfleet.domain.plan import Plan, Sized
-from tokenfleet.domain.run import RunRecord, Status, Telemetry
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Floats
 
 
@@ -41,7 +28,7 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
     """The timeline of ``degraded``, beside the whole fleet."""
     start_s = float(degraded.arrival_s[0]) if len(degraded.arrival_s) else 0.0
     scale = TimeAxis.spanning(degraded.end_s - start_s)
-    window = _Window(plan.peak_start_s / scale.unit_s, plan.peak_end_s / scale.unit_s)
+    window = Window(plan.peak_start_s / scale.unit_s, plan.peak_end_s / scale.unit_s)
     gone = (
         f"{plural(chosen.spare_count, 'replica')} of {exact(chosen.replica_count)} gone"
         if chosen.spare_count
@@ -51,7 +38,10 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
         sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.{_fullest(plan)}",
         table=_totals(whole, degraded, chosen.spare_count > 0),
         promises=_overall(plan),
-        charts=(*_gauges(degraded.telemetry, scale, window), _ttft(plan, degraded, scale, window)),
+        charts=(
+            *gauge_charts(degraded.telemetry, scale, window),
+            ttft_chart(plan.question.slo, degraded, scale, window),
+        ),
     )
 
 
@@ -78,118 +68,6 @@ def _overall(plan: Plan) -> Table | None:
     )
     head = ("The whole run, spare gone", "Promised", "Predicted", "Samples", "Verdict")
     return Table(head=head, rows=rows, numeric=frozenset({1, 2, 3})) if rows else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    start: float
-    end: float
-
-    def marks(self) -> Marks:
-        """The peak window as a band."""
-        marks = Marks()
-        marks.band(self.start, self.end, "judged here")
-        return marks
-
-
-def _gauges(telemetry: Telemetry | None, scale: TimeAxis, window: _Window) -> tuple[Chart | Absent, ...]:
-    if telemetry is None or len(telemetry.time_s) < 2:
-        return (Absent(title="Queue, running requests and KV use", why="The replay sampled no gauges."),)
-    waiting, running = telemetry.waiting.sum(axis=1), telemetry.running.sum(axis=1)
-    worst, mean = telemetry.kv_used_fraction.max(axis=1), telemetry.kv_used_fraction.mean(axis=1)
-    joined = in_buckets(telemetry.time_s)
-    time = scale.of(telemetry.time_s[joined.start])
-    note = joined.note("samples") or f"A sample every {duration(float(telemetry.time_s[1] - telemetry.time_s[0]))}."
-    across = axis(scale.title)
-    return (
-        Chart(
-            key="queue",
-            title="Requests waiting and running",
-            note=f"All replicas together. {note}",
-            figure={
-                "data": [
-                    line("running", time, plain(in_buckets(running).highest), FIRST, "%{y:,.0f} running"),
-                    line("waiting", time, plain(in_buckets(waiting).highest), SECOND, "%{y:,.0f} waiting"),
-                ],
-                "layout": window.marks().onto(
-                    layout(across, axis("requests", rangemode="tozero"), hovermode="x unified")
-                ),
-            },
-            height_px=280,
-            wide=True,
-        ),
-        Chart(
-            key="kv",
-            title="KV memory in use",
-            note=f"At 100 % new requests wait and running ones may be pushed out. {note}",
-            figure={
-                "data": [
-                    line(
-                        "fullest replica",
-                        time,
-                        plain(100 * in_buckets(worst).highest),
-                        SECOND,
-                        "fullest replica: %{y:.1f} %",
-                    ),
-                    line(
-                        "mean of replicas",
-                        time,
-                        plain(100 * in_buckets(mean).mean),
-                        FIRST,
-                        "mean of replicas: %{y:.1f} %",
-                        dash="dot",
-                    ),
-                ],
-                "layout": window.marks().onto(
-                    layout(
-                        across,
-                        axis("share of KV blocks", range=[0, 105], ticksuffix=" %"),
-                        hovermode="x unified",
-                    )
-                ),
-            },
-            height_px=280,
-            wide=True,
-        ),
-    )
-
-
-def _ttft(plan: Plan, record: RunRecord, scale: TimeAxis, window: _Window) -> Chart | Absent:
-    title = "Time to first token as the day went"
-    seen = over_time(record.arrival_s, record.ttft_s)
-    known = [float(value) for series in (seen.median, seen.highest) for value in series if value > 0]
-    if not known:
-        return Absent(title=title, why="No request reached its first token.")
-    marks = window.marks()
-    held = HeldAgainst.promises(plan, "ttft", known, marks)
-    time = scale.of(seen.start_s + seen.width_s / 2)
-    return Chart(
-        key="ttft-over-time",
-        title=title,
-        note=f"By arrival, in spans of {duration(seen.width_s)}: the median and the slowest request of each.",
-        figure={
-            "data": [
-                line("slowest", time, plain(seen.highest * held.factor), SECOND, f"slowest: %{{y:.3~r}} {held.unit}"),
-                line(
-                    "median",
-                    time,
-                    plain(seen.median * held.factor),
-                    FIRST,
-                    f"median: %{{y:.3~r}} {held.unit}",
-                    dash="dot",
-                ),
-            ],
-            "layout": marks.onto(
-                layout(
-                    axis(scale.title),
-                    held.figure,
-                    hovermode="x unified",
-                )
-            ),
-        },
-        height_px=280,
-        wide=True,
-    )
 
 
 def _totals(whole: RunRecord, degraded: RunRecord, has_spare: bool) -> Table:

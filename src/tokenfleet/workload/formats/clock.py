@@ -1,5 +1,6 @@
 """Time stamps as people write them, turned into nanoseconds; what cannot be known is asked for, not guessed."""
 
+import re
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -95,7 +96,7 @@ def _from_numbers(
         raise BadInput.at(
             where,
             f"numbers up to {top:g} may be seconds, milliseconds or less: the file does not say",
-            "name the time unit: s, ms, us or ns",
+            "say time_unit: s, or ms, us, ns",
         )
     detected["time unit"] = chosen
     ns = _scaled(stamps, UNIT_NS[chosen])
@@ -140,6 +141,13 @@ def _from_text(
 ) -> "tuple[pl.Series, Clock]":
     import polars as pl
 
+    alike = _alike(stamps)
+    if alike is not None:
+        ns, digits, zone = alike
+        _tell_digits(digits, detected)
+        if zone is None:
+            return _naive(ns, options, detected)
+        return ns - int(_offset_ns(pl.Series([zone])).item()), _zoned(detected)
     parts = stamps.str.extract_groups(_STAMP).struct.unnest()
     if parts["day"].null_count() * 2 > len(stamps):
         for layout in _US_FORMATS:
@@ -154,8 +162,59 @@ def _from_text(
     ms = pl.select(pl.when(ms.is_between(0, _LAST_MS)).then(ms)).to_series()
     ns = ms * 1_000_000 + fraction
     digits = int(parts["fraction"].str.len_chars().fill_null(0).max() or 0)  # type: ignore[arg-type]
+    _tell_digits(digits, detected)
+    return _on_a_clock(ns, parts["zone"], options, where, detected)
+
+
+_MINUTE_CHARS = 16
+_SHAPE = re.compile(r":\d\d(?:[.,](\d{1,9}))?(Z|z|UTC|[+-]\d\d:?\d\d|[+-]\d\d)?")
+_FEWEST_ROWS, _LEAST_PER_RUN = 10_000, 8
+
+
+def _alike(stamps: "pl.Series") -> "tuple[pl.Series, int, str | None] | None":
+    """Nanoseconds, digits of a second and zone of stamps that are all written alike; ``None`` when they are not.
+
+    Logs write a minute many times in a row, so that the minute is read once per run of equal ones, and only the seconds
+    of each row are looked at. What differs in length or form is left to the general way.
+    """
+    import polars as pl
+
+    if len(stamps) < _FEWEST_ROWS or stamps.null_count() or stamps.str.len_bytes().n_unique() > 1:
+        return None
+    shape = _SHAPE.fullmatch(str(stamps[0])[_MINUTE_CHARS:])
+    minute = stamps.str.slice(0, _MINUTE_CHARS)
+    run = minute.rle_id()
+    if shape is None or (int(run[-1]) + 1) * _LEAST_PER_RUN > len(stamps):
+        return None
+    digits, zone = len(shape[1] or ""), shape[2] or ""
+    tail = stamps.str.slice(_MINUTE_CHARS)
+    form = r"^:[0-5]\d" + (rf"[.,]\d{{{digits}}}" if digits else "") + re.escape(zone) + "$"
+    if not tail.str.contains(form.replace(r"\d", "[0-9]")).all():
+        return None
+    first = minute.filter(run != run.shift(1).fill_null(2**32 - 1))
+    begin = (first + ":00").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
+    if begin.null_count():
+        begin = (first + ":00").str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False, time_unit="ms")
+    begin_ms = begin.dt.timestamp("ms")
+    if begin.null_count() or not begin_ms.is_between(0, _LAST_MS).all():
+        return None
+    after = tail.str.slice(1, 2).cast(pl.Int64) * UNIT_NS["s"]
+    if digits:
+        after = after + tail.str.slice(4, digits).cast(pl.Int64) * 10 ** (9 - digits)
+    ns = (begin_ms * 1_000_000).gather(run) + after
+    return ns, digits, zone or None
+
+
+def _tell_digits(digits: int, detected: dict[str, str]) -> None:
     detected["time unit"] = "date and time" + (f", {digits} digits of a second" if digits else ", whole seconds")
-    zoned = parts["zone"].is_not_null() & ns.is_not_null()
+
+
+def _on_a_clock(
+    ns: "pl.Series", zone: "pl.Series", options: ReadOptions, where: str, detected: dict[str, str]
+) -> "tuple[pl.Series, Clock]":
+    import polars as pl
+
+    zoned = zone.is_not_null() & ns.is_not_null()
     if not zoned.any():
         return _naive(ns, options, detected)
     bare = int((~zoned & ns.is_not_null()).sum())
@@ -163,9 +222,9 @@ def _from_text(
         raise BadInput.at(
             where,
             f"{bare} stamps have no time zone and {int(zoned.sum())} have one",
-            "name the zone of those without, such as UTC or Europe/Berlin",
+            "name the zone of those without: say zone: UTC, or Europe/Berlin",
         )
-    shifted = ns - _offset_ns(parts["zone"])
+    shifted = ns - _offset_ns(zone)
     if not bare:
         return shifted, _zoned(detected)
     local, _ = _naive(ns, options, detected)

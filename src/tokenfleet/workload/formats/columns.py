@@ -1,6 +1,7 @@
 """Which column means what: the names people use, and the questions to ask when they do not say."""
 
 import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -48,9 +49,30 @@ NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Role -> names in order of preference, in lower case without separators and without a unit at the end."""
 
+_WORDS: dict[str, tuple[str, ...]] = {
+    "arrival": ("when", "at", "clock", "arrived", "received", "sent"),
+    "input_tokens": ("input", "inputs", "prompt", "prompts", "context", "request", "question", "in"),
+    "output_tokens": (
+        "output", "outputs", "completion", "completions", "generated", "generation", "response", "answer", "reply",
+        "out",
+    ),
+    "cached_tokens": ("cached", "cache", "cachehits", "cacheread"),
+    "reasoning_tokens": ("reasoning", "thinking", "thoughts"),
+    "ttft": ("firsttoken",),
+    "e2e": ("responsetime", "elapsed", "took"),
+    "status": ("code", "result", "outcome", "error"),
+    "model": ("engine", "llm"),
+    "tenant": ("account", "company", "group", "namespace", "owner"),
+    "session": ("chat", "thread", "dialog"),
+    "label": ("kind", "category", "tag"),
+}  # fmt: skip
+"""Words that people use for a role and that are too loose to take a column by: they only help to ask."""
+
 _UNIT_END = re.compile(r"_(?:s|sec|secs|seconds|ms|millis|milliseconds|us|ns|utc|iso)$")
 _NEEDED = ("arrival", "input_tokens", "output_tokens")
 _MUST_NOT_GUESS = ("input_tokens", "output_tokens", "cached_tokens")
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""A name that needs no quotes, in a scenario or in a shell."""
 
 
 def plain(name: str) -> str:
@@ -74,7 +96,7 @@ def map_columns(columns: Sequence[str], told: Mapping[str, str], *, where: str) 
             hold a token count; all problems at once, each with the nearest name.
     """
     problems = _told_problems(columns, told, where)
-    found = {role: column for role, column in told.items() if column in columns}
+    found = {role: column for role, column in told.items() if role in ROLES and column in columns}
     taken = set(found.values())
     for role, names in NAMES.items():
         if role in told:
@@ -85,13 +107,14 @@ def map_columns(columns: Sequence[str], told: Mapping[str, str], *, where: str) 
                 Problem(
                     where,
                     f"{role} may be column {' or '.join(repr(hit) for hit in hits)}",
-                    f"map {role} to one of them",
+                    _mapped(role, hits[0]) + " or the other",
                 )
             )
         if hits:
             found[role] = hits[0]
             taken.add(hits[0])
-    problems += [_missing(role, columns, where) for role in _NEEDED if role not in found and role not in told]
+    meant = {*told, *(_role_meant(role) for role in told if role not in ROLES)}
+    problems += [_missing(role, columns, where) for role in _NEEDED if role not in found and role not in meant]
     if problems:
         raise BadInput(problems)
     return found
@@ -101,20 +124,35 @@ def _told_problems(columns: Sequence[str], told: Mapping[str, str], where: str) 
     problems = []
     for role, column in told.items():
         if role not in ROLES:
-            problems.append(
-                Problem("columns", f"there is no role '{role}'", nearest(role, list(ROLES)) or _list(ROLES))
-            )
+            near = _role_meant(role)
+            mend = (f"did you mean {near}? " if near else "") + f"roles: {', '.join(ROLES)}"
+            problems.append(Problem(f"columns.{role}", "there is no such role", mend))
         if column not in columns:
-            mend = nearest(column, list(columns)) or _list(columns)
-            problems.append(Problem(where, f"has no column '{column}' for {role}", mend))
+            mend = nearest(column, list(columns)) or f"columns: {_list(columns)}"
+            problems.append(Problem(f"columns.{role}", f"{where} has no column '{column}'", mend))
     return problems
+
+
+def _role_meant(word: str) -> str | None:
+    """The role that a word stands for: one of its names, else a name nearly spelled so."""
+    names = {name: role for role in ROLES for name in (plain(role), *NAMES[role], *_WORDS.get(role, ()))}
+    close = difflib.get_close_matches(plain(word), list(names), n=1, cutoff=0.75)
+    return names[close[0]] if close else None
 
 
 def _missing(role: str, columns: Sequence[str], where: str) -> Problem:
     names = {plain(column): column for column in columns}
     close = [hit for name in NAMES[role] for hit in difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)]
-    hint = f"is it '{names[close[0]]}'? " if close else ""
-    return Problem(where, f"no column for {role}", f"{hint}map {role} to one of: {_list(columns)}")
+    close += [name for name in _WORDS[role] if name in names]
+    if not close:
+        return Problem(where, f"no column for {role}", f"{_mapped(role, 'NAME')}, NAME one of: {_list(columns)}")
+    hint = names[close[0]]
+    return Problem(where, f"no column for {role}", f"is it '{hint}'? {_mapped(role, hint)}; columns: {_list(columns)}")
+
+
+def _mapped(role: str, column: str) -> str:
+    """How to map a role, in a form that every face of the program can put into its own words."""
+    return f"say columns: {{{role}: {column if _BARE.fullmatch(column) else json.dumps(column, ensure_ascii=False)}}}"
 
 
 def _list(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
-from tokenfleet.workload.formats.table import canonical, load_frame, read_table, with_hashes
+from tokenfleet.workload.formats.table import as_count, canonical, load_frame, read_table, with_hashes
 
 _FASTEST_PER_S = 200.0
 """A Mooncake-like file that would be faster than this in milliseconds was written in seconds, or is not from a log."""
@@ -61,9 +61,13 @@ def read_mooncake(source: Source, options: ReadOptions) -> Reading:
     Raises:
         BadInput: the numbers fit both units: asks.
     """
+    import polars as pl
+
     mapped = {"arrival": "timestamp", "input_tokens": "input_length", "output_tokens": "output_length"}
     frame = load_frame(source, [*mapped.values(), "hash_ids"])
-    unit = options.time_unit or _mooncake_unit(frame["timestamp"].to_numpy(), source.where)
+    # Damaged rows may turn the column into text, or into numbers of more digits than any clock has.
+    stamps = frame["timestamp"].cast(pl.Float64, strict=False).to_numpy()
+    unit = options.time_unit or _mooncake_unit(stamps, source.where)
     reading = canonical(frame, mapped, options, where=source.where, name="Mooncake trace", unit=unit)
     return with_hashes(reading, frame)
 
@@ -84,20 +88,21 @@ def read_bailian(source: Source, options: ReadOptions) -> Reading:
     reading = canonical(
         frame, mapped, options, where=source.where, name="Qwen-Bailian trace", unit=options.time_unit or "s"
     )
-    roots = _roots(frame["chat_id"].to_list(), frame["parent_chat_id"].to_list())
+    chats, parents = (as_count(frame[name]).to_list() for name in ("chat_id", "parent_chat_id"))
+    roots = _roots(chats, parents)
     reading = replace(reading, rows=reading.rows.with_columns(pl.Series("session", roots, dtype=pl.String)))
     return with_hashes(reading, frame) if has_hashes else reading
 
 
-def _roots(chats: list[int], parents: list[int]) -> list[str]:
-    root: dict[int, int] = {}
+def _roots(chats: list[int | None], parents: list[int | None]) -> list[str | None]:
+    root: dict[int | None, int | None] = {}
     for chat, parent in zip(chats, parents, strict=True):
-        root[chat] = root.get(parent, chat) if parent >= 0 else chat
-    return [f"chat {root[chat]}" for chat in chats]
+        root[chat] = chat if parent is None or parent < 0 else root.get(parent, chat)
+    return [None if chat is None else f"chat {root[chat]}" for chat in chats]
 
 
-def _mooncake_unit(stamps: npt.NDArray[np.int64 | np.float64], where: str) -> str:
-    known = stamps[np.isfinite(stamps.astype(np.float64))].astype(np.float64)
+def _mooncake_unit(stamps: npt.NDArray[np.float64], where: str) -> str:
+    known = stamps[np.isfinite(stamps)]
     if len(known) < 2:
         return "ms"
     if np.any(known != np.floor(known)):
@@ -108,5 +113,5 @@ def _mooncake_unit(stamps: npt.NDArray[np.int64 | np.float64], where: str) -> st
     raise BadInput.at(
         where,
         f"'timestamp' would mean {len(known)} requests in {span_s:g} s if it is milliseconds",
-        "name the time unit: ms or s",
+        "say time_unit: ms, or s",
     )

@@ -104,7 +104,7 @@ def _parquet_columns(path: Path) -> tuple[str, ...]:
     try:
         return tuple(pl.read_parquet_schema(path))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput.at(str(path), f"is a broken Parquet file: {error}", "write it again") from error
+        raise BadInput.at(str(path), "is a broken Parquet file", "write it again") from error
 
 
 def _sniff(text: str, *, complete: bool) -> tuple[Kind, tuple[str, ...], dict[str, Any]]:

@@ -1,6 +1,9 @@
 """Tables: CSV, JSON lines and Parquet with one row per request, by column name."""
 
+import csv
 import io
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,10 +47,16 @@ def with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
     import polars as pl
 
     hashes = frame[HASHES]
-    if not isinstance(hashes.dtype, pl.List) or not hashes.dtype.inner.is_integer():
+    inner = hashes.dtype.inner if isinstance(hashes.dtype, pl.List) else None
+    if inner is None or not inner.is_integer() or inner in (pl.Int128, pl.UInt128):
         reading.warnings.append("hash_ids are no lists of whole numbers: prefix sharing is unknown")
         return reading
-    return replace(reading, rows=reading.rows.with_columns(hashes.cast(pl.List(pl.Int64)).alias(HASHES)))
+    if inner == pl.UInt64:
+        # Half of all hashes of 64 bits pass the largest signed number; only whether two are equal matters.
+        signed = hashes.list.eval(pl.element().reinterpret(signed=True))
+    else:
+        signed = hashes.cast(pl.List(pl.Int64))
+    return replace(reading, rows=reading.rows.with_columns(signed.alias(HASHES)))
 
 
 def canonical(
@@ -67,7 +76,7 @@ def canonical(
             rows[role] = as_count(frame[mapped[role]])
     for role in _TEXTS:
         if role in mapped:
-            rows[role] = _as_text(frame[mapped[role]])
+            rows[role] = as_text(frame[mapped[role]])
     for role in ("ttft", "e2e"):
         if role in mapped:
             spoken = unit_of_name(mapped[role])
@@ -76,7 +85,7 @@ def canonical(
     if "streamed" in mapped:
         rows["streamed"] = _as_flag(frame[mapped["streamed"]])
     if "status" in mapped:
-        rows["status"] = as_status(_as_text(frame[mapped["status"]]))
+        rows["status"] = as_status(as_text(frame[mapped["status"]]))
     table = pl.DataFrame(rows)
     return Reading(rows=table, rows_read=table.height, clock=clock, detected=detected)
 
@@ -85,6 +94,7 @@ def load_frame(source: Source, columns: list[str]) -> "pl.DataFrame":
     """The named columns of a file; CSV cells stay text, so that a bad cell is a counted null and no crash."""
     import polars as pl
 
+    data = b""
     try:
         if source.kind == "parquet":
             return pl.read_parquet(source.path, columns=columns)
@@ -95,7 +105,7 @@ def load_frame(source: Source, columns: list[str]) -> "pl.DataFrame":
             return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
         return pl.read_json(io.BytesIO(data)).select(columns)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise BadInput.at(source.where, f"cannot be read as {source.kind}: {error}", "check the export") from error
+        raise _unreadable(source.where, source.kind, data) from error
 
 
 def load_part(path: str, kind: str, start: int, stop: int, header: str, columns: list[str]) -> "pl.DataFrame":
@@ -106,6 +116,7 @@ def load_part(path: str, kind: str, start: int, stop: int, header: str, columns:
     """
     import polars as pl
 
+    data = b""
     try:
         if kind == "parquet":
             return pl.scan_parquet(path).select(columns).slice(start, stop - start).collect()
@@ -116,7 +127,67 @@ def load_part(path: str, kind: str, start: int, stop: int, header: str, columns:
             return _read_csv(header.encode() + b"\n" + data, columns)
         return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput.at(path, f"cannot be read as {kind}: {error}", "check the export") from error
+        raise _unreadable(path, kind, data, lines_before=_lines_before(Path(path), start)) from error
+
+
+def _unreadable(where: str, kind: str, data: bytes, *, lines_before: int = 0) -> BadInput:
+    """One line on the first line that cannot be read.
+
+    What the library says is for programmers, and it quotes cells: prompts may stand in them.
+    """
+    if kind == "csv":
+        line = _open_quote(data)
+        if line is not None:
+            mend = 'close it, and write a quote inside a cell twice: ""'
+            return BadInput.at(f"{where}:{lines_before + line}", "a quote is not closed", mend)
+    if kind == "jsonl":
+        line = _not_json(data)
+        if line is not None:
+            return BadInput.at(f"{where}:{lines_before + line}", "the line is no JSON record", "export the log again")
+    shown = {"csv": "CSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet"}[kind]
+    return BadInput.at(where, f"cannot be read as {shown}", "check the export, or write it again")
+
+
+def _lines_before(path: Path, start: int) -> int:
+    count = 0
+    with path.open("rb") as file:
+        while start > 0 and (block := file.read(min(start, 1 << 20))):
+            count += block.count(b"\n")
+            start -= len(block)
+    return count
+
+
+def _open_quote(data: bytes) -> int | None:
+    """Line on which the first row with a bare or unclosed quote begins, counted from 1."""
+    quotes = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal quotes
+        for line in io.StringIO(data.decode("utf-8", errors="replace"), newline=""):
+            quotes += line.count('"')
+            yield line
+
+    rows = csv.reader(lines(), strict=True)
+    first = 1
+    try:
+        for _ in rows:
+            if quotes % 2:
+                return first
+            first, quotes = rows.line_num + 1, 0
+    except csv.Error:
+        return first
+    return None
+
+
+def _not_json(data: bytes) -> int | None:
+    """The first line that holds no JSON record, counted from 1."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        try:
+            if line.strip() and not isinstance(json.loads(line), dict):
+                return number
+        except (ValueError, RecursionError):
+            return number
+    return None
 
 
 def _read_csv(data: bytes, columns: list[str]) -> "pl.DataFrame":
@@ -140,6 +211,11 @@ def as_count(column: "pl.Series") -> "pl.Series":
         return column.cast(pl.Int64, strict=False)
     if column.dtype == pl.Boolean:
         return pl.Series([None] * len(column), dtype=pl.Int64)
+    if column.dtype == pl.String:
+        # Most columns hold bare whole numbers: one look tells, and nothing has to be stripped.
+        bare = column.cast(pl.Int64, strict=False)
+        if bare.null_count() == column.null_count():
+            return bare
     text = column.str.strip_chars() if column.dtype == pl.String else column
     whole = (
         text.cast(pl.Int64, strict=False)
@@ -160,7 +236,8 @@ def _as_float(column: "pl.Series") -> "pl.Series":
     return text.cast(pl.Float64, strict=False)
 
 
-def _as_text(column: "pl.Series") -> "pl.Series":
+def as_text(column: "pl.Series") -> "pl.Series":
+    """Names without blanks around them; null where the cell says that there is none."""
     import polars as pl
 
     text = column.cast(pl.String, strict=False)

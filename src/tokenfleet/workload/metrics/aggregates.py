@@ -66,7 +66,7 @@ def read_aggregates(path: str | Path) -> Aggregates:
     source = open_source(Path(path))
     document = parse_json(source.content().decode("utf-8", errors="replace"), where=source.where)
     if is_query(source.head):
-        return _of_query(read_query(document, where=source.where), source.where)
+        return aggregates_of(read_query(document, where=source.where), source.where)
     if at(document, "object") == "page":
         return _of_openai(document, source.where)
     if isinstance(at(document, "results"), list) and at(document, "metadata", "page") is not None:
@@ -149,15 +149,23 @@ def _joined(source: str, buckets: list[tuple[float, float, Floats]], warnings: l
     )
 
 
-def _of_query(series: list[Series], where: str) -> Aggregates:
-    """Growth of counters per step, resets taken care of, summed over engines and labels."""
-    columns = {
+def columns_of_query() -> dict[str, set[str]]:
+    """Ours -> counters that tell it, over all engines and their versions."""
+    return {
         "requests": _names("finished_count") | {name + "_count" for name in _histogram_names("e2e_s")},
         "input_tokens": _names("prompt_tokens") | {name + "_sum" for name in _histogram_names("input_tokens")},
         "cached_tokens": _names("cached_tokens") | _names("prefix_hits_tokens"),
         "output_tokens": _names("generation_tokens") | {name + "_sum" for name in _histogram_names("output_tokens")},
     }
-    chosen = {ours: _one_metric(series, names) for ours, names in columns.items()}
+
+
+def aggregates_of(series: list[Series], where: str) -> Aggregates:
+    """Growth of counters per step, resets taken care of, summed over engines and labels.
+
+    Raises:
+        BadInput: no counter of finished requests, or a single point in time.
+    """
+    chosen = {ours: _one_metric(series, names) for ours, names in columns_of_query().items()}
     if not chosen["requests"]:
         raise BadInput.at(where, "has no counter of finished requests", "query vllm:request_success_total over time")
     stamps = sorted({stamp for parts in chosen.values() for part in parts for stamp in part.stamps_s})
@@ -203,7 +211,7 @@ def _names(ours: str) -> set[str]:
 
 
 def _histogram_names(ours: str) -> set[str]:
-    return {name.metric for name in HISTOGRAMS[ours]}
+    return {name.metric for name in HISTOGRAMS[ours] if not name.labels}
 
 
 def _stamp(seconds: float) -> str:

@@ -25,6 +25,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "Triton TensorRT-LLM": ("nv_trt_llm_", "nv_inference_"),
     "llama.cpp": ("llamacpp:",),
     "Dynamo": ("dynamo_frontend_", "dynamo_component_"),
+    "OpenTelemetry GenAI": ("gen_ai.", "gen_ai_"),
 }
 """Engine -> prefixes of its metric names."""
 
@@ -62,7 +63,12 @@ GAUGES: dict[str, tuple[Name, ...]] = {
 }
 
 COUNTERS: dict[str, tuple[Name, ...]] = {
-    "prompt_tokens": (Name("vllm:prompt_tokens_total"), Name("sglang:prompt_tokens_total")),
+    "prompt_tokens": (
+        Name("vllm:prompt_tokens_total"),
+        Name("sglang:prompt_tokens_total"),
+        Name("gen_ai.client.token.usage_sum", (("gen_ai.token.type", "input"),)),
+        Name("gen_ai_client_token_usage_sum", (("gen_ai_token_type", "input"),)),
+    ),
     "computed_prompt_tokens": (
         Name("vllm:prompt_tokens_by_source_total", (("source", "local_compute"),)),
         Name("llamacpp:prompt_tokens_total"),
@@ -72,6 +78,8 @@ COUNTERS: dict[str, tuple[Name, ...]] = {
         Name("sglang:generation_tokens_total"),
         Name("llamacpp:tokens_predicted_total"),
         Name("dynamo_frontend_output_tokens_total"),
+        Name("gen_ai.client.token.usage_sum", (("gen_ai.token.type", "output"),)),
+        Name("gen_ai_client_token_usage_sum", (("gen_ai_token_type", "output"),)),
     ),
     "cached_tokens": (Name("vllm:prompt_tokens_cached_total"), Name("sglang:cached_tokens_total")),
     "prefix_queries_tokens": (
@@ -86,6 +94,8 @@ COUNTERS: dict[str, tuple[Name, ...]] = {
         Name("trtllm_request_success_total"),
         Name("nv_inference_request_success"),
         Name("dynamo_frontend_requests_total", (("status", "success"),)),
+        Name("gen_ai.client.operation.duration_count"),
+        Name("gen_ai_client_operation_duration_seconds_count"),
     ),
     "aborted_count": (
         Name("vllm:request_success_total", (("finished_reason", "abort"),)),
@@ -105,11 +115,15 @@ HISTOGRAMS: dict[str, tuple[Name, ...]] = {
         Name("vllm:request_prompt_tokens"),
         Name("tgi_request_input_length"),
         Name("dynamo_frontend_input_sequence_tokens"),
+        Name("gen_ai.client.token.usage", (("gen_ai.token.type", "input"),)),
+        Name("gen_ai_client_token_usage", (("gen_ai_token_type", "input"),)),
     ),
     "output_tokens": (
         Name("vllm:request_generation_tokens"),
         Name("tgi_request_generated_tokens"),
         Name("dynamo_frontend_output_sequence_tokens"),
+        Name("gen_ai.client.token.usage", (("gen_ai.token.type", "output"),)),
+        Name("gen_ai_client_token_usage", (("gen_ai_token_type", "output"),)),
     ),
     "cached_tokens": (Name("dynamo_frontend_cached_tokens"),),
     "ttft_s": (
@@ -117,6 +131,8 @@ HISTOGRAMS: dict[str, tuple[Name, ...]] = {
         Name("sglang:time_to_first_token_seconds"),
         Name("trtllm_time_to_first_token_seconds"),
         Name("dynamo_frontend_time_to_first_token_seconds"),
+        Name("gen_ai.server.time_to_first_token"),
+        Name("gen_ai_server_time_to_first_token_seconds"),
     ),
     "itl_s": (
         Name("vllm:inter_token_latency_seconds"),
@@ -128,6 +144,8 @@ HISTOGRAMS: dict[str, tuple[Name, ...]] = {
         Name("vllm:request_time_per_output_token_seconds"),
         Name("tgi_request_mean_time_per_token_duration"),
         Name("trtllm_time_per_output_token_seconds"),
+        Name("gen_ai.server.time_per_output_token"),
+        Name("gen_ai_server_time_per_output_token_seconds"),
     ),
     "e2e_s": (
         Name("vllm:e2e_request_latency_seconds"),
@@ -135,6 +153,8 @@ HISTOGRAMS: dict[str, tuple[Name, ...]] = {
         Name("tgi_request_duration"),
         Name("trtllm_e2e_request_latency_seconds"),
         Name("dynamo_frontend_request_duration_seconds"),
+        Name("gen_ai.client.operation.duration"),
+        Name("gen_ai_client_operation_duration_seconds"),
     ),
     "queue_s": (
         Name("vllm:request_queue_time_seconds"),

@@ -9,6 +9,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.source import open_source
 from tokenfleet.workload.metrics.exposition import Sample, read_text
 from tokenfleet.workload.metrics.names import COUNTERS, ENGINES, GAUGES, HISTOGRAMS, Name
+from tokenfleet.workload.metrics.otlp import is_otlp, read_otlp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class MetricsSnapshot:
 
 
 def read_metrics(path: str | Path) -> MetricsSnapshot:
-    """Read a saved metrics page (``curl http://engine:8000/metrics > page.prom``).
+    """Read a saved metrics page (``curl http://engine:8000/metrics > page.prom``), or OpenTelemetry metrics.
 
     Series of several engines, ranks and label values are added up; fractions are averaged. Renamed metrics are read
     and named in the warnings. A page has no single requests: no joint lengths, no sessions, no prefixes.
@@ -76,7 +77,8 @@ def read_metrics(path: str | Path) -> MetricsSnapshot:
         BadInput: no such file, or no metric of a known engine in it.
     """
     source = open_source(Path(path))
-    samples, broken = read_text(source.content().decode("utf-8", errors="replace"))
+    text = source.content().decode("utf-8", errors="replace")
+    samples, broken = read_otlp(text, where=source.where) if is_otlp(source.head) else read_text(text)
     return snapshot(samples, where=source.where, broken=broken)
 
 
@@ -188,9 +190,12 @@ def _histograms(
     found = {}
     for ours, choices in HISTOGRAMS.items():
         for choice in choices:
-            buckets = by_name.get(choice.metric + "_bucket", [])
+            buckets, sums = (
+                [sample for sample in by_name.get(choice.metric + end, []) if _fits(sample, choice)]
+                for end in ("_bucket", "_sum")
+            )
             if buckets:
-                found[ours] = _histogram(buckets, by_name.get(choice.metric + "_sum", []))
+                found[ours] = _histogram(buckets, sums)
                 _note(ours, choice, choices, names, warnings)
                 break
     return found
@@ -243,7 +248,8 @@ def _doubts(engine: str, by_name: Mapping[str, list[Sample]], histograms: Mappin
     return doubts
 
 
+_MODEL_LABELS = ("model_name", "model", "gen_ai.request.model", "gen_ai_request_model")
+
+
 def _model_of(samples: list[Sample]) -> set[str]:
-    return {
-        label for sample in samples for key in ("model_name", "model") if (label := sample.labels.get(key)) is not None
-    }
+    return {label for sample in samples for key in _MODEL_LABELS if (label := sample.labels.get(key)) is not None}

@@ -1,0 +1,134 @@
+"""``tokenfleet levers``: what each way to save would save."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+if TYPE_CHECKING:
+    from tokenfleet.app.levers import Lever, Levers
+    from tokenfleet.domain.plan import Sized
+
+
+@click.command("levers", short_help="What each way to save would save, re-planned, with its price in latency.")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--smaller-model", metavar="NAME", help="Also plan for this model.")
+@click.option("--output-cap", metavar="TOKENS", help="Most output tokens. [default: their 95th percentile]")
+@click.option("--prompt-cut", metavar="SHARE", help="Share of the unshared prompt tokens to cut. [default: 30%]")
+@face_options
+@click.pass_obj
+def command(
+    face: Face, scenario: Path, smaller_model: str | None, output_cap: str | None, prompt_cut: str | None
+) -> int:
+    """Plan SCENARIO, then again with each lever pulled alone: what it saves, what it does to latency, what to check.
+
+    Tried: fp8 and int4 weights, fp8 KV cache, a smaller model if named, a cap on outputs, shorter prompts, the prefix
+    cache and the batching window where the scenario fixes them, and one- and three-year reservations.
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.levers import Options, levers
+    from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
+
+    face.action = "levers"
+    asked = load_scenario(scenario)
+    given = {"smaller_model": smaller_model, "output_cap": output_cap, "prompt_cut": prompt_cut}
+    values = {name: value for name, value in given.items() if value is not None}
+    options = checked(Options, values, lambda path: f"--{path[0]}".replace("_", "-"))
+    with shown(face) as teller, placed(lines_of(scenario)):
+        found = levers(asked, options, teller)
+    if face.json:
+        face.document(_document(found))
+    else:
+        _tell(face, found)
+    return 0
+
+
+def _document(found: "Levers") -> dict[str, object]:
+    return {
+        "base": _fleet(found.base),
+        "why_not": found.why_not or None,
+        "levers": [
+            {
+                "name": lever.name,
+                "change": lever.change,
+                "fleet": _fleet(lever.sized),
+                "saving_fraction": found.saving_fraction(lever),
+                "risk": lever.risk,
+                "why_not": lever.why_not or None,
+            }
+            for lever in found.levers
+        ],
+    }
+
+
+def _fleet(sized: "Sized | None") -> dict[str, object] | None:
+    if sized is None:
+        return None
+    deployment = sized.replica.deployment
+    return {
+        "gpu": deployment.gpu,
+        "gpu_count": sized.gpu_count,
+        "replica_count": sized.replica_count,
+        "tensor_parallel": deployment.layout.tensor_parallel,
+        "precision": deployment.precision,
+        "kv_dtype": deployment.kv_precision,
+        "price_usd_per_hour": sized.price_usd_per_hour,
+        "slo": {result.name: result.predicted for result in sized.slo},
+    }
+
+
+def _tell(face: Face, found: "Levers") -> None:
+    from tokenfleet.app.quantities import shown_usd
+    from tokenfleet.app.summary import replica_name
+
+    if found.base is None:
+        face.blocks([("Now", [f"no fleet keeps the promise: {found.why_not}"])])
+    else:
+        base = found.base
+        face.blocks(
+            [
+                (
+                    "Now",
+                    [
+                        f"{base.replica_count} x {replica_name(base)}, {shown_usd(base.price_usd_per_hour)}/h",
+                        _latency(base, None),
+                    ],
+                )
+            ]
+        )
+    for lever in found.levers:
+        face.blocks([(_percent(found.saving_fraction(lever)), _lines(lever, found))])
+
+
+def _percent(saving: float | None) -> str:
+    # Rounded first, so that nothing is not called minus nothing.
+    return "-" if saving is None else f"{-round(saving, 2) + 0.0:+.0%}"
+
+
+def _lines(lever: "Lever", found: "Levers") -> list[str]:
+    from tokenfleet.app.quantities import shown_usd
+    from tokenfleet.app.summary import replica_name
+
+    lines = [f"{lever.name}: {lever.change}"]
+    if lever.sized is None:
+        return [*lines, lever.why_not or "no fleet keeps the promise"]
+    sized = lever.sized
+    lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
+    return [*lines, _latency(sized, found.base), f"check: {lever.risk}"]
+
+
+def _latency(sized: "Sized", base: "Sized | None") -> str:
+    from tokenfleet.app.quantities import shown_duration
+    from tokenfleet.app.summary import spoken
+
+    before = {result.name: result.predicted for result in base.slo} if base else {}
+    parts = []
+    for result in sized.slo:
+        if result.unit == "s" and result.predicted is not None:
+            was = before.get(result.name)
+            parts.append(
+                f"{spoken(result.name)} {f'{shown_duration(was)} -> ' if was else ''}{shown_duration(result.predicted)}"
+            )
+    return ", ".join(parts)

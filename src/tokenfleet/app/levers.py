@@ -1,0 +1,217 @@
+"""Ways to spend less, each planned anew for the same promise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenfleet import planner
+from tokenfleet.app.compose import Composition, Teller, compose, gpu_prices, sort_out
+from tokenfleet.app.scenario_types import Fraction, ModelName, Scenario, Strict, Tokens
+from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.trace import Trace
+
+_CAP_QUANTILE = 0.95
+_RESERVATIONS: tuple[Term, ...] = ("reserved_1y", "reserved_3y")
+
+
+class Options(Strict):
+    """What a person wants to try beside the usual."""
+
+    smaller_model: ModelName | None = None
+    """Planned for too, where named."""
+    output_cap: Tokens | None = None
+    """Most output tokens; left out, the 95th percentile of the outputs."""
+    prompt_cut: Fraction = 0.3
+    """Share of the unshared prompt tokens to cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """One way to spend less."""
+
+    name: str
+    change: str
+    risk: str
+    """What to check before it is pulled."""
+    sized: Sized | None
+    """The cheapest fleet with it; ``None`` when none keeps the promise, or when it was not planned."""
+    why_not: str = ""
+    """Why there is no fleet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levers:
+    """All of them, and the fleet without any."""
+
+    base: Sized | None
+    why_not: str
+    levers: tuple[Lever, ...]
+    """The largest saving first, those without a fleet last."""
+
+    def saving_fraction(self, lever: Lever) -> float | None:
+        """Share of the bill that it saves; below 0 where it costs more; ``None`` without a fleet on both sides."""
+        if self.base is None or lever.sized is None:
+            return None
+        return 1.0 - lever.sized.price_usd_per_hour / self.base.price_usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    name: str
+    change: str
+    risk: str
+    question: PlanQuestion
+    trace: Trace
+    nothing: str = ""
+    """Why there is nothing to plan."""
+
+
+def levers(scenario: Scenario, options: Options, teller: Teller) -> Levers:
+    """Plans a scenario, then again with each lever pulled alone.
+
+    Args:
+        scenario: The question without any lever.
+        options: What to try.
+        teller: Told what is being done.
+
+    Raises:
+        BadInput: as for a plan; an unknown smaller model.
+    """
+    from tokenfleet import simulator
+
+    composition = compose(scenario, teller)
+    simulator.warm_up(announce=teller.announce)
+    base = _planned(composition.question, composition.trace, teller)
+    found = []
+    for each in _tries(scenario, composition, base.sized, options):
+        teller.say(f"planning with {each.name}")
+        if each.nothing:
+            found.append(Lever(name=each.name, change=each.change, risk=each.risk, sized=None, why_not=each.nothing))
+            continue
+        made = _planned(each.question, each.trace, teller)
+        found.append(
+            Lever(name=each.name, change=each.change, risk=each.risk, sized=made.sized, why_not=_why_not(made))
+        )
+    found.sort(key=lambda lever: lever.sized.price_usd_per_hour if lever.sized else float("inf"))
+    return Levers(base=base.sized, why_not=_why_not(base), levers=tuple(found))
+
+
+def _planned(question: PlanQuestion, trace: Trace, teller: Teller) -> planner.Cheapest:
+    return planner.cheapest(question, trace, progress=teller.step)
+
+
+def _why_not(made: planner.Cheapest) -> str:
+    return made.reasons[0].text if made.sized is None and made.reasons else ""
+
+
+def _tries(scenario: Scenario, composition: Composition, base: Sized | None, options: Options) -> Iterator[_Try]:
+    question, trace = composition.question, composition.trace
+    yield from _smaller_numbers(scenario, question, trace, base)
+    if options.smaller_model is not None:
+        yield _other(
+            scenario.model_copy(update={"model": options.smaller_model}),
+            question,
+            trace,
+            ("smaller model", options.smaller_model, "answers of the smaller model on your own tasks"),
+        )
+    yield _capped(question, trace, options.output_cap)
+    yield _shorter_prompts(question, trace, options.prompt_cut)
+    yield from _prefix_cache(scenario, question, trace)
+    yield from _steps(scenario, question, trace)
+    yield from _reservations(scenario, question, trace)
+
+
+def _other(scenario: Scenario, question: PlanQuestion, trace: Trace, said: tuple[str, str, str]) -> _Try:
+    """The same question with the candidates of another scenario."""
+    from tokenfleet import catalog
+
+    model = catalog.model(scenario.model)
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
+    candidates, rejected = sort_out(model, gpus, scenario)
+    asked = replace(question, model=model, candidates=candidates, rejected=rejected)
+    return _Try(*said, asked, trace)
+
+
+def _smaller_numbers(scenario: Scenario, question: PlanQuestion, trace: Trace, base: Sized | None) -> Iterator[_Try]:
+    deployment = base.replica.deployment if base else None
+    if deployment is None or deployment.precision == "bf16":
+        fp8 = scenario.model_copy(update={"precision": ["fp8"]})
+        yield _other(fp8, question, trace, ("fp8 weights", "precision: fp8", "quality on your own tasks"))
+    if question.model.quantization is None:
+        int4 = scenario.model_copy(update={"precision": ["int4"]})
+        yield _other(
+            int4, question, trace, ("int4 weights", "precision: int4", "quality, most of all of long reasoning")
+        )
+    if deployment is None or deployment.kv_precision == "bf16":
+        kv = scenario.model_copy(update={"kv_dtype": ["fp8"]})
+        yield _other(kv, question, trace, ("fp8 KV cache", "kv_dtype: fp8", "quality at your longest contexts"))
+
+
+def _capped(question: PlanQuestion, trace: Trace, cap_tokens: int | None) -> _Try:
+    cap = cap_tokens or int(np.quantile(trace.output_tokens, _CAP_QUANTILE))
+    shorter = replace(trace, output_tokens=np.minimum(trace.output_tokens, cap).astype(np.int32))
+    cut = float(np.mean(trace.output_tokens > cap))
+    risk = f"{cut:.1%} of the answers are cut; whoever asks again costs more than was saved"
+    return _Try("output cap", f"at most {cap:,} output tokens", risk, question, shorter)
+
+
+def _shorter_prompts(question: PlanQuestion, trace: Trace, cut_fraction: float) -> _Try:
+    """Cuts what no cache serves: a shared beginning costs little, and cut in the middle it is shared no more."""
+    shared = np.zeros(trace.request_count, dtype=np.int64)
+    if trace.prefix_node is not None and trace.prefixes is not None and len(trace.prefixes.parent):
+        depth = trace.prefixes.depth_tokens
+        shared = np.where(trace.prefix_node >= 0, depth[np.maximum(trace.prefix_node, 0)], 0).astype(np.int64)
+    own = np.maximum(trace.input_tokens - shared, 0)
+    inputs = np.maximum(1, trace.input_tokens - np.floor(own * cut_fraction)).astype(np.int32)
+    return _Try(
+        "shorter prompts",
+        f"{cut_fraction:.0%} of the unshared prompt tokens gone (fewer or shorter chunks, compression)",
+        "answers with less context; time of the compressor itself",
+        question,
+        replace(trace, input_tokens=inputs),
+    )
+
+
+def _prefix_cache(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
+    engines = [candidate.deployment.engine for candidate in question.candidates]
+    if not engines or all(engine.prefix_caching for engine in engines):
+        return
+    on = scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"prefix_caching": True})})
+    shared = (
+        "" if trace.prefix_node is not None else "the trace shows no shared prefix, so nothing would be found in it"
+    )
+    made = _other(on, question, trace, ("prefix cache", "prefix_caching: on", "cache shared by tenants: timing leaks"))
+    yield replace(made, nothing=shared)
+
+
+def _steps(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
+    """Where a person fixed the batching, the planner's own choice; elsewhere it chose already."""
+    if question.vary_step_tokens:
+        return
+    free = scenario.model_copy(
+        update={"engine": scenario.engine.model_copy(update={"max_batched_tokens": None, "max_sequence_count": None})}
+    )
+    said = ("batching window", "max_batched_tokens and max_sequence_count left to the planner", "TTFT of long prompts")
+    made = _other(free, question, trace, said)
+    yield replace(made, question=replace(made.question, vary_step_tokens=True))
+
+
+def _reservations(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
+    from tokenfleet import catalog
+
+    for term in _RESERVATIONS:
+        if scenario.prices.term == term:
+            continue
+        longer = scenario.model_copy(update={"prices": scenario.prices.model_copy(update={"term": term})})
+        gpus = [catalog.gpu(name) for name in dict.fromkeys(scenario.gpus)]
+        prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, longer) if price.provider != "own")
+        yield _Try(
+            f"reservation, {term.removeprefix('reserved_')}",
+            f"prices: {{term: {term}}}",
+            "paid to its end, whatever comes; see purchase mix for how much to commit",
+            replace(question, prices=prices),
+            trace,
+            "" if prices else f"nobody publishes {term} prices of these gpus: enter your contract's",
+        )

@@ -1,0 +1,158 @@
+"""The files a review reads: a scenario, a ``plan.json``, a sizing sheet, or the report of a load test."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tokenfleet.app.scenario_types import Count, Lengths, Positive, Rate, Strict, Tokens
+from tokenfleet.domain.errors import BadInput
+
+
+class Sizing(Strict):
+    """How somebody sized a fleet by hand; every key may be left out."""
+
+    requests_per_s: Rate | None = None
+    """Mean demand."""
+    peak_requests_per_s: Rate | None = None
+    """Demand in the busiest minute."""
+    requests_per_s_per_replica: Rate | None = None
+    """What one replica is said to carry."""
+    input_tokens: Lengths | None = None
+    """Prompt tokens: a mean, or ``MEDIAN:P95``."""
+    output_tokens: Lengths | None = None
+    """Generated tokens, written the same way."""
+    input_limit_tokens: Tokens | None = None
+    """Longest prompt let in."""
+    throughput_from: Literal["peak_benchmark", "load_test", "replay"] | None = None
+    """Where the capacity of a replica comes from."""
+    weights_gb: Positive | None = None
+    """Memory for weights."""
+    kv_cache_gb: Positive | None = None
+    """Memory for the KV cache."""
+    replica_count: Count | None = None
+    """Replicas, the spare ones included."""
+    spare_replica_count: Annotated[int, Field(ge=0)] | None = None
+    """Replicas that may be gone at the peak."""
+    usd_per_million_tokens: Positive | None = None
+    """Cost as claimed."""
+    usd_per_hour: Positive | None = None
+    """The whole bill."""
+    scale_on: Literal["gpu_utilization", "queue_length", "kv_usage", "ttft", "concurrency"] | None = None
+    """What the autoscaler looks at."""
+    scale_target: Positive | None = None
+    """Where it acts."""
+    scale_signal_max: Positive | None = None
+    """The most that the signal can show."""
+    cold_start_s: Positive | None = None
+    """From start to ready."""
+    startup_probe_s: Positive | None = None
+    """When a replica that is not ready is restarted."""
+    zone_count: Count | None = None
+    """Zones in use."""
+    gpu_model_count: Count | None = None
+    """GPU models that would do."""
+    max_replica_count: Count | None = None
+    """The most the autoscaler may start."""
+    gpus_per_replica: Count | None = None
+    """GPUs of one replica."""
+    quota_gpus: Count | None = None
+    """GPUs allowed."""
+    engines_per_gpu: Count | None = None
+    """Engines that share a GPU."""
+    start_in_order: bool = False
+    """They start one after the other, each with its KV size given in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """What a review looks at in a ``plan.json``."""
+
+    spare_count: int | None
+    """``None`` when no fleet keeps the promise."""
+    predicted: tuple[tuple[str, float, float | None], ...]
+    """Clause, promised, slow end of the prediction."""
+    warnings: tuple[str, ...]
+    request_count: int
+    idle_and_spare_fraction: float | None
+    from_log: bool
+    price_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """What a review looks at in the JSON report of a serving benchmark (named as ``vllm bench serve`` does)."""
+
+    completed: int
+    failed: int
+    request_rate: str | None
+    """``inf`` when everything was sent at once."""
+    burstiness: float | None
+    """Shape of the gaps: 1 is Poisson, below 1 comes in bursts."""
+    p99_ttft_ms: float | None
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """A JSON file that holds one object.
+
+    Raises:
+        BadInput: it cannot be read, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput.at(str(path), f"cannot be read: {error.strerror}", "give a file that can") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput.at(str(path), f"is not JSON: {error}", "give a plan.json or a benchmark's report") from None
+    if not isinstance(value, dict):
+        raise BadInput.at(str(path), "holds no object", "give a plan.json or a benchmark's report")
+    return value
+
+
+def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
+    """Reads a ``plan.json``.
+
+    Raises:
+        BadInput: it is of another shape.
+    """
+    try:
+        fleet: Sequence[Mapping[str, Any]] = document["fleet"]
+        bill = document["cost"]
+        total = bill["total_usd_per_hour"] if bill else 0.0
+        return PlanFile(
+            spare_count=fleet[0]["spare_replica_count"] if fleet else None,
+            predicted=tuple((row["name"], row["promised"], row["predicted_high"]) for row in document["slo"]),
+            warnings=tuple(row["text"] for row in document.get("warnings", ())),
+            request_count=document["workload"]["request_count"],
+            idle_and_spare_fraction=(bill["idle_usd_per_hour"] + bill["spare_usd_per_hour"]) / total if total else None,
+            from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
+            price_source=fleet[0]["price_source"] if fleet else "",
+        )
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise BadInput.at(str(path), f"is no plan.json: {error} is missing or odd", "plan again") from None
+
+
+def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
+    """Reads the report of a serving benchmark.
+
+    Raises:
+        BadInput: numbers are no numbers.
+    """
+    rate = document.get("request_rate")
+    try:
+        return Benchmark(
+            completed=int(document["completed"]),
+            failed=int(document.get("failed", 0)),
+            request_rate=None if rate is None else str(rate),
+            burstiness=_number(document.get("burstiness")),
+            p99_ttft_ms=_number(document.get("p99_ttft_ms")),
+        )
+    except (TypeError, ValueError) as error:
+        raise BadInput.at(str(path), f"is no benchmark report: {error}", "give the JSON that the tool wrote") from None
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(str(value))

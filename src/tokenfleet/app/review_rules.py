@@ -1,0 +1,402 @@
+"""The mistakes people make when they size a fleet, one rule each.
+
+A rule looks at one kind of file and says in a sentence what is wrong, or nothing. Each names the clause of a promise
+that the mistake breaks first, and how to mend it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
+from tokenfleet.app.scenario_types import Scenario
+
+Severity = Literal["mistake", "note"]
+"""A ``note`` is a limit of the evidence: true of many honest plans."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One mistake; ``checks`` by the kind of file it can be found in."""
+
+    id: str
+    severity: Severity
+    breaks: str
+    """The clause that breaks first, and how."""
+    mend: str
+    scenario: Callable[[Scenario], str | None] | None = None
+    plan: Callable[[PlanFile], str | None] | None = None
+    sizing: Callable[[Sizing], str | None] | None = None
+    benchmark: Callable[[Benchmark], str | None] | None = None
+
+
+def _when(found: bool, text: str) -> str | None:
+    return text if found else None
+
+
+def _qps(sheet: Sizing) -> str | None:
+    per_replica = sheet.requests_per_s_per_replica
+    unknown = sheet.input_tokens is None or sheet.output_tokens is None
+    return _when(
+        per_replica is not None and unknown,
+        f"{per_replica} requests/s per replica, and nobody says how long the requests are",
+    )
+
+
+def _weights(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.weights_gb is not None and not sheet.kv_cache_gb,
+        f"memory holds {sheet.weights_gb:g} GB of weights and no KV cache" if sheet.weights_gb is not None else "",
+    )
+
+
+def _peak_sheet(sheet: Sizing) -> str | None:
+    return _when(sheet.throughput_from == "peak_benchmark", "the throughput is a benchmark's best, at any latency")
+
+
+def _peak_run(run: Benchmark) -> str | None:
+    return _when(run.request_rate in ("inf", None), "every request was sent at once: this is the peak, not what holds")
+
+
+def _no_room(spare_count: int | None) -> str | None:
+    return _when(not spare_count, "no replica is spare: a failure or a rollout takes one that the peak needs")
+
+
+def _lengths_of_scenario(asked: Scenario) -> str | None:
+    drawn = asked.workload.lengths
+    if drawn is None:
+        return None
+    bare = [name for name in ("input", "output") if ":" not in getattr(drawn, name)]
+    return _when(bool(bare), f"{' and '.join(bare)} tokens are a mean without a spread")
+
+
+def _lengths_of_sheet(sheet: Sizing) -> str | None:
+    given = {"input": sheet.input_tokens, "output": sheet.output_tokens}
+    bare = [name for name, text in given.items() if text is not None and ":" not in text]
+    return _when(bool(bare), f"{' and '.join(bare)} tokens are a mean without a spread")
+
+
+def _average_of_scenario(asked: Scenario) -> str | None:
+    source = asked.workload
+    flat = source.lengths is not None and source.peak_to_mean <= 1.2
+    return _when(flat, f"the busiest minute is {source.peak_to_mean:g} times the mean: real traffic has 1.5 to 5")
+
+
+def _average_of_sheet(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.requests_per_s is not None and sheet.peak_requests_per_s is None,
+        f"{sheet.requests_per_s} requests/s is an average; the busiest minute is not named",
+    )
+
+
+def _calm(asked: Scenario) -> str | None:
+    calm = asked.workload.lengths is not None and asked.workload.interarrival_cv <= 1.0
+    return _when(calm, "arrivals are Poisson or calmer; real ones come in bursts (coefficient of variation 1.5 to 4)")
+
+
+def _calm_run(run: Benchmark) -> str | None:
+    return _when(
+        run.burstiness is not None and run.burstiness >= 1.0 and run.request_rate != "inf",
+        "arrivals were Poisson or calmer",
+    )
+
+
+def _median_only(asked: Scenario) -> str | None:
+    targets = asked.slo.targets().latency
+    return _when(
+        max(target.quantile for target in targets) < 0.9,
+        "every promise is about the middle, none about the slowest tenth",
+    )
+
+
+def _median_run(run: Benchmark) -> str | None:
+    return _when(run.p99_ttft_ms is None, "the report has no p99 of TTFT")
+
+
+def _endless(asked: Scenario) -> str | None:
+    from tokenfleet.planner.promises import unbounded_wait
+
+    return unbounded_wait(asked.slo.targets())
+
+
+def _uncapped(asked: Scenario) -> str | None:
+    return _when(
+        asked.engine.context_limit is None, "any prompt up to the model's own limit is let in, beside everybody else's"
+    )
+
+
+def _uncapped_sheet(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.input_limit_tokens is None and sheet.input_tokens is not None,
+        "no longest prompt is named, so there is none",
+    )
+
+
+def _contradiction(plan: PlanFile) -> str | None:
+    return plan.warnings[0] if plan.warnings else None
+
+
+def _unsure(plan: PlanFile) -> str | None:
+    over = [name for name, promised, high in plan.predicted if high is not None and high > promised]
+    return _when(bool(over), f"{' and '.join(over)} broken at the slow end of the error band")
+
+
+def _few(plan: PlanFile) -> str | None:
+    return _when(plan.request_count < 1000, f"{plan.request_count:,} requests: a p99 rests on the slowest few of them")
+
+
+def _few_run(run: Benchmark) -> str | None:
+    return _when(run.completed < 1000, f"{run.completed:,} requests: a p99 rests on the slowest few of them")
+
+
+def _failed_run(run: Benchmark) -> str | None:
+    return _when(run.failed > 0, f"{run.failed:,} requests failed, and the latencies are of those that did not")
+
+
+def _token_price(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.usd_per_million_tokens is not None and sheet.usd_per_hour is None,
+        "the cost is per million tokens at full load; idle hours and spare replicas are in no line",
+    )
+
+
+def _idle_money(plan: PlanFile) -> str | None:
+    waste = plan.idle_and_spare_fraction
+    return _when(
+        waste is not None and waste > 0.6,
+        f"{waste:.0%} of the bill is idle time and spare replicas: a price per token hides that" if waste else "",
+    )
+
+
+def _signal(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.scale_on == "gpu_utilization",
+        "it scales on GPU utilization, which is near 100 % with one long decode and with a full queue alike",
+    )
+
+
+def _unreachable(sheet: Sizing) -> str | None:
+    target, top = sheet.scale_target, sheet.scale_signal_max
+    return _when(
+        target is not None and top is not None and target >= top,
+        f"the target {target} lies at or above {top}, the most the signal can show: it never fires",
+    )
+
+
+def _startup(sheet: Sizing) -> str | None:
+    start, probe = sheet.cold_start_s, sheet.startup_probe_s
+    return _when(
+        start is not None and probe is not None and start >= probe,
+        f"a replica needs {start:g} s to start and is restarted after {probe:g} s: it never serves"
+        if start is not None and probe is not None
+        else "",
+    )
+
+
+def _zone(sheet: Sizing) -> str | None:
+    alone = sheet.zone_count == 1 and sheet.gpu_model_count == 1
+    return _when(alone, "one zone and one GPU model: that the capacity can be had is not assured")
+
+
+def _quota(sheet: Sizing) -> str | None:
+    most, size, quota = sheet.max_replica_count, sheet.gpus_per_replica, sheet.quota_gpus
+    if most is None or size is None or quota is None:
+        return None
+    return _when(most * size > quota, f"it may scale to {most * size} GPUs with a quota of {quota}")
+
+
+def _shared(sheet: Sizing) -> str | None:
+    return _when(
+        sheet.engines_per_gpu is not None and sheet.engines_per_gpu > 1 and not sheet.start_in_order,
+        "engines that share a GPU start together: each charges the other's memory to itself",
+    )
+
+
+def _drawn(plan: PlanFile) -> str | None:
+    return _when(not plan.from_log, "the demand is drawn from statistics, not logged")
+
+
+def _reference(plan: PlanFile) -> str | None:
+    return _when(
+        "median provider" in plan.price_source, "the price is the catalog's reference, at which nobody can order"
+    )
+
+
+RULES: Final = (
+    Rule(
+        id="sized-on-qps",
+        severity="mistake",
+        breaks="ttft, itl: a request of 50,000 tokens is not one of 500",
+        mend="give input and output tokens as MEDIAN:P95",
+        sizing=_qps,
+    ),
+    Rule(
+        id="weights-only",
+        severity="mistake",
+        breaks="ttft: without room for KV requests wait for each other",
+        mend="add the KV cache: tokenfleet memory",
+        sizing=_weights,
+    ),
+    Rule(
+        id="peak-benchmark",
+        severity="mistake",
+        breaks="every latency clause: the load that keeps a p99 is far below the peak throughput",
+        mend="use the rate sustained within the promise: tokenfleet capacity, or a load test at a fixed rate",
+        sizing=_peak_sheet,
+        benchmark=_peak_run,
+    ),
+    Rule(
+        id="no-rollout-room",
+        severity="mistake",
+        breaks="every clause on the day a replica fails or is replaced",
+        mend="redundancy: {replicas: n+1}",
+        scenario=lambda asked: _no_room(asked.spare_replica_count),
+        plan=lambda made: None if made.spare_count is None else _no_room(made.spare_count),
+        sizing=lambda sheet: None if sheet.replica_count is None else _no_room(sheet.spare_replica_count),
+    ),
+    Rule(
+        id="token-price-only",
+        severity="mistake",
+        breaks="the budget: the bill is paid by the hour, busy or not",
+        mend="compare bills of whole hours with idle and spare as lines of their own",
+        sizing=_token_price,
+        plan=_idle_money,
+    ),
+    Rule(
+        id="no-distribution",
+        severity="mistake",
+        breaks="ttft, error_rate: the tail of lengths decides a p99 and the memory",
+        mend="give MEDIAN:P95, such as 700:1500, or a log",
+        scenario=_lengths_of_scenario,
+        sizing=_lengths_of_sheet,
+    ),
+    Rule(
+        id="average-not-peak",
+        severity="mistake",
+        breaks="ttft in the busiest minute: the queue that builds there lasts longer than the minute",
+        mend="plan for the busiest minute: peak_rate, or a log",
+        scenario=_average_of_scenario,
+        sizing=_average_of_sheet,
+    ),
+    Rule(
+        id="calm-arrivals",
+        severity="mistake",
+        breaks="ttft: bursts queue where a mean rate does not",
+        mend="interarrival_cv: 2, or a log",
+        scenario=_calm,
+        benchmark=_calm_run,
+    ),
+    Rule(
+        id="no-tail-promise",
+        severity="mistake",
+        breaks="nothing, and that is the mistake: half of all users may wait for any time",
+        mend="promise a p95 or p99",
+        scenario=_median_only,
+        benchmark=_median_run,
+    ),
+    Rule(
+        id="endless-queue",
+        severity="mistake",
+        breaks="nothing: a wait before the first token counts nowhere",
+        mend="promise ttft or e2e",
+        scenario=_endless,
+    ),
+    Rule(
+        id="no-input-cap",
+        severity="note",
+        breaks="itl and ttft of everybody who shares a replica with the longest prompt",
+        mend="engine: {context_limit: ...} at the longest request you mean to serve",
+        scenario=_uncapped,
+        sizing=_uncapped_sheet,
+    ),
+    Rule(
+        id="contradictory-promise",
+        severity="mistake",
+        breaks="e2e, or a clause that says nothing",
+        mend="see the plan's warnings for the limits that fit",
+        plan=_contradiction,
+    ),
+    Rule(
+        id="unsure-promise",
+        severity="mistake",
+        breaks="the clause named, if steps are as slow as the error band allows",
+        mend="buy the fleet under `sure`, or calibrate with three measured points",
+        plan=_unsure,
+    ),
+    Rule(
+        id="few-requests",
+        severity="note",
+        breaks="any p99: it rests on a handful of requests",
+        mend="give at least 1,000 requests, better a day",
+        plan=_few,
+        benchmark=_few_run,
+    ),
+    Rule(
+        id="failures-left-out",
+        severity="mistake",
+        breaks="error_rate: a server that refuses is fast",
+        mend="count failed requests as later than any limit",
+        benchmark=_failed_run,
+    ),
+    Rule(
+        id="utilization-signal",
+        severity="mistake",
+        breaks="ttft: the scaler reacts to the wrong thing, or never",
+        mend="scale on queue length per replica (3 to 5), KV use (80 to 85 %) or TTFT",
+        sizing=_signal,
+    ),
+    Rule(
+        id="unreachable-signal",
+        severity="mistake",
+        breaks="ttft: the backlog grows in another metric",
+        mend="set the target below the signal's ceiling, or scale on queued requests",
+        sizing=_unreachable,
+    ),
+    Rule(
+        id="probe-kills-start",
+        severity="mistake",
+        breaks="every clause: the replica is restarted for ever",
+        mend="startup budget = predicted cold start x 1.5 or more",
+        sizing=_startup,
+    ),
+    Rule(
+        id="single-zone",
+        severity="mistake",
+        breaks="every clause on the day the zone has no such GPU left",
+        mend="name a second zone or GPU model, and a time after which the scaler falls back to it",
+        sizing=_zone,
+    ),
+    Rule(
+        id="past-quota",
+        severity="mistake",
+        breaks="ttft on the day it scales out: the replicas are refused",
+        mend="charge the most replicas against the quota before deploying",
+        sizing=_quota,
+    ),
+    Rule(
+        id="shared-gpu-start",
+        severity="mistake",
+        breaks="every clause: the second engine finds no memory",
+        mend="give each an absolute KV size in bytes and start them one after the other",
+        sizing=_shared,
+    ),
+    Rule(
+        id="drawn-demand",
+        severity="note",
+        breaks="any clause: your lengths and bursts are not the ones assumed",
+        mend="workload: {trace: your log}",
+        plan=_drawn,
+    ),
+    Rule(
+        id="reference-price",
+        severity="note",
+        breaks="the budget",
+        mend="prices: {usd_per_gpu_hour: {...}} with what you are charged",
+        plan=_reference,
+    ),
+)
+
+
+def rule_ids() -> Mapping[str, Rule]:
+    """Every rule by its id."""
+    return {rule.id: rule for rule in RULES}

@@ -1,0 +1,239 @@
+"""A simulation as a document and as tables for machines. The names here are a promise: they do not change."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.app.simulate_run import Judged, Simulated, goodput
+from tokenfleet.contract import Against
+from tokenfleet.contract.quantile import histogram_quantile, order_statistic
+from tokenfleet.domain.fleet import ReplicaGroup
+from tokenfleet.domain.run import GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.trace import Trace
+
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+STATUS_NAMES: Final = {int(status): status.name.lower() for status in Status}
+Column = npt.NDArray[np.generic]
+
+
+class SaysHow(Protocol):
+    """Puts a diagnosis into words."""
+
+    def __call__(self, judged: Judged, run: Simulated) -> list[str]:
+        """Sentences, the verdict first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRow:
+    """What one replica did. Gauges are as sampled: a peak between two samples is not seen."""
+
+    replica: int
+    gpu: str
+    request_count: int
+    input_tokens: int
+    output_tokens: int
+    preemption_count: int
+    running_peak_count: int
+    waiting_peak_count: int
+    kv_peak_fraction: float
+
+
+def latencies(record: RunRecord) -> dict[str, dict[str, float | None]]:
+    """TTFT, TPOT, ITL and E2E in seconds, by quantile, of requests that finished; ITL over every gap."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name, values in (("ttft", record.ttft_s), ("tpot", record.tpot_s), ("e2e", record.e2e_s)):
+        known = values[np.isfinite(values)]
+        found[name] = {key: order_statistic(known, quantile) for key, quantile in QUANTILES.items()}
+    gaps = {key: histogram_quantile(record.gaps, quantile) for key, quantile in QUANTILES.items()}
+    return {"ttft": found["ttft"], "tpot": found["tpot"], "itl": gaps, "e2e": found["e2e"]}
+
+
+def replica_rows(run: Simulated) -> tuple[ReplicaRow, ...]:
+    """One row for each replica, in the order of the fleet."""
+    record, gauges = run.record, run.record.telemetry
+    if gauges is None:
+        return ()
+    served = record.status == Status.FINISHED
+    count = record.replica_count
+
+    def total(values: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        added = np.zeros(count, dtype=np.int64)
+        np.add.at(added, record.replica[served], values[served])
+        return added
+
+    requests, prompts, answers, preempted = (
+        total(each)
+        for each in (
+            np.ones(len(served), dtype=np.int64),
+            record.input_tokens,
+            record.output_tokens,
+            record.preemption_count,
+        )
+    )
+    names = [group.replica.deployment.gpu for group in run.fleet.groups for _ in range(group.replica_count)]
+    return tuple(
+        ReplicaRow(
+            replica=index,
+            gpu=names[index],
+            request_count=int(requests[index]),
+            input_tokens=int(prompts[index]),
+            output_tokens=int(answers[index]),
+            preemption_count=int(preempted[index]),
+            running_peak_count=int(gauges.running[:, index].max(initial=0)),
+            waiting_peak_count=int(gauges.waiting[:, index].max(initial=0)),
+            kv_peak_fraction=float(gauges.kv_used_fraction[:, index].max(initial=0.0)),
+        )
+        for index in range(count)
+    )
+
+
+def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
+    """Everything a simulation found, ready for JSON; ``null`` is unknown, never 0."""
+    record = run.record
+    span_s = record.end_s - float(record.arrival_s[0]) if len(record.arrival_s) else 0.0
+    finished = record.status == Status.FINISHED
+    good = goodput(record, run.slo)
+    input_tokens = int(record.input_tokens[finished].sum(dtype=np.int64))
+    return {
+        "name": run.name,
+        "model": run.model,
+        "fleet": [_group(group) for group in run.fleet.groups],
+        "router": run.fleet.router,
+        "request_count": len(record.arrival_s),
+        "finished_count": int(finished.sum()),
+        "rejected_count": int((~finished).sum()),
+        "preemption_count": int(record.preemption_count.sum(dtype=np.int64)),
+        "preempted_request_count": int((record.preemption_count > 0).sum()),
+        "duration_s": span_s,
+        "request_rate_per_s": _rate(len(record.arrival_s), run.trace.duration_s - float(record.arrival_s[0])),
+        "finish_rate_per_s": _rate(int(finished.sum()), span_s),
+        "input_tokens_per_s": _rate(input_tokens, span_s),
+        "output_tokens_per_s": _rate(int(record.output_tokens[finished].sum(dtype=np.int64)), span_s),
+        "cached_input_fraction": _share(int(record.cached_tokens[finished].sum(dtype=np.int64)), input_tokens),
+        "busy_fraction": run.whole.diagnosis.busy_fraction,
+        "busy": asdict(record.busy),
+        "latency_s": latencies(record),
+        "goodput": asdict(good) | {"clauses": list(good.clauses)},
+        "replicas": [asdict(row) for row in replica_rows(run)],
+        "whole": _judged(run.whole, run, says),
+        "peak": {"start_s": run.peak_window_s[0], "end_s": run.peak_window_s[1], **_judged(run.peak, run, says)},
+        "diagnosis_limits": asdict(run.limits),
+        "telemetry_interval_s": run.interval_s,
+        "assumptions": list(run.assumptions),
+        "resolved": run.resolved,
+    }
+
+
+def _group(group: ReplicaGroup) -> dict[str, object]:
+    deployment = group.replica.deployment
+    return {
+        "gpu": deployment.gpu,
+        "gpu_count": group.gpu_count,
+        "replica_count": group.replica_count,
+        "tensor_parallel": deployment.layout.tensor_parallel,
+        "precision": deployment.precision,
+        "kv_dtype": deployment.kv_precision,
+        "engine": deployment.engine.name,
+        "max_batched_tokens": deployment.engine.max_batched_tokens,
+        "max_sequence_count": deployment.engine.max_sequence_count,
+        "kv_capacity_tokens_per_replica": group.replica.memory.kv_capacity_tokens,
+    }
+
+
+def _judged(judged: Judged, run: Simulated, says: SaysHow) -> dict[str, object]:
+    found = judged.diagnosis
+    against = {
+        name: _against(each)
+        for name, each in (
+            ("ttft", found.ttft),
+            ("itl", found.itl),
+            ("client_ttft", found.client_ttft),
+            ("client_e2e", found.client_e2e),
+        )
+    }
+    return {
+        "request_count": judged.request_count,
+        "slo": [asdict(result) for result in judged.slo],
+        "diagnosis": asdict(found) | against | {"text": says(judged, run)},
+    }
+
+
+def _against(each: Against | None) -> dict[str, object] | None:
+    return None if each is None else asdict(each) | {"factor": each.factor}
+
+
+def gaps_document(run: Simulated) -> dict[str, object]:
+    """Every token gap, in the bins that hold any."""
+    peak = run.record.peak_gaps
+    return {
+        "whole": _bins(run.record.gaps),
+        "peak": None if peak is None else _bins(peak),
+    }
+
+
+def _bins(gaps: GapHistogram) -> list[dict[str, object]]:
+    return [
+        {
+            "lower_s": float(gaps.lower_s[index]),
+            "upper_s": float(gaps.lower_s[index + 1]) if math.isfinite(gaps.lower_s[index + 1]) else None,
+            "count": int(gaps.count[index]),
+        }
+        for index in np.flatnonzero(gaps.count)
+    ]
+
+
+def request_columns(record: RunRecord, trace: Trace) -> Mapping[str, tuple[Column, npt.NDArray[np.bool_] | None]]:
+    """Column -> values, and where they are known (``None``: everywhere); one row per request in order of arrival."""
+    served = record.status == Status.FINISHED
+    return {
+        "request": (np.arange(len(record.arrival_s), dtype=np.int64), None),
+        "arrival_s": (record.arrival_s, None),
+        "first_token_s": (record.first_token_s, np.isfinite(record.first_token_s)),
+        "finish_s": (record.finish_s, np.isfinite(record.finish_s)),
+        "status": (np.array([STATUS_NAMES[value] for value in range(len(STATUS_NAMES))])[record.status], None),
+        "replica": (record.replica, served),
+        "input_tokens": (record.input_tokens, None),
+        "output_tokens": (record.output_tokens, None),
+        "cached_tokens": (record.cached_tokens, served),
+        "preemption_count": (record.preemption_count, served),
+        **({} if trace.session is None else {"session": (trace.session, trace.session >= 0)}),
+        **({} if trace.tenant is None else {"tenant": (trace.tenant, trace.tenant >= 0)}),
+    }
+
+
+def telemetry_columns(record: RunRecord, gauges: Telemetry, interval_s: float) -> Mapping[str, Column]:
+    """Column -> values; one row per sampled moment and replica.
+
+    Gauges are as they stand at ``time_s``; counts are of the interval that ends there.
+    """
+    samples, replicas = gauges.running.shape
+
+    def counted(times_s: npt.NDArray[np.float64]) -> Column:
+        known = np.isfinite(times_s) & (record.status == Status.FINISHED)
+        # The last sample lies at or behind the last event, so rounding alone could point past the end.
+        sample = np.clip(np.ceil(times_s[known] / interval_s).astype(np.int64) - 1, 0, samples - 1)
+        place = sample * replicas + record.replica[known]
+        return np.bincount(place, minlength=samples * replicas)
+
+    return {
+        "time_s": np.repeat(gauges.time_s, replicas),
+        "replica": np.tile(np.arange(replicas, dtype=np.int32), samples),
+        "running": gauges.running.ravel(),
+        "waiting": gauges.waiting.ravel(),
+        "kv_used_fraction": gauges.kv_used_fraction.ravel(),
+        "arrived_count": counted(record.arrival_s),
+        "first_token_count": counted(record.first_token_s),
+        "finished_count": counted(record.finish_s),
+    }
+
+
+def _rate(count: int, span_s: float) -> float | None:
+    return count / span_s if span_s > 0 else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

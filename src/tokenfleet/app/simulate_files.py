@@ -1,0 +1,60 @@
+"""Writes what a simulation leaves behind, whole or not at all."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.app.plan_files import check_folder, whole_or_nothing
+from tokenfleet.app.simulate_document import Column, gaps_document, request_columns, telemetry_columns
+from tokenfleet.app.simulate_run import Simulated
+from tokenfleet.domain.errors import BadInput
+
+FILES = ("gaps.json", "requests.parquet", "summary.json", "telemetry.parquet", "timeline.html")
+
+
+def check_target(folder: Path) -> None:
+    """Make sure, before any work, that ``folder`` can be written.
+
+    Raises:
+        BadInput: it is a file, or nobody may write there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput.at(str(folder), "is a file; a simulation needs a folder", "give another one with -o")
+    check_folder(folder)
+
+
+def write_simulation(run: Simulated, document: Mapping[str, object], page: str, folder: Path) -> tuple[str, ...]:
+    """Write :data:`FILES` to ``folder``.
+
+    Raises:
+        BadInput: the folder cannot be written; then nothing is.
+    """
+    with whole_or_nothing(folder) as draft:
+        _json(document, draft / "summary.json")
+        _json(gaps_document(run), draft / "gaps.json")
+        _parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
+        gauges = run.record.telemetry
+        if gauges is None:
+            raise ValueError("the run sampled no gauges")
+        columns = telemetry_columns(run.record, gauges, run.interval_s)
+        _parquet({name: (values, None) for name, values in columns.items()}, draft / "telemetry.parquet")
+        (draft / "timeline.html").write_text(page, encoding="utf-8")
+        return tuple(sorted(entry.name for entry in draft.iterdir()))
+
+
+def _json(document: Mapping[str, object], path: Path) -> None:
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _parquet(columns: Mapping[str, tuple[Column, npt.NDArray[np.bool_] | None]], path: Path) -> None:
+    import polars as pl
+
+    series = []
+    for name, (values, known) in columns.items():
+        whole = pl.Series(name, values)
+        series.append(whole if known is None else whole.set(pl.Series(~known), None))
+    pl.DataFrame(series).write_parquet(path)

@@ -1,0 +1,174 @@
+"""Which fleet ``simulate`` replays on: named by options, or chosen by an earlier plan."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tokenfleet import catalog, performance
+from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.scenario import checked
+from tokenfleet.app.scenario_types import Count, EngineName, GpuName, Scenario, Strict, Tokens, with_overrides
+from tokenfleet.app.yaml_lines import KeyPath, dotted
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, Precision
+
+Choice = TypeVar("Choice", bound=str)
+OPTIONS: Final = {
+    "gpu": "--gpu",
+    "replicas": "--replicas",
+    "tensor_parallel": "--tp",
+    "precision": "--precision",
+    "kv_dtype": "--kv-dtype",
+}
+
+
+class FleetOptions(Strict):
+    """A fleet of equal replicas; what is left out comes from the scenario, where it leaves no choice."""
+
+    gpu: GpuName | None = None
+    replicas: Count | None = None
+    tensor_parallel: Count | None = None
+    precision: Precision | None = None
+    kv_dtype: KvPrecision | None = None
+
+
+class PlannedGroup(BaseModel):
+    """A replica group as a plan's document holds it; its other names are of no concern here."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    gpu: GpuName
+    replica_count: Count
+    tensor_parallel: Count
+    precision: Precision
+    kv_dtype: KvPrecision
+    engine: EngineName
+    max_batched_tokens: Tokens
+    max_sequence_count: Count
+
+
+def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: FleetOptions) -> Fleet:
+    """The fleet that options and scenario name together.
+
+    Raises:
+        BadInput: the scenario leaves a choice that no option makes, or the replica cannot run.
+    """
+    problems: list[Problem] = []
+    gpu_name = options.gpu or _only("gpu", scenario.gpus, problems)
+    precision = options.precision or _only("precision", precisions(model, scenario.precision), problems)
+    kv_precision = options.kv_dtype or _only("kv_dtype", scenario.kv_dtype, problems)
+    if gpu_name is None or precision is None or kv_precision is None:
+        raise BadInput(problems)
+    gpu = catalog.gpu(gpu_name)
+    sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, scenario)
+    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
+    tried = [
+        Deployment(
+            model=model.name,
+            gpu=gpu.name,
+            layout=Layout(tensor_parallel=size),
+            precision=precision,
+            kv_precision=kv_precision,
+            engine=engine,
+        )
+        for size in sorted(sizes)
+    ]
+    found = next((each for each in tried if not why_not(model, gpu, each)), tried[-1])
+    # The person's own choice of a size is what to mend; else no size of this gpu will do.
+    where = OPTIONS["tensor_parallel" if options.tensor_parallel else "gpu"]
+    return Fleet(groups=(_group(model, gpu, found, options.replicas or 1, where),), router=scenario.router)
+
+
+def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, replicas: int | None) -> Fleet:
+    """The fleet that ``plan.json`` chose, with another number of replicas where one is given.
+
+    Raises:
+        BadInput: the file is no plan, is for another model, found no fleet, or its replica cannot run.
+    """
+    document = _plan_document(path)
+    if document.get("model") != model.name:
+        what = f"plans {document.get('model')}, and the scenario serves {model.name}"
+        raise BadInput.at(str(path), what, "plan the scenario anew")
+    listed = document.get("fleet")
+    if not isinstance(listed, list) or not listed:
+        raise BadInput.at(str(path), "holds no fleet: none keeps the promise", "name one with --gpu and --replicas")
+    if replicas is not None and len(listed) > 1:
+        raise BadInput.at("--replicas", f"{path} has {len(listed)} groups", "leave it out")
+    groups = []
+    for index, values in enumerate(listed):
+        group = _planned(values, f"{path}: fleet[{index}]")
+        gpu = catalog.gpu(group.gpu)
+        engine = replace(
+            with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine),
+            max_batched_tokens=group.max_batched_tokens,
+            max_sequence_count=group.max_sequence_count,
+        )
+        deployment = Deployment(
+            model=model.name,
+            gpu=gpu.name,
+            layout=Layout(tensor_parallel=group.tensor_parallel),
+            precision=group.precision,
+            kv_precision=group.kv_dtype,
+            engine=engine,
+        )
+        groups.append(_group(model, gpu, deployment, replicas or group.replica_count, f"{path}: fleet[{index}]"))
+    return Fleet(groups=tuple(groups), router=scenario.router)
+
+
+def options_from(given: Mapping[str, object]) -> FleetOptions:
+    """Options as typed, those left out being ``None``.
+
+    Raises:
+        BadInput: everything wrong with them.
+    """
+    values = {key: value for key, value in given.items() if value is not None}
+    return checked(FleetOptions, values, lambda path: OPTIONS[str(path[0])])
+
+
+def _only(key: str, choices: Sequence[Choice], problems: list[Problem]) -> Choice | None:
+    """The one choice there is; several are a problem that names them."""
+    distinct = tuple(dict.fromkeys(choices))
+    if len(distinct) == 1:
+        return distinct[0]
+    option = OPTIONS[key]
+    problems.append(Problem(option, f"the scenario leaves a choice: {', '.join(distinct)}", f"name one with {option}"))
+    return None
+
+
+def _group(model: ModelArchitecture, gpu: Gpu, deployment: Deployment, count: int, where: str) -> ReplicaGroup:
+    reasons = why_not(model, gpu, deployment)
+    if reasons:
+        raise BadInput(Problem(where, reason.text, reason.relax) for reason in reasons)
+    return ReplicaGroup(replica=performance.replica_physics(model, gpu, deployment), replica_count=count)
+
+
+def _planned(values: object, where: str) -> PlannedGroup:
+    def place(path: KeyPath) -> str:
+        return f"{where}.{dotted(path)}"
+
+    if not isinstance(values, dict):
+        raise BadInput.at(where, "is no replica group", "give a plan.json of tokenfleet plan")
+    return checked(PlannedGroup, values, place)
+
+
+def _plan_document(path: Path) -> Mapping[str, object]:
+    file = path / "plan.json" if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        near = get_close_matches(file.name, [each.name for each in file.parent.glob("*")], n=1)
+        mend = f"nearest: {near[0]}" if near else "give the plan.json, or the folder, that tokenfleet plan wrote"
+        raise BadInput.at(str(file), f"cannot be read: {error.strerror}", mend) from None
+    except ValueError as error:
+        raise BadInput.at(str(file), f"is no JSON ({error})", "give a plan.json of tokenfleet plan") from None
+    if not isinstance(document, dict):
+        raise BadInput.at(str(file), "is no plan", "give a plan.json of tokenfleet plan")
+    return document

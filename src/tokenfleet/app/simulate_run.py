@@ -1,0 +1,278 @@
+"""Replays a scenario's traffic on a given fleet, and the same requests alone, and judges what happened."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet import catalog, contract, performance, simulator, workload
+from tokenfleet.app.compose import Teller, about_demand, demand
+from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.contract import Diagnosis, DiagnosisLimits
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.run import BusyTime, RunRecord, Status
+from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.trace import Floats, Trace, Workload
+
+_ALONE_BLOCKS: Final = 10
+_ALONE_BLOCK_COUNT: Final = 100
+_ALONE_APART_S: Final = 3_600.0
+"""Longer than any request takes alone; idle time costs a replay nothing."""
+_MOST_SAMPLES: Final = 20_160
+"""A week in half minutes: enough moments in the busiest minute of a day to see its queue."""
+_INTERVALS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0)
+
+Window = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One stretch of the run: the promise, and what holds it up."""
+
+    slo: tuple[SloResult, ...]
+    diagnosis: Diagnosis
+    request_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """What a person may set of a simulation beside traffic and fleet."""
+
+    limits: DiagnosisLimits
+    interval_s: float | None = None
+    """Seconds between samples of the gauges; ``None``: chosen by the length of the trace."""
+    as_logged: bool = False
+    """The log was recorded on this very fleet: hold its own times against the replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A replay and what it means."""
+
+    name: str
+    model: str
+    fleet: Fleet
+    slo: Slo
+    limits: DiagnosisLimits
+    workload: Workload
+    trace: Trace
+    record: RunRecord
+    interval_s: float
+    peak_window_s: Window
+    whole: Judged
+    peak: Judged
+    resolved: dict[str, object]
+    assumptions: tuple[str, ...]
+
+
+def interval_for(duration_s: float) -> float:
+    """Seconds between two samples of the gauges: a round number, 20,160 samples of the trace at most."""
+    return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
+
+
+def alone(trace: Trace, fleet: Fleet, window_s: Window | None = None) -> RunRecord:
+    """Replay requests one at a time: what they take when nobody else is there.
+
+    Ten stretches of a hundred neighbours (all of them where there are fewer) spread evenly over the trace, each
+    request an hour after the one before, on one idle replica of each group. Neighbours keep what they share; caches
+    start empty, so where the prefix cache saves much, being up is said late rather than early.
+
+    Args:
+        trace: The traffic.
+        fleet: The fleet under load.
+        window_s: Take requests that arrive inside only.
+    """
+    inside = np.arange(trace.request_count)
+    if window_s is not None:
+        inside = np.flatnonzero((trace.arrival_s >= window_s[0]) & (trace.arrival_s < window_s[1]))
+    chosen = inside[_stretches(len(inside))]
+    apart = _part(trace, chosen, np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S))
+    return simulator.replay(
+        apart, replace(fleet, groups=tuple(replace(each, replica_count=1) for each in fleet.groups))
+    )
+
+
+def busy_in(trace: Trace, fleet: Fleet, window_s: Window) -> BusyTime:
+    """What the requests of a window cost the replicas, on top of those before them.
+
+    It is the replay of all requests up to the end of the window less the replay of those before it: both drain to
+    the end, so the queue that a window leaves counts as its own work, and the one it found does not.
+    """
+    start, end = (int(np.searchsorted(trace.arrival_s, edge_s)) for edge_s in window_s)
+    until, before = (simulator.replay(_first(trace, count), fleet).busy for count in (end, start))
+    return BusyTime(
+        prefill_s=until.prefill_s - before.prefill_s,
+        decode_s=until.decode_s - before.decode_s,
+        cached_prefix_s=until.cached_prefix_s - before.cached_prefix_s,
+        step_count=until.step_count - before.step_count,
+        mixed_step_count=until.mixed_step_count - before.mixed_step_count,
+    )
+
+
+def _first(trace: Trace, count: int) -> Trace:
+    return _part(trace, np.arange(count), trace.arrival_s[:count])
+
+
+def _part(trace: Trace, chosen: npt.NDArray[np.int64], arrival_s: Floats) -> Trace:
+    """Some requests of a trace, with all that a replay reads of them."""
+    return Trace(
+        arrival_s=arrival_s,
+        input_tokens=trace.input_tokens[chosen],
+        output_tokens=trace.output_tokens[chosen],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
+        prefixes=trace.prefixes,
+        session=None if trace.session is None else trace.session[chosen],
+    )
+
+
+def _stretches(count: int) -> npt.NDArray[np.int64]:
+    """Places of the sample among ``count`` requests."""
+    if count <= _ALONE_BLOCKS * _ALONE_BLOCK_COUNT:
+        return np.arange(count)
+    starts = np.linspace(0, count - _ALONE_BLOCK_COUNT, _ALONE_BLOCKS).astype(np.int64)
+    return np.unique(starts[:, None] + np.arange(_ALONE_BLOCK_COUNT))
+
+
+def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, teller: Teller) -> Simulated:
+    """Replay the traffic of a scenario on a fleet, and judge it.
+
+    Args:
+        asked: Names the traffic and the promise.
+        model: What is served.
+        fleet: What serves it.
+        how: Limits of the diagnosis, and what to sample and compare.
+        teller: Told what is being done.
+
+    Raises:
+        BadInput: the demand cannot be read or drawn, the interval does not suit it, or the log has no times to
+            compare with.
+    """
+    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+    trace, described = demand(asked.workload, asked.seed)
+    seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
+    simulator.warm_up(announce=teller.announce)
+    interval_s = how.interval_s or interval_for(trace.duration_s)
+    window_s = workload.peak_window(trace)
+    teller.say("replaying the demand")
+    record = simulator.replay(trace, fleet, peak_window_s=window_s, telemetry_interval_s=interval_s)
+    teller.say("replaying at both ends of the error band, and requests alone")
+    whole, peak = _judged(trace, fleet, record, asked.slo.targets(), how, window_s, seen)
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
+    return Simulated(
+        name=asked.name,
+        model=model.name,
+        fleet=fleet,
+        slo=asked.slo.targets(),
+        limits=how.limits,
+        workload=described,
+        trace=trace,
+        record=record,
+        interval_s=interval_s,
+        peak_window_s=window_s,
+        whole=whole,
+        peak=peak,
+        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
+        assumptions=(about_demand(asked.workload, asked.seed), *model.notes),
+    )
+
+
+def _judged(
+    trace: Trace,
+    fleet: Fleet,
+    record: RunRecord,
+    slo: Slo,
+    how: How,
+    peak_s: Window,
+    seen_s: tuple[Floats | None, Floats | None],
+) -> tuple[Judged, Judged]:
+    """The whole run and its peak against the promise and against the requests alone."""
+    low, high = (simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=peak_s) for slow in (False, True))
+    busy = busy_in(trace, fleet, peak_s)
+
+    def judged(window_s: Window | None) -> Judged:
+        found = contract.diagnose(
+            record,
+            alone(trace, fleet, window_s),
+            how.limits,
+            window_s=window_s,
+            busy=busy,
+            slot_counts=_slots(fleet),
+            client_ttft_s=seen_s[0],
+            client_e2e_s=seen_s[1],
+        )
+        promise = contract.judge(record, slo, peak_only=window_s is not None, window_s=window_s, low=low, high=high)
+        start_s, end_s = window_s or (-np.inf, np.inf)
+        count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
+        return Judged(slo=promise, diagnosis=found, request_count=count)
+
+    return judged(None), judged(peak_s)
+
+
+def _slots(fleet: Fleet) -> list[int]:
+    """Sequence slots of each replica."""
+    return [
+        group.replica.deployment.engine.max_sequence_count for group in fleet.groups for _ in range(group.replica_count)
+    ]
+
+
+def _at(fleet: Fleet, *, slow: bool) -> Fleet:
+    """The fleet at one end of the error band of its step time."""
+
+    def scaled(group: ReplicaGroup) -> ReplicaGroup:
+        factor = group.replica.band.step_time_factor
+        step_time = performance.scaled(group.replica.step_time, factor if slow else 1.0 / factor)
+        return replace(group, replica=replace(group.replica, step_time=step_time))
+
+    return replace(fleet, groups=tuple(scaled(group) for group in fleet.groups))
+
+
+def _seen_by_client(trace: Trace, growth: float) -> tuple[Floats | None, Floats | None]:
+    """TTFT and E2E as the log says them, request by request."""
+    if growth != 1.0:
+        raise BadInput.at("--as-logged", "the demand is grown, so it is not what was logged", "set growth to 1")
+    observed = trace.observed
+    ttft_s, e2e_s = (None, None) if observed is None else (observed.ttft_s, observed.e2e_s)
+    if ttft_s is None and e2e_s is None:
+        raise BadInput.at("--as-logged", "the demand has no times that clients saw", "give a log with TTFT or latency")
+    return ttft_s, e2e_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Requests that keep every limit on single requests."""
+
+    request_count: int
+    rate_per_s: float | None
+    fraction: float | None
+    clauses: tuple[str, ...]
+    """The limits that were held against each request. ITL is judged over all gaps, never by request."""
+
+
+def goodput(record: RunRecord, slo: Slo) -> Goodput:
+    """Requests that finished within the limits of TTFT, TPOT and E2E.
+
+    Of several limits on one metric the one at the highest quantile counts: that is what single requests may take.
+    The rate is over the time from the first arrival to the last token.
+    """
+    tightest = {
+        target.metric: target
+        for target in sorted(slo.latency, key=lambda each: each.quantile)
+        if target.metric != "itl"
+    }
+    good = record.status == Status.FINISHED
+    for metric, target in tightest.items():
+        time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[metric]
+        # A request without that time (no second token, no output) has nothing to be late with.
+        good &= ~(time_s > target.limit_s)
+    count, total = int(good.sum()), len(good)
+    span_s = record.end_s - float(record.arrival_s[0]) if total else 0.0
+    return Goodput(
+        request_count=count,
+        rate_per_s=count / span_s if span_s > 0 else None,
+        fraction=count / total if total else None,
+        clauses=tuple(target.name for target in tightest.values()),
+    )

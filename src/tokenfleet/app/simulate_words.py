@@ -1,0 +1,230 @@
+"""A simulation as a person reads it: the diagnosis first, then what it rests on."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
+from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
+from tokenfleet.app.simulate_run import Judged, Simulated, goodput
+from tokenfleet.app.summary import data, spoken, verdict
+from tokenfleet.contract import Against, Diagnosis
+from tokenfleet.domain.fleet import ReplicaGroup
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.slo import SloResult
+
+Block = tuple[str, Sequence[str]]
+_MOST_REPLICAS: Final = 8
+_LONG_TAIL: Final = 3.0
+"""The slowest gaps are worth a word from this multiple of the middle one on."""
+_BURSTS: Final = 0.4
+"""Below this share of the work, prefill cannot be the limit all the time."""
+_VERDICTS: Final = {
+    "fine": "fine: neither first tokens nor token gaps are slower than an engine with company takes",
+    "prefill": "prefill is saturated: first tokens wait for prompts to be computed",
+    "decode": "decode is saturated: token gaps are long because many sequences share each step",
+    "prefill_and_decode": "prefill and decode are saturated: both phases wait for each other's share of the GPU",
+    "kv": "KV memory is full: requests wait for room while compute is not the limit",
+    "sequence_slots": "every sequence slot is taken: requests wait though KV memory has room",
+    "client": "the fleet is fine, the client is not: clients saw far more time than the fleet took",
+    "unknown": "unknown: no request got a token",
+}
+_MENDS: Final = {
+    "prefill": "More replicas, more tensor parallelism, a warmer prefix cache or shorter prompts help.",
+    "decode": "More replicas help, or GPUs with more memory bandwidth.",
+    "prefill_and_decode": "More replicas help.",
+    "kv": "More GPU memory per replica, an fp8 KV cache or more replicas help; more compute does not.",
+    "sequence_slots": "A larger max_sequence_count helps as far as ITL allows, then more replicas.",
+    "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
+}
+
+
+def fleet_name(group: ReplicaGroup) -> str:
+    """``2 replicas of 2 x h100_sxm (TP2, fp8), vllm-0.32``."""
+    deployment = group.replica.deployment
+    size = deployment.layout.gpu_count
+    count = "1 replica" if group.replica_count == 1 else f"{group.replica_count} replicas"
+    gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
+    layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
+    precision = "the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision
+    kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
+    return f"{count} of {gpus} ({layout}{precision}{kv}), {deployment.engine.name}"
+
+
+def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
+    """The verdict and what it rests on, as sentences."""
+    found = judged.diagnosis
+    broken = [spoken(result.name) for result in judged.slo if not result.kept]
+    lines = [f"{_VERDICTS[found.verdict]}."]
+    if found.verdict == "prefill" and found.prefill_fraction is not None and found.prefill_fraction < _BURSTS:
+        lines = ["prefill is saturated in bursts: prompts that arrive together wait for each other."]
+    if found.verdict == "fine" and broken:
+        lines = [f"not saturated, yet {', '.join(broken)} breaks the promise: single requests or steps take that long."]
+    if found.verdict in _MENDS:
+        lines.append(_MENDS[found.verdict])
+    lines += [_against("TTFT", found.ttft), _against("ITL", found.itl)]
+    for name, seen in (("TTFT", found.client_ttft), ("E2E", found.client_e2e)):
+        if seen is not None and seen.factor is not None:
+            lines.append(
+                f"Clients saw {name} p{seen.quantile * 100:g} {_time(seen.loaded_s)} where the fleet took "
+                f"{_time(seen.alone_s)}."
+            )
+    if found.prefill_fraction is not None:
+        lines.append(f"{_percent(found.prefill_fraction)} of the work of the peak is prefill.")
+    return [*lines, *_waiting(found, run), *_odd(found)]
+
+
+def _against(name: str, against: Against) -> str:
+    quantile = f"p{against.quantile * 100:g}"
+    if against.factor is None:
+        return f"{name} {quantile}: no sample to compare."
+    word = "up" if against.up else "flat"
+    return (
+        f"{name} is {word}: {quantile} {_time(against.loaded_s)}, {_times(against.factor)} times the "
+        f"{_time(against.alone_s)} of the same requests alone."
+    )
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 9.95 else f"{factor:.1f}"
+
+
+def _compute(found: Diagnosis) -> str:
+    return (
+        "No step ran."
+        if found.busy_fraction is None
+        else f"Replicas are busy {_percent(found.busy_fraction)} of the time."
+    )
+
+
+def _waiting(found: Diagnosis, run: Simulated) -> list[str]:
+    if found.waiting_peak_count is None or found.alarm == "unknown":
+        return ["Nobody looked at the queues."]
+    if found.waiting_peak_count == 0:
+        return ["Nobody waits at any sampled moment."]
+    held = ""
+    if found.ttft.up and found.kv_held_fraction is not None:
+        held = f" Of the longest queues, {_percent(found.kv_held_fraction)} wait while KV memory is full"
+        held += (
+            "."
+            if found.slots_held_fraction is None
+            else f", {_percent(found.slots_held_fraction)} while every slot is taken."
+        )
+    count = "1 request waits" if found.waiting_peak_count == 1 else f"{found.waiting_peak_count:,} requests wait"
+    text = f"{count} at once on replica {found.waiting_peak_replica}"
+    if found.alarm == "emergency":
+        text = f"EMERGENCY: {text}, more than {run.limits.waiting_emergency_count}"
+    elif found.alarm == "warning":
+        text = f"WARNING: {text}, more than {run.limits.waiting_warning_count}"
+    return [f"{text}.{held}"]
+
+
+def _odd(found: Diagnosis) -> list[str]:
+    lines = []
+    middle_s, tail_s = found.itl.loaded_s, found.tail_gap_s
+    if middle_s is not None and tail_s is not None and tail_s >= _LONG_TAIL * middle_s:
+        lines.append(
+            f"1 gap in 100 is {_time(tail_s)} or longer where the middle one is {_time(middle_s)}: prompts share "
+            "steps with answers. A smaller max_batched_tokens shortens these gaps."
+        )
+    if found.preemption_count:
+        lines.append(f"{found.preemption_count:,} times a sequence lost its KV memory and was computed again.")
+    if found.refused_count:
+        lines.append(f"{found.refused_count:,} requests were refused: longer than the context limit or the KV memory.")
+    return lines
+
+
+def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
+    """The blocks a terminal shows."""
+    blocks: list[Block] = [
+        ("Model", [run.model]),
+        ("Fleet", [fleet_name(group) for group in run.fleet.groups]),
+        ("Demand", _demand(run)),
+        ("Latency", _table(run)),
+        ("Promise", _promises(run)),
+        ("Load", _load(run)),
+        ("Peak", diagnosis_words(run.peak, run)),
+        ("Whole", whole_words(run)),
+    ]
+    read = data(run.workload.quality)
+    if read:
+        blocks.append(("Data", read))
+    return [*blocks, ("Assumed", list(run.assumptions)), ("Next", next_lines)]
+
+
+def _demand(run: Simulated) -> list[str]:
+    record = run.record
+    finished = int((record.status == Status.FINISHED).sum())
+    total = len(record.arrival_s)
+    span_s = record.end_s - float(record.arrival_s[0])
+    rates = f", {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
+    good = goodput(record, run.slo)
+    lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {total - finished:,} refused"]
+    if good.rate_per_s is not None and good.fraction is not None and good.clauses:
+        named = ", ".join(spoken(clause) for clause in good.clauses)
+        lines.append(f"goodput {shown_rate(good.rate_per_s)}/s: {_percent(good.fraction)} within the limits of {named}")
+    return lines
+
+
+def _table(run: Simulated) -> list[str]:
+    lines = ["".ljust(6) + "".join(key.rjust(13) for key in QUANTILES)]
+    for name, values in latencies(run.record).items():
+        lines.append(name.upper().ljust(6) + "".join(_time(values[key]).rjust(13) for key in QUANTILES))
+    return lines
+
+
+def _promises(run: Simulated) -> list[str]:
+    start_s, end_s = run.peak_window_s
+    began = f"from {shown_duration(start_s)} on" if start_s > 0 else "from the start on"
+    when = f"in the busiest {shown_duration(end_s - start_s)}, {began}:"
+    return [when, *_rows(run.peak), "over the whole run:", *_rows(run.whole)]
+
+
+def _rows(judged: Judged) -> list[str]:
+    rows = [
+        (spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", verdict(each)) for each in judged.slo
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _ranged(result: SloResult) -> tuple[str, str]:
+    low, high = result.predicted_low, result.predicted_high
+    if result.predicted is None:
+        return "unknown", ""
+    band = "" if low is None or high is None or low == high else f"({_shown(result, low)} to {_shown(result, high)})"
+    return _shown(result, result.predicted), band
+
+
+def _shown(result: SloResult, value: float) -> str:
+    return _percent(value) if result.unit == "fraction" else shown_duration(value)
+
+
+def _load(run: Simulated) -> list[str]:
+    record, rows = run.record, replica_rows(run)
+    prompt = int(record.input_tokens.sum(dtype="int64"))
+    cached = int(record.cached_tokens.sum(dtype="int64"))
+    share = f"; {_percent(cached / prompt)} of the input came from the prefix cache" if prompt else ""
+    lines = [f"{int(record.preemption_count.sum(dtype='int64')):,} preemptions{share}"]
+    fullest = sorted(rows, key=lambda row: (-row.kv_peak_fraction, -row.waiting_peak_count, row.replica))
+    lines += [
+        f"replica {row.replica}: KV memory {_percent(row.kv_peak_fraction)} at most, {row.running_peak_count:,} "
+        f"running, {row.waiting_peak_count:,} waiting, {shown_count(row.request_count)} requests served"
+        for row in fullest[:_MOST_REPLICAS]
+    ]
+    if len(rows) > _MOST_REPLICAS:
+        lines.append(f"... and {len(rows) - _MOST_REPLICAS} replicas that are less full")
+    return lines
+
+
+def whole_words(run: Simulated) -> list[str]:
+    """Queues and oddities of the whole run; its quantiles mix quiet hours with busy ones, so no verdict."""
+    found = run.whole.diagnosis
+    return [_compute(found), *_waiting(found, run), *_odd(found)]
+
+
+def _time(value_s: float | None) -> str:
+    return "unknown" if value_s is None else shown_duration(value_s)
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction * 100:.3g} %"

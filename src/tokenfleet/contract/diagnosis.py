@@ -1,0 +1,299 @@
+"""Says what holds a fleet up, from what happened to its requests: prefill, decode, KV memory, slots, or the client.
+
+TTFT and ITL are *up* when they reach a multiple of what the same requests took alone. TTFT up while requests wait for
+KV blocks (or slots) and compute has room: KV (or slots). Else TTFT up with flat ITL: prefill; ITL up with flat TTFT:
+decode; both up: the phase that owns the busy time. Nothing up, but the client saw far more than the fleet took: the
+client, or the CPU in front of the fleet.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.contract.quantile import histogram_quantile, order_statistic
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
+from tokenfleet.domain.trace import Floats
+
+Verdict = Literal["fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "client", "unknown"]
+Alarm = Literal["none", "warning", "emergency", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisLimits:
+    """Where flat ends and trouble begins; every figure is meant to be set."""
+
+    ttft_quantile: float = 0.95
+    itl_quantile: float = 0.5
+    """The median: prompts that share a few steps with decodes lengthen the slowest gaps of a healthy engine, too."""
+    ttft_up_factor: float = 3.0
+    """TTFT is up from this multiple of the same requests alone on."""
+    itl_up_factor: float = 3.0
+    client_up_factor: float = 2.0
+    """The client is slow from this multiple of what the fleet took on."""
+    waiting_warning_count: int = 10
+    """More waiting requests than this on one replica are a warning."""
+    waiting_emergency_count: int = 50
+    kv_full_fraction: float = 0.9
+    """Blocks in use from which on a replica counts as full: the next prompt needs several at once."""
+    held_fraction: float = 0.5
+    """Share of the requests in the longest queues that must lack KV blocks (or slots) for these to be the cause."""
+    phase_fraction: float = 0.6
+    """A phase that takes this share of the busy time owns the compute; below it, compute is free for the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """A latency under load against the same requests alone; ``None`` where there is no sample."""
+
+    quantile: float
+    loaded_s: float | None
+    alone_s: float | None
+    up: bool | None
+
+    @property
+    def factor(self) -> float | None:
+        """How many times slower than alone."""
+        return _ratio(self.loaded_s, self.alone_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found, and the figures it rests on."""
+
+    verdict: Verdict
+    alarm: Alarm
+    ttft: Against
+    itl: Against
+    client_ttft: Against | None
+    client_e2e: Against | None
+    waiting_peak_count: int | None
+    """Most requests that waited at one sampled moment on one replica."""
+    waiting_peak_replica: int | None
+    queued_fraction: float | None
+    """Share of sampled moments and replicas with somebody waiting."""
+    kv_held_fraction: float | None
+    """Of the requests in the longest queues (half of the longest or more), the share that waited while KV memory was
+    full; ``None`` when nobody waited."""
+    slots_held_fraction: float | None
+    """The same while every sequence slot was taken; ``None`` when unknown or nobody waited."""
+    busy_fraction: float | None
+    """Share of the replicas' time in which a step ran, over the whole run."""
+    prefill_fraction: float | None
+    """Share of the busy time that went to prefill, where it was tight."""
+    tail_gap_s: float | None
+    """p99 of the token gaps."""
+    preemption_count: int
+    refused_count: int
+
+
+def diagnose(
+    record: RunRecord,
+    alone: RunRecord,
+    limits: DiagnosisLimits | None = None,
+    *,
+    window_s: tuple[float, float] | None = None,
+    busy: BusyTime | None = None,
+    slot_counts: Sequence[int] | None = None,
+    client_ttft_s: Floats | None = None,
+    client_e2e_s: Floats | None = None,
+) -> Diagnosis:
+    """Finds the cause of slow answers, simulated or measured.
+
+    Args:
+        record: What happened under load.
+        alone: The same requests, or a fair sample of them, one at a time on idle replicas of the same kind.
+        limits: Where flat ends; the defaults when left out.
+        window_s: ``(start, end)`` in seconds: look at requests that arrive, and moments that lie, inside. Needs
+            ``record.peak_gaps`` of that window.
+        busy: What the replicas spent their time on where it was tight: a share taken over quiet hours says little.
+            Left out, that of the whole record.
+        slot_counts: Sequence slots of each replica, in the order of ``record.telemetry``.
+        client_ttft_s: TTFT that the client saw of each request in seconds, NaN where unknown.
+        client_e2e_s: The same to the last token.
+
+    Returns:
+        The verdict with its figures; ``unknown`` when no request got a token.
+
+    Raises:
+        ValueError: A window without the gaps of that window.
+    """
+    bounds = limits or DiagnosisLimits()
+    chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
+    ttft, itl = _up(record, alone, bounds, chosen, gaps)
+    queue = _queue(record, bounds, window_s, slot_counts)
+    prefill_fraction = _prefill_fraction(busy or record.busy)
+    client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
+    client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
+    return Diagnosis(
+        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, slow_client=_slow(client_ttft, client_e2e)),
+        alarm=_alarm(queue.most, bounds),
+        ttft=ttft,
+        itl=itl,
+        client_ttft=client_ttft,
+        client_e2e=client_e2e,
+        waiting_peak_count=queue.most,
+        waiting_peak_replica=queue.replica,
+        queued_fraction=queue.queued,
+        kv_held_fraction=queue.kv_held,
+        slots_held_fraction=queue.slots_held,
+        busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, record.replica_count * record.end_s),
+        prefill_fraction=prefill_fraction,
+        tail_gap_s=histogram_quantile(gaps, 0.99),
+        preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
+        refused_count=int((record.status[chosen] == Status.REJECTED_TOO_LONG).sum()),
+    )
+
+
+def _gaps(record: RunRecord, window_s: tuple[float, float] | None) -> GapHistogram:
+    if window_s is None:
+        return record.gaps
+    if record.peak_gaps is None:
+        raise ValueError("the record has no gaps of the window")
+    return record.peak_gaps
+
+
+def _up(
+    record: RunRecord, alone: RunRecord, limits: DiagnosisLimits, chosen: npt.NDArray[np.bool_], gaps: GapHistogram
+) -> tuple[Against, Against]:
+    """TTFT and ITL against the requests alone."""
+    every = np.ones(len(alone.arrival_s), dtype=np.bool_)
+    ttft = _against(
+        order_statistic(_known(record.ttft_s, chosen), limits.ttft_quantile),
+        order_statistic(_known(alone.ttft_s, every), limits.ttft_quantile),
+        limits.ttft_quantile,
+        limits.ttft_up_factor,
+    )
+    itl = _against(
+        histogram_quantile(gaps, limits.itl_quantile),
+        histogram_quantile(alone.gaps, limits.itl_quantile),
+        limits.itl_quantile,
+        limits.itl_up_factor,
+    )
+    return ttft, itl
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    most: int | None = None
+    replica: int | None = None
+    queued: float | None = None
+    kv_held: float | None = None
+    slots_held: float | None = None
+
+
+def _queue(
+    record: RunRecord,
+    limits: DiagnosisLimits,
+    window_s: tuple[float, float] | None,
+    slot_counts: Sequence[int] | None,
+) -> _Queue:
+    """Who waited, and for what, at the sampled moments."""
+    gauges = record.telemetry
+    if gauges is None:
+        return _Queue()
+    start_s, end_s = window_s or (-np.inf, np.inf)
+    inside = (gauges.time_s >= start_s) & (gauges.time_s <= end_s)
+    waiting = gauges.waiting[inside]
+    if not waiting.size:
+        return _Queue()
+    place = int(np.argmax(waiting))
+    most = int(waiting.flat[place])
+    # In a healthy engine, too, an arrival waits for the next step to begin; only the longest queues tell a cause.
+    long = np.where(2 * waiting >= max(most, 1), waiting, 0)
+    total = int(long.sum(dtype=np.int64))
+    full = gauges.kv_used_fraction[inside] >= limits.kv_full_fraction
+    taken = None if slot_counts is None else gauges.running[inside] >= np.asarray(slot_counts)
+    return _Queue(
+        most=most,
+        replica=place % waiting.shape[1],
+        queued=int((waiting > 0).sum()) / waiting.size,
+        kv_held=int(long[full].sum(dtype=np.int64)) / total if total else None,
+        slots_held=int(long[taken].sum(dtype=np.int64)) / total if total and taken is not None else None,
+    )
+
+
+def _verdict(
+    ttft: Against,
+    itl: Against,
+    queue: _Queue,
+    prefill_fraction: float | None,
+    limits: DiagnosisLimits,
+    *,
+    slow_client: bool,
+) -> Verdict:
+    if ttft.up is None and itl.up is None:
+        return "unknown"
+    if ttft.up:
+        return _behind(itl, queue, prefill_fraction, limits)
+    if itl.up:
+        return "decode"
+    return "client" if slow_client else "fine"
+
+
+def _behind(itl: Against, queue: _Queue, prefill_fraction: float | None, limits: DiagnosisLimits) -> Verdict:
+    """What holds first tokens back."""
+    prefill_owns = prefill_fraction is not None and prefill_fraction >= limits.phase_fraction
+    if not prefill_owns and queue.kv_held is not None and queue.kv_held >= limits.held_fraction:
+        return "kv"
+    if not prefill_owns and queue.slots_held is not None and queue.slots_held >= limits.held_fraction:
+        return "sequence_slots"
+    if not itl.up or prefill_owns:
+        return "prefill"
+    decode_owns = prefill_fraction is not None and prefill_fraction <= 1.0 - limits.phase_fraction
+    return "decode" if decode_owns else "prefill_and_decode"
+
+
+def _alarm(waiting_count: int | None, limits: DiagnosisLimits) -> Alarm:
+    if waiting_count is None:
+        return "unknown"
+    if waiting_count > limits.waiting_emergency_count:
+        return "emergency"
+    return "warning" if waiting_count > limits.waiting_warning_count else "none"
+
+
+def _chosen(record: RunRecord, window_s: tuple[float, float] | None) -> npt.NDArray[np.bool_]:
+    if window_s is None:
+        return np.ones(len(record.arrival_s), dtype=np.bool_)
+    return (record.arrival_s >= window_s[0]) & (record.arrival_s < window_s[1])
+
+
+def _known(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+    return values[chosen & np.isfinite(values)]
+
+
+def _client(
+    seen_s: Floats | None, served_s: Floats, chosen: npt.NDArray[np.bool_], limits: DiagnosisLimits
+) -> Against | None:
+    """What the client saw against what the fleet took, over requests for which both are known."""
+    if seen_s is None:
+        return None
+    both = chosen & np.isfinite(seen_s) & np.isfinite(served_s)
+    quantile = limits.ttft_quantile
+    return _against(
+        order_statistic(seen_s[both], quantile),
+        order_statistic(served_s[both], quantile),
+        quantile,
+        limits.client_up_factor,
+    )
+
+
+def _slow(*clients: Against | None) -> bool:
+    return any(each is not None and each.up for each in clients)
+
+
+def _prefill_fraction(busy: BusyTime) -> float | None:
+    return _ratio(busy.prefill_s, busy.prefill_s + busy.decode_s)
+
+
+def _against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:
+    factor = _ratio(loaded_s, alone_s)
+    return Against(
+        quantile=quantile, loaded_s=loaded_s, alone_s=alone_s, up=None if factor is None else factor >= up_factor
+    )
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or whole is None or whole <= 0.0 else part / whole

@@ -1,0 +1,250 @@
+"""One part of a large table: looked into, and counted. A part needs nothing but its own description."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.trace import LengthCounts, Trace
+from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
+from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
+from tokenfleet.workload.formats.table import as_status, as_text, canonical, load_part
+from tokenfleet.workload.joint import fixed_edges
+from tokenfleet.workload.tally import NS, Tally, tally_of
+from tokenfleet.workload.ticks import tick_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Longs = npt.NDArray[np.int64]
+
+_MINUTE_NS = 60 * NS
+_NAMED = ("tenant", "status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A stretch of one file. Plain data: it can be sent to another process."""
+
+    path: str
+    kind: Literal["parquet", "csv", "jsonl"]
+    start: int
+    """First row of Parquet, first byte of text."""
+    stop: int
+    columns: Mapping[str, str]
+    """Role -> column."""
+    header: str
+    """First line of a CSV file."""
+    options: ReadOptions
+    admission: Admission
+    origin_ns: int = 0
+    """Second 0 of the clock that minutes are counted on."""
+    first_of_file: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What a part holds. Its minutes mean something only if no part holds an earlier request than ``origin_ns``."""
+
+    tally: Tally | None
+    first_ns: int | None
+    """Stamp of the earliest row kept."""
+    rows_read: int
+    dropped: Mapping[str, int]
+    clock: Clock | None
+    """``None`` when no row has a time."""
+    cached_above_input: bool
+    """Whether a row has more cached tokens than input: then input cannot include them."""
+    ticks: bool
+    detected: Mapping[str, str]
+
+
+def count_part(part: Part) -> Counted:
+    """Count one part: compiled and in one go, or step by step where a table of that cannot hold what it finds."""
+    wanted = list(dict.fromkeys(part.columns.values()))
+    frame = load_part(part.path, part.kind, part.start, part.stop, part.header, wanted)
+    # Names are few and rows are many: the compiled way looks at each name once, and not at each cell.
+    reading = _reading(part, frame, {role: name for role, name in part.columns.items() if role not in _NAMED})
+    rows = reading.rows
+    above = False
+    if "cached_tokens" in rows.columns:
+        above = bool((rows["cached_tokens"] > rows["input_tokens"]).any())
+    dropped: dict[str, int] = {}
+    found = _swept(part, rows, frame, dropped)
+    if found is None:
+        found = _stepped(part, _reading(part, frame, part.columns), dropped)
+    tally, first_ns, ticks = found
+    known = rows["arrival_ns"].null_count() < rows.height
+    return Counted(
+        tally=tally,
+        first_ns=first_ns,
+        rows_read=reading.rows_read,
+        dropped=dropped,
+        clock=reading.clock if known else None,
+        cached_above_input=above,
+        ticks=ticks,
+        detected=reading.detected,
+    )
+
+
+def _reading(part: Part, frame: "pl.DataFrame", columns: Mapping[str, str]) -> Reading:
+    name = f"{part.kind} table, in parts"
+    return canonical(frame, dict(columns), part.options, where=part.path, name=name, unit=None)
+
+
+_Found = tuple[Tally | None, int | None, bool]
+
+
+def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
+    kept = admit_rows(reading, part.options, part.admission, dropped)
+    if kept.is_empty():
+        return None, None, False
+    arrival_ns = kept["arrival_ns"].to_numpy()
+    tenant, tenants = indexed(kept["tenant"])
+    trace = Trace(
+        arrival_s=(arrival_ns - part.origin_ns) / NS,
+        input_tokens=kept["input_tokens"].to_numpy().astype(np.int32),
+        output_tokens=kept["output_tokens"].to_numpy().astype(np.int32),
+        tenant=tenant,
+        tenants=tenants,
+    )
+    return tally_of(trace), int(arrival_ns[0]), tick_of(arrival_ns) is not None
+
+
+def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dict[str, int]) -> _Found | None:
+    """The same, compiled; ``None`` when stamps lie years apart or lengths pass a million tokens."""
+    from tokenfleet.workload import sweep
+
+    arrival_ns = _known_or(rows["arrival_ns"])
+    low, high = sweep.span(arrival_ns)
+    if high - low > FAR_NS:
+        return None
+    low = min(low, high)
+    first_minute = (low - part.origin_ns) // _MINUTE_NS
+    tenant, names = _codes(part, frame, "tenant")
+    kept_ns = np.empty(rows.height, dtype=np.int64)
+    reasons = np.zeros(sweep.KEPT + 1, dtype=np.int64)
+    given, made = _with_cached(rows, part.options), _known_or(rows["output_tokens"])
+    longest = int(max(given.max(initial=0), made.max(initial=0)))
+    lengths = np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64)
+    pairs = np.zeros((_BINS, _BINS), dtype=np.int64)
+    minutes = np.zeros((3, (high - part.origin_ns) // _MINUTE_NS - first_minute + 1), dtype=np.int64)
+    tenants = np.zeros(len(names), dtype=np.int64)
+    fits = sweep.sweep(
+        (arrival_ns, given, made),
+        _states(part, frame),
+        tenant,
+        part.origin_ns + first_minute * _MINUTE_NS,
+        part.admission.zero_output == "drop",
+        _bins(),
+        kept_ns,
+        reasons,
+        lengths,
+        pairs,
+        minutes,
+        tenants,
+    )
+    if not fits:
+        return None
+    dropped.update((name, int(count)) for name, count in zip(sweep.REASONS, reasons, strict=False) if count)
+    kept_ns = kept_ns[: reasons[sweep.KEPT]]
+    if not len(kept_ns):
+        return None, None, False
+    if sweep.falls(kept_ns):
+        kept_ns.sort()
+    used = np.flatnonzero(minutes[0])
+    requests, inputs, outputs = minutes[:, used[0] : used[-1] + 1]
+    tally = Tally(
+        request_count=len(kept_ns),
+        first_ns=int(kept_ns[0]) - part.origin_ns,
+        last_ns=int(kept_ns[-1]) - part.origin_ns,
+        gap_square_sum_ns2=_gap_squares(kept_ns),
+        input_counts=_counts(lengths[0]),
+        output_counts=_counts(lengths[1]),
+        pair_counts=pairs,
+        minute_requests=requests,
+        minute_input_tokens=inputs,
+        minute_output_tokens=outputs,
+        tenant_requests=_by_name(names, tenants),
+        first_minute=int(first_minute + used[0]),
+    )
+    return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
+
+
+def _gap_squares(arrival_ns: Longs) -> int:
+    from tokenfleet.workload.sweep import gap_squares
+
+    top, middle, low = gap_squares(arrival_ns)
+    return (top << 62) + (middle << 31) + low
+
+
+_BINS = len(fixed_edges()) - 1
+
+
+@cache
+def _bins() -> Longs:
+    """Bin of each length that fits the tables."""
+    from tokenfleet.workload.sweep import LONGEST_COUNTED
+
+    return np.asarray(np.searchsorted(fixed_edges(), np.arange(LONGEST_COUNTED), side="right") - 1, dtype=np.int64)
+
+
+def _counts(dense: Longs) -> LengthCounts:
+    values = np.flatnonzero(dense)
+    return LengthCounts(values=values.astype(np.int64), counts=dense[values])
+
+
+def _by_name(names: list[str], seen: Longs) -> dict[str, int]:
+    """Counts of each name; several spellings of one are one. Empty when none has a name."""
+    counts: dict[str, int] = {}
+    for name, count in zip(names, seen.tolist(), strict=True):
+        if count:
+            counts[name] = counts.get(name, 0) + count
+    return {} if set(counts) == {""} else counts
+
+
+def _known_or(column: "pl.Series") -> Longs:
+    from tokenfleet.workload.sweep import UNKNOWN
+
+    return column.fill_null(UNKNOWN).to_numpy()
+
+
+def _with_cached(rows: "pl.DataFrame", options: ReadOptions) -> Longs:
+    given = rows["input_tokens"]
+    if options.cached == "outside" and "cached_tokens" in rows.columns:
+        given = given + rows["cached_tokens"].fill_null(0)
+    return _known_or(given)
+
+
+def _states(part: Part, frame: "pl.DataFrame") -> npt.NDArray[np.uint8]:
+    """What the status of each row means for it; empty when none means anything."""
+    import polars as pl
+
+    from tokenfleet.workload.sweep import FAILED, REJECTED
+
+    place, names = _codes(part, frame, "status")
+    words = as_status(pl.Series(names, dtype=pl.String)).to_list()
+    kind = np.array([{"rejected": REJECTED, "error": FAILED}.get(word, 0) for word in words], dtype=np.uint8)
+    return kind[place] if kind.any() else np.zeros(0, dtype=np.uint8)
+
+
+def _codes(part: Part, frame: "pl.DataFrame", role: str) -> tuple[npt.NDArray[np.uint32], list[str]]:
+    """Place of each row's name and the names, '' for unknown; both empty when no row has one."""
+    import polars as pl
+
+    if role not in part.columns:
+        return np.zeros(0, dtype=np.uint32), []
+    # Names of a part are kept apart from those of all others, so that they are forgotten with it.
+    column = frame[part.columns[role]].cast(pl.String, strict=False).cast(pl.Categorical(pl.Categories.random()))
+    known = column.unique().drop_nulls()
+    if known.is_empty():
+        return np.zeros(0, dtype=np.uint32), []
+    places = known.to_physical().cast(pl.UInt32).to_numpy()
+    cleaned = as_text(known.cast(pl.String)).fill_null("").to_list()
+    names = [""] * (int(places.max()) + 2)
+    for place, name in zip(places.tolist(), cleaned, strict=True):
+        names[place] = name
+    return column.to_physical().cast(pl.UInt32).fill_null(len(names) - 1).to_numpy(), names

@@ -1,0 +1,190 @@
+"""One failing and one passing file for each rule."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tokenfleet.app.cli import main
+from tokenfleet.app.review import review
+from tokenfleet.app.review_rules import RULES
+from tokenfleet.domain.errors import BadInput
+
+SCENARIO = {
+    "name": "good",
+    "workload": {"lengths": {"input": "700:1500", "output": "140:300"}, "peak_rate": 5},
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "slo": {"ttft_p99": "2s", "itl_p99": "50ms"},
+    "engine": {"name": "vllm", "context_limit": 8192},
+}
+PLAN = {
+    "feasible": True,
+    "fleet": [{"spare_replica_count": 1, "price_source": "own on_demand"}],
+    "cost": {"total_usd_per_hour": 10.0, "idle_usd_per_hour": 2.0, "spare_usd_per_hour": 2.0},
+    "slo": [{"name": "ttft_p99", "promised": 2.0, "predicted_high": 1.5}],
+    "warnings": [],
+    "workload": {"request_count": 20_000},
+    "resolved": {"scenario": {"workload": {"trace": ["day.csv"]}}},
+}
+SIZING = {
+    "requests_per_s": 20,
+    "peak_requests_per_s": 45,
+    "requests_per_s_per_replica": 5,
+    "input_tokens": "700:1500",
+    "output_tokens": "140:300",
+    "input_limit_tokens": 8192,
+    "throughput_from": "load_test",
+    "weights_gb": 70,
+    "kv_cache_gb": 60,
+    "replica_count": 10,
+    "spare_replica_count": 1,
+    "usd_per_million_tokens": 1.2,
+    "usd_per_hour": 30,
+    "scale_on": "queue_length",
+    "scale_target": 4,
+    "scale_signal_max": 100,
+    "cold_start_s": 277,
+    "startup_probe_s": 600,
+    "zone_count": 2,
+    "gpu_model_count": 1,
+    "max_replica_count": 4,
+    "gpus_per_replica": 1,
+    "quota_gpus": 4,
+    "engines_per_gpu": 2,
+    "start_in_order": True,
+}
+BENCHMARK = {"completed": 5000, "failed": 0, "request_rate": 12.0, "burstiness": 0.5, "p99_ttft_ms": 800.0}
+GOOD = {"scenario": SCENARIO, "plan": PLAN, "sizing": SIZING, "benchmark": BENCHMARK}
+BAD = [
+    ("sized-on-qps", "sizing", {"input_tokens": None}),
+    ("weights-only", "sizing", {"kv_cache_gb": None}),
+    ("peak-benchmark", "sizing", {"throughput_from": "peak_benchmark"}),
+    ("peak-benchmark", "benchmark", {"request_rate": "inf"}),
+    ("no-rollout-room", "scenario", {"redundancy": {"replicas": "none"}}),
+    ("no-rollout-room", "plan", {"fleet.0.spare_replica_count": 0}),
+    ("no-rollout-room", "sizing", {"spare_replica_count": 0}),
+    ("token-price-only", "sizing", {"usd_per_hour": None}),
+    ("token-price-only", "plan", {"cost.idle_usd_per_hour": 6.0}),
+    ("no-distribution", "scenario", {"workload.lengths.output": "300"}),
+    ("no-distribution", "sizing", {"input_tokens": 1000}),
+    ("average-not-peak", "scenario", {"workload.peak_to_mean": 1}),
+    ("average-not-peak", "sizing", {"peak_requests_per_s": None}),
+    ("calm-arrivals", "scenario", {"workload.interarrival_cv": 1}),
+    ("calm-arrivals", "benchmark", {"burstiness": 1.0}),
+    ("no-tail-promise", "scenario", {"slo": {"ttft_p50": "1s"}}),
+    ("no-tail-promise", "benchmark", {"p99_ttft_ms": None}),
+    ("endless-queue", "scenario", {"slo": {"itl_p99": "50ms"}}),
+    ("no-input-cap", "scenario", {"engine": "vllm"}),
+    ("no-input-cap", "sizing", {"input_limit_tokens": None}),
+    ("contradictory-promise", "plan", {"warnings": [{"text": "600 ms + 199 x 40 ms cannot fit 4 s"}]}),
+    ("unsure-promise", "plan", {"slo.0.predicted_high": 2.1}),
+    ("few-requests", "plan", {"workload.request_count": 300}),
+    ("few-requests", "benchmark", {"completed": 300}),
+    ("failures-left-out", "benchmark", {"failed": 12}),
+    ("utilization-signal", "sizing", {"scale_on": "gpu_utilization"}),
+    # A gauge that tops out at one slot with a target of two, and a target at the ceiling.
+    ("unreachable-signal", "sizing", {"scale_target": 2, "scale_signal_max": 1}),
+    ("unreachable-signal", "sizing", {"scale_target": 1, "scale_signal_max": 1}),
+    ("probe-kills-start", "sizing", {"cold_start_s": 900}),
+    ("single-zone", "sizing", {"zone_count": 1}),
+    ("past-quota", "sizing", {"max_replica_count": 100}),
+    ("shared-gpu-start", "sizing", {"start_in_order": False}),
+    ("drawn-demand", "plan", {"resolved.scenario.workload": {"preset": "chat"}}),
+    ("reference-price", "plan", {"fleet.0.price_source": "median provider on_demand 2026-10"}),
+]
+
+
+def changed(kind, changes):
+    document = copy.deepcopy(GOOD[kind])
+    for key, value in changes.items():
+        *above, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+        part = document
+        for each in above:
+            part = part[each]
+        if value is None:
+            del part[last]
+        else:
+            part[last] = value
+    return document
+
+
+def written(folder, kind, document) -> Path:
+    path = folder / f"{kind}{'.json' if kind in ('plan', 'benchmark') else '.yaml'}"
+    if path.suffix == ".json":
+        path.write_text(json.dumps(document))
+    else:
+        path.write_text(yaml.safe_dump({"sizing": document} if kind == "sizing" else document))
+    return path
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_file_without_mistakes_passes_every_rule(tmp_path, kind):
+    found = review(written(tmp_path, kind, GOOD[kind]))
+    assert found.kind == kind
+    assert found.findings == ()
+    assert found.rule_count > 3
+
+
+@pytest.mark.parametrize(("rule", "kind", "changes"), BAD)
+def test_each_mistake_is_found_by_its_rule_alone(tmp_path, rule, kind, changes):
+    found = review(written(tmp_path, kind, changed(kind, changes)))
+    assert [finding.rule.id for finding in found.findings] == [rule]
+
+
+def test_every_rule_is_tried_on_every_kind_of_file_it_knows():
+    tried = {(rule, kind) for rule, kind, _ in BAD}
+    known = {(rule.id, kind) for rule in RULES for kind in GOOD if getattr(rule, kind) is not None}
+    assert tried == known
+
+
+def test_every_rule_has_its_line_in_the_docs():
+    page = (Path(__file__).parents[3] / "docs" / "review.md").read_text()
+    assert [rule.id for rule in RULES if f"| `{rule.id}` |" not in page] == []
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(each) for each in arguments])
+    return ended.value.code, capsys.readouterr()
+
+
+def test_mistakes_exit_with_one_and_notes_with_zero(tmp_path, capsys):
+    code, shown = run(capsys, "review", written(tmp_path, "sizing", changed("sizing", {"kv_cache_gb": None})))
+    assert code == 1
+    assert "weights-only" in shown.out
+    code, shown = run(
+        capsys, "review", written(tmp_path, "scenario", changed("scenario", {"engine": "vllm"})), "--json"
+    )
+    document = json.loads(shown.out)
+    assert (code, document["kind"], document["findings"][0]["rule"]) == (0, "scenario", "no-input-cap")
+    assert document["findings"][0]["severity"] == "note"
+
+
+def test_what_is_none_of_the_four_is_refused(tmp_path):
+    for name, text in (("a.json", "[]"), ("b.json", "{"), ("c.json", "{}"), ("d.yaml", "sizing: {replicas: 3}")):
+        path = tmp_path / name
+        path.write_text(text)
+        with pytest.raises(BadInput):
+            review(path)
+    with pytest.raises(BadInput):
+        review(tmp_path / "nowhere.json")
+    typo = tmp_path / "typo.yaml"
+    typo.write_text("sizing:\n  replica_cuont: 3\n")
+    with pytest.raises(BadInput, match="replica_count") as told:
+        review(typo)
+    assert "typo.yaml:2" in str(told.value)
+
+
+def test_our_own_plans_can_be_reviewed(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    small = SCENARIO | {"gpus": "h100_sxm", "precision": "fp8", "tensor_parallel": 1}
+    small["workload"] = SCENARIO["workload"] | {"duration": "4min"}
+    small["slo"] = {"ttft_p99": "600ms", "itl_p99": "50ms", "e2e_p99": "4s"}
+    path.write_text(yaml.safe_dump(small))
+    code, _ = run(capsys, "plan", path, "-o", tmp_path / "made", "--quiet")
+    assert code == 0
+    found = review(tmp_path / "made" / "plan.json")
+    assert found.kind == "plan"
+    assert {"contradictory-promise", "drawn-demand", "few-requests"} <= {each.rule.id for each in found.findings}

@@ -1,0 +1,71 @@
+import pytest
+
+from tokenfleet.planner import claims
+from unit.planner import toy
+
+
+def test_a_contract_holds_up_to_a_length():
+    said = {"sequence_count": 72, "rate_per_s": 18.0, "ttft_s": 0.78, "tpot_s": 0.031}
+    found = claims.little(**said, output_tokens=None)
+    assert found.supported
+    assert found.found == pytest.approx(104.87, abs=0.01)
+    assert claims.little(**said, output_tokens=104).supported
+    refuted = claims.little(**said, output_tokens=200)
+    assert not refuted.supported
+    assert "125.1 are in flight" in refuted.arithmetic[-1]
+
+
+def test_a_contract_whose_first_token_alone_takes_too_long_holds_for_nobody():
+    found = claims.little(sequence_count=10, rate_per_s=20.0, ttft_s=0.8, tpot_s=0.03, output_tokens=None)
+    assert not found.supported
+    assert found.found is None
+
+
+def test_a_price_per_token_is_the_bill_over_what_is_served():
+    said = {"usd_per_hour": 24.56, "tokens_per_s": 5000.0}
+    found = claims.token_price(**said, busy_fraction=1.0, claimed=0.15)
+    assert not found.supported
+    assert found.found == pytest.approx(1.364, abs=1e-3)
+    idle = claims.token_price(**said, busy_fraction=0.1, claimed=1.4)
+    assert idle.found == pytest.approx(10 * found.found)
+    assert claims.token_price(**said, busy_fraction=1.0, claimed=1.4).supported
+
+
+@pytest.mark.parametrize(
+    ("rent", "claimed", "holds"), [(7.91, 0.30, True), (7.91, 0.22, False), (2.25, 0.99, False), (2.41, 1.0, True)]
+)
+def test_owning_wins_from_own_over_rent(rent, claimed, holds):
+    found = claims.break_even(own_usd_per_gpu_hour=2.41, rent_usd_per_gpu_hour=rent, claimed_fraction=claimed)
+    assert found.supported is holds
+    assert found.found == pytest.approx(2.41 / rent)
+
+
+def test_twice_the_gpus_is_no_speed_up():
+    # 1,000 requests a second on 8 gpus, 2,500 on 16: disaggregation is said to give 2.5 times.
+    found = claims.speed_up(before_per_s=1000, before_gpu_count=8, after_per_s=2500, after_gpu_count=16, claimed=2.5)
+    assert not found.supported
+    assert found.found == pytest.approx(1.25)
+    assert "2.5 times if GPUs are not counted" in found.arithmetic[-1]
+    assert claims.speed_up(
+        before_per_s=1000, before_gpu_count=8, after_per_s=2500, after_gpu_count=16, claimed=1.25
+    ).supported
+
+
+def test_a_saving_at_less_work_is_less_of_a_saving():
+    found = claims.saving(before_usd=100, before_units=100, after_usd=50, after_units=60, claimed_fraction=0.5)
+    assert not found.supported
+    assert found.found == pytest.approx(1 - 50 / 60)
+    assert claims.saving(before_usd=100, before_units=60, after_usd=50, after_units=60, claimed_fraction=0.5).supported
+
+
+def test_half_the_weights_are_not_twice_the_speed():
+    # The step halves but for the contexts, which weigh the same; memory saved gives room for more of them.
+    before = toy.replica(step_ms=20.0, token_us=0.0, context_ns=10.0, block_count=2000)
+    after = toy.replica(step_ms=10.0, token_us=0.0, context_ns=10.0, block_count=3000, precision="fp8")
+    alone = claims.decode_speed_up(before, after, context_tokens=1000, sequence_count=32, claimed=2.0)
+    assert alone.found == pytest.approx(20.32 / 10.32, rel=1e-6)
+    full = claims.decode_speed_up(before, after, context_tokens=1000, sequence_count=None, claimed=2.0)
+    assert (claims.most_sequences(before, 1000), claims.most_sequences(after, 1000)) == (31, 47)
+    assert full.found == pytest.approx((47 / 10.47) / (31 / 20.31), rel=1e-6)
+    assert claims.most_sequences(before, 40_000) == 0
+    assert claims.decode_speed_up(before, after, context_tokens=40_000, sequence_count=None, claimed=1.0).found is None

@@ -1,0 +1,142 @@
+"""The planning and contract questions of the case collection, each answered from its own inputs."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared import SHARED, needs_shared
+from tokenfleet import catalog, performance
+from tokenfleet.domain.replica import Deployment, Layout
+
+pytestmark = [needs_shared, pytest.mark.shared]
+
+GIB = 2**30
+ELSEWHERE = {
+    "P01": ("test_known_cases.py", "test_two_cards_apart_beat_two_together_for_throughput"),
+    "P04": ("test_known_cases.py", "test_a_chunk_must_fit_into_the_promised_gap"),
+    "A04": ("test_known_cases.py", "test_replicas_do_not_help_a_prompt_that_is_slow_alone"),
+    "A13": ("test_known_cases.py", "test_two_full_replicas_are_not_one_and_a_spare"),
+    "A06": ("../app/test_review_cases.py", "test_a06"),
+    "A08": ("../app/test_review_cases.py", "test_a08"),
+    "A12": ("../app/test_review_cases.py", "test_a12"),
+    "A17": ("../app/test_review_cases.py", "test_a17"),
+    "M24": ("../app/test_review_cases.py", "test_m24"),
+}
+UNANSWERED = {
+    "A10": "cold starts are not modelled by phase",
+    "M11": "graphs outside of the engine's share are of an engine older than the catalog's",
+    "P06": "the scheduler with a decode interval is not in the replay",
+    "P08": "speculative decoding is not in the replay",
+}
+
+
+@cache
+def cases():
+    read = yaml.safe_load((SHARED / "cases" / "open.yaml").read_text())
+    return {case["id"]: case for case in read["cases"] if {"plan_search", "capacity_contract"} & set(case["tests"])}
+
+
+def case(name):
+    found = cases()[name]
+    return found["inputs"], found["expected"]["values"]
+
+
+def kv_per_token(model, tensor_parallel=1, precision="bf16", **more):
+    return performance.kv_bytes_per_token(
+        catalog.model(model), Layout(tensor_parallel=tensor_parallel), precision, **more
+    )
+
+
+def test_every_case_is_answered_or_said_not_to_be():
+    here = {name for name in cases() if f"test_{name.lower()}" in globals()}
+    assert here | set(ELSEWHERE) | set(UNANSWERED) == set(cases())
+    for page, test in ELSEWHERE.values():
+        assert test in (Path(__file__).parent / page).read_text()
+
+
+def test_s01():
+    given, expected = case("S01")
+    each = kv_per_token("Qwen/Qwen2.5-7B-Instruct")
+    assert each == expected["kv_bytes_per_token"]
+    user_gib = each * given["tokens_per_user"] / GIB
+    assert user_gib == pytest.approx(expected["kv_gib_per_user"], rel=0.02)
+    for total, users in (("13.0", 20), ("18.1", 50)):
+        found = 5 + (float(total) - given["measured_gb"][5]) * 1e9 / GIB / user_gib
+        assert found == pytest.approx(users, abs=expected["users_tolerance"])
+
+
+def test_s03():
+    given, expected = case("S03")
+    each = kv_per_token("meta-llama/Llama-3.1-8B-Instruct")
+    for length, peak in given["peak_torch_gib"].items():
+        room = given["utilisation"] * given["total_gib"] - peak - given["non_torch_gib"]
+        tokens = int(room * GIB / each / 16) * 16
+        assert tokens == pytest.approx(expected["kv_tokens"][length], rel=0.02)
+        assert (tokens >= length) == (expected["verdict"][length] == "fits")
+
+
+def test_s04():
+    given, expected = case("S04")
+    each = kv_per_token("meta-llama/Llama-3.1-405B-Instruct", given["tp"])
+    assert each == expected["kv_bytes_per_token_per_gpu"]
+    room = given["kv_available_gib_per_gpu"] * GIB
+    assert room / each == pytest.approx(expected["max_tokens"], rel=0.05)
+    assert room / each < given["max_len"]
+    assert room / kv_per_token("meta-llama/Llama-3.1-405B-Instruct", given["tp"], "fp8") > given["max_len"]
+
+
+def test_s07():
+    given, expected = case("S07")
+    each = kv_per_token("meta-llama/Llama-2-70b-hf")
+    usable = 4 * given["usable_gib_per_gpu"]
+    for sequences, verdict in expected["verdict"].items():
+        kv_gib = each * given["session_len"] * sequences / GIB
+        assert kv_gib == pytest.approx(expected["kv_gib"][sequences])
+        left = (usable - given["weights_gb"] * 1e9 / GIB - kv_gib) / usable
+        assert ("infeasible" if left < 0 else "unsafe" if left < given["min_headroom_pct"] / 100 else "fits") == verdict
+
+
+def test_m04():
+    _, expected = case("M04")
+    model, gpu = catalog.model("deepseek-ai/DeepSeek-V4-Flash"), catalog.gpu("b200_sxm")
+    engine = catalog.engine("vllm", gpu=gpu)
+
+    def tokens(layout):
+        deployment = Deployment(
+            model=model.name, gpu=gpu.name, layout=layout, precision="checkpoint", kv_precision="fp8", engine=engine
+        )
+        return performance.memory_budget(model, gpu, deployment).kv_capacity_tokens
+
+    ratio = tokens(Layout(attention_data_parallel=8, expert_parallel=8)) / tokens(
+        Layout(tensor_parallel=8, expert_parallel=8)
+    )
+    assert expected["accept"][0] <= ratio <= expected["accept"][1]
+
+
+def test_m06():
+    given, expected = case("M06")
+    layout = Layout(pipeline_parallel=2)
+    each = performance.kv_bytes_per_token(
+        catalog.model("Qwen/Qwen3-30B-A3B-Instruct-2507"), layout, "bf16", stage_layer_count=given["partition"][0]
+    )
+    room = given["available_gib_stage0"] * GIB
+    assert room / each == pytest.approx(expected["max_tokens_stage0"], rel=0.02)
+    assert room / (3 * each) == pytest.approx(expected["wrong_value"], rel=0.02)
+
+
+def test_m23():
+    given, expected = case("M23")
+    each = kv_per_token("meta-llama/Llama-3.3-70B-Instruct", given["tp"])
+    assert each == expected["kv_bytes_per_token_per_device"]
+    assert each == kv_per_token("meta-llama/Llama-3.3-70B-Instruct", 8)
+    assert each * given["tp"] / kv_per_token("meta-llama/Llama-3.3-70B-Instruct") == expected["replication"]
+
+
+def test_i12():
+    given, expected = case("I12")
+    config = {"model_type": "qwen2", "intermediate_size": 11_008, "vocab_size": 32_000, **given["config"]}
+    model = catalog.read_config(config, name="case", source="the case")
+    assert performance.kv_bytes_per_token(model, Layout(), "bf16") == expected["kv_bytes_per_token"]
+    assert model.max_context_tokens == expected["max_context"]

@@ -1,0 +1,178 @@
+"""Counting in one compiled go gives what counting step by step gives, whatever the rows hold."""
+
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenfleet.workload import counting, profile_document, profile_files, sweep
+from tokenfleet.workload.admit import Admission
+from tokenfleet.workload.formats import clock
+from tokenfleet.workload.formats.rows import ReadOptions
+
+FIELDS = ("tally", "first_ns", "ticks", "rows_read", "dropped", "clock", "cached_above_input")
+
+
+def part_of(path, rows, **changes):
+    columns = {name: name for name in pl.read_parquet_schema(path)}
+    columns["arrival"] = columns.pop("time_s")
+    told = {"options": ReadOptions(time_unit="s"), "admission": Admission(), **changes}
+    return counting.Part(path=str(path), kind="parquet", start=0, stop=rows, columns=columns, header="", **told)
+
+
+def plain(value):
+    """Tallies as comparable Python values."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def stepped(part, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "_swept", lambda *_: None)
+        return counting.count_part(part)
+
+
+def same(one, two):
+    for name in FIELDS:
+        left, right = plain(getattr(one, name)), plain(getattr(two, name))
+        if name == "tally" and left is not None and right is not None:
+            left, right = (minutes_from_the_start(tally) for tally in (left, right))
+        assert left == right, name
+
+
+def minutes_from_the_start(tally):
+    shift = tally.pop("first_minute")
+    for key in ("minute_requests", "minute_input_tokens", "minute_output_tokens"):
+        tally[key] = [0] * shift + tally[key]
+    return tally
+
+
+COUNT = st.one_of(st.none(), st.integers(-2, 5), st.integers(1, 5000), st.sampled_from([2**20 - 1, 2**20, 60_000_000]))
+ROW = st.tuples(
+    st.one_of(st.none(), st.integers(0, 400)),
+    COUNT,
+    COUNT,
+    st.one_of(st.none(), st.integers(0, 6000)),
+    st.sampled_from([None, "", " red", "red", "blue", "none"]),
+    st.sampled_from([None, "200", "ok", "429", "500", "499", "what"]),
+)
+NAMES = ("time_s", "input_tokens", "output_tokens", "cached_tokens", "tenant", "status")
+KINDS = (pl.Int64, pl.Int64, pl.Int64, pl.Int64, pl.String, pl.String)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(ROW, min_size=1, max_size=30), st.sampled_from(["inside", "outside"]), st.sampled_from(["drop", "keep"])
+)
+def test_compiled_counts_are_those_of_the_steps(tmp_path_factory, rows, cached, zero):
+    path = tmp_path_factory.mktemp("sweep") / "rows.parquet"
+    pl.DataFrame(rows, schema=dict(zip(NAMES, KINDS, strict=True)), orient="row").write_parquet(path)
+    told = ReadOptions(time_unit="s", cached=cached)
+    part = part_of(path, len(rows), options=told, admission=Admission(zero_output=zero))
+    with pytest.MonkeyPatch.context() as patch:
+        same(counting.count_part(part), stepped(part, patch))
+
+
+def test_squares_of_gaps_do_not_overflow():
+    stamps = np.array([0, 3, 3, 10**9, 60 * 10**15], dtype=np.int64)
+    top, middle, low = sweep.gap_squares(stamps)
+    expected = sum(int(gap) ** 2 for gap in np.diff(stamps))
+    assert (top << 62) + (middle << 31) + low == expected > 2**63
+
+
+def test_a_stamp_of_another_age_is_left_to_the_steps(tmp_path):
+    rows = [(stamp, 7, 3) for stamp in (0, 5, 9, 10**8)]
+    path = tmp_path / "log.parquet"
+    pl.DataFrame(rows, schema=NAMES[:3], orient="row").write_parquet(path)
+    found = counting.count_part(part_of(path, 4))
+    assert found.dropped == {"time more than two years from the median": 1}
+    assert found.tally.request_count == 3
+
+
+def test_unsorted_rows_are_sorted_for_their_gaps(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"time_s": rng.permutation(5000), "input_tokens": [7] * 5000, "output_tokens": [3] * 5000})
+    frame.write_parquet(tmp_path / "log.parquet")
+    part = part_of(tmp_path / "log.parquet", 5000)
+    same(counting.count_part(part), stepped(part, monkeypatch))
+
+
+def test_an_earlier_request_and_cached_tokens_found_late_make_all_be_counted_again(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame(
+        {
+            "time_s": 1_774_745_880 + np.cumsum(rng.exponential(1.0, 4000)),
+            "input_tokens": rng.integers(10, 4000, 4000),
+            "output_tokens": rng.integers(1, 900, 4000),
+            "cached_tokens": np.where(np.arange(4000) == 3999, 9000, 0),
+        }
+    )
+    late = pl.concat([frame.slice(40), frame.head(40)])
+    late.write_parquet(tmp_path / "late.parquet")
+    frame.write_parquet(tmp_path / "sorted.parquet")
+    told = []
+    found = profile_files(tmp_path / "late.parquet", rows_per_part=500, progress=lambda what, *_: told.append(what))
+    expected = profile_files(tmp_path / "sorted.parquet", rows_per_part=500)
+    assert {"counting", "counting again, with what the first count found"} == set(told)
+    one, two = profile_document(found), profile_document(expected)
+    for name in ("request_count", "input_tokens", "minute_requests", "minute_input_tokens", "joint_counts"):
+        assert one[name] == two[name]
+    assert found.input_tokens.max >= 9010
+
+
+def test_an_edit_starts_a_new_folder_of_machine_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert sweep.cache_directory().parent == tmp_path
+    source = sweep.__file__
+    with open(source, "rb") as file:
+        text = file.read()
+    assert sweep.source_digest(text) != sweep.source_digest(text.replace(b"> 0", b">= 0") + b"#")
+    assert sweep.cache_directory().name == f"intake-{sweep.source_digest(text)}"
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00", "", "-0530"])
+@pytest.mark.parametrize("fraction", ["", ".5", ",123456", ".123456789"])
+def test_stamps_written_alike_are_read_as_the_others(monkeypatch, zone, fraction):
+    rng = random.Random(zone + fraction)
+    stamps = [
+        f"2026-03-{29 + place // 700}{'T' if zone else ' '}{place // 60 % 24:02d}:{place % 60:02d}"
+        f":{rng.randrange(60):02d}{fraction}{zone}"
+        for place in np.repeat(np.arange(40), 30).tolist()
+    ]
+    assert quick(monkeypatch, stamps) == general(monkeypatch, stamps)
+    monkeypatch.setattr(clock, "_FEWEST_ROWS", 1)
+    assert clock._alike(pl.Series(stamps)) is not None
+
+
+def test_one_odd_stamp_sends_all_to_the_general_way(monkeypatch):
+    rng = random.Random(5)
+    good = [f"2026-03-29T00:{minute:02d}:{second:02d}.250Z" for minute in range(20) for second in range(0, 60, 2)]
+    junk = "0123456789:.,TZ+- x²"
+    for _ in range(120):
+        stamps = list(good)
+        place, at = rng.randrange(len(stamps)), rng.randrange(24)
+        stamps[place] = stamps[place][:at] + rng.choice(junk) + stamps[place][at + 1 :]
+        assert quick(monkeypatch, stamps) == general(monkeypatch, stamps), stamps[place]
+
+
+def read(stamps):
+    detected = {}
+    try:
+        ns, kind = clock.to_ns(pl.Series(stamps), ReadOptions(), where="x", detected=detected)
+    except clock.BadInput as error:
+        return str(error)
+    return ns.to_list(), kind, detected
+
+
+def quick(monkeypatch, stamps):
+    monkeypatch.setattr(clock, "_FEWEST_ROWS", 1)
+    return read(stamps)
+
+
+def general(monkeypatch, stamps):
+    monkeypatch.setattr(clock, "_FEWEST_ROWS", 10**9)
+    return read(stamps)
