@@ -12,7 +12,7 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Quality, Workload
-from tokenfleet.planner import why_it_lost
+from tokenfleet.planner import FEW_REQUESTS, why_it_lost
 
 Block = tuple[str, Sequence[str]]
 
@@ -36,12 +36,13 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
     if plan.chosen is None:
-        return [*infeasible(plan), *([("Data", read)] if read else [])]
+        return [*infeasible(plan), *left_out(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
-        ("Promise", promised(plan)),
+        ("Promise", [*promised(plan), *_too_few(workload)]),
         *_warned(plan),
+        *left_out(plan),
         ("Limit", [*limits(plan.limits), *_utilization(plan)]),
     ]
     if plan.bill is not None:
@@ -56,6 +57,21 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
 def _warned(plan: Plan) -> list[Block]:
     """What is odd about the promise itself."""
     return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
+
+
+def left_out(plan: Plan) -> list[Block]:
+    """GPUs that were asked for and not compared, as nobody's price for them is known."""
+    gpus = [each.gpu for each in plan.rejected if any(reason.kind == "price_missing" for reason in each.reasons)]
+    lines = [
+        f"Left out {gpu}: no price known; give prices: {{usd_per_gpu_hour: {{{gpu}: ...}}}}"
+        for gpu in dict.fromkeys(gpus)
+    ]
+    return [("Note", lines)] if lines else []
+
+
+def _too_few(workload: Workload) -> list[str]:
+    count = workload.request_count
+    return [f"too few requests to speak of p99 ({count})"] if count < FEW_REQUESTS else []
 
 
 def model_line(plan: Plan) -> str:
@@ -214,7 +230,7 @@ def limits(uses: Sequence[LimitUse]) -> list[str]:
     if not uses:
         return ["no limit found below the loads tried"]
     first = uses[0]
-    text = f"{LIMIT_NAMES[first.limit]} at {_rate_of(first)} requests/s"
+    text = f"{LIMIT_NAMES[first.limit]} at {_rate_of(first)} requests/s in the peak minute"
     if len(uses) > 1:
         text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {_rate_of(uses[1])}"
     return [text]

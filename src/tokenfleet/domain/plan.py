@@ -268,6 +268,9 @@ class PlanQuestion:
     vary_step_tokens: bool = True
     """The planner may try smaller steps (``max_batched_tokens``) where a promise on ITL or TPOT asks for them.
     ``False`` when a person has fixed the setting."""
+    stands_for_count: int = 1
+    """Each request of the trace stands for so many of the demand, where the demand is too large to replay: the planner
+    sizes the part and multiplies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

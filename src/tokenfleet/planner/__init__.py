@@ -5,7 +5,8 @@ talk to people.
 """
 
 from tokenfleet.planner.answer import Cheapest, cheapest, plan
+from tokenfleet.planner.assumed import FEW_REQUESTS
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.progress import PlanProgress, Progress
 
-__all__ = ["Cheapest", "PlanProgress", "Progress", "cheapest", "plan", "plan_document", "why_it_lost"]
+__all__ = ["FEW_REQUESTS", "Cheapest", "PlanProgress", "Progress", "cheapest", "plan", "plan_document", "why_it_lost"]

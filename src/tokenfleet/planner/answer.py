@@ -11,10 +11,11 @@ from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
-from tokenfleet.planner.assumed import assumptions, search_notes, sure_note
+from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import LimitSearch
 from tokenfleet.planner.money import purchase, tenant_invoice
+from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
@@ -80,7 +81,7 @@ def cheapest(question: PlanQuestion, trace: Trace, *, progress: Progress | None 
     traffic = Traffic(trace, workload.peak_window(trace))
     work, screened, found, _ = _sought(question, traffic, Reporter(progress))
     if found.answers:
-        return Cheapest(sized=found.answers[0].sized, reasons=(), replayed_count=work.replays.count)
+        return Cheapest(sized=whole_of(found.answers[0].sized, question), reasons=(), replayed_count=work.replays.count)
     made = _infeasible(work, screened, found)
     return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.replays.count)
 
@@ -93,13 +94,19 @@ def _has_requests(trace: Trace) -> None:
 def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Plan:
     work, screened, found, variant_count = _sought(question, traffic, reporter)
     made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
+    made = multiplied(made)
     return replace(
         made,
         invoice=tenant_invoice(made, traffic),
         purchase=purchase(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
-        warnings=contradictions(question.slo, traffic.trace),
+        warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),
     )
+
+
+def _few(traffic: Traffic) -> tuple[Reason, ...]:
+    few = few_requests(traffic)
+    return (Reason(kind="no_samples", text=few, relax="plan with a longer trace"),) if few else ()
 
 
 def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tuple[_Work, Screened, Found, int]":
@@ -107,7 +114,7 @@ def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tu
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
     variants = step_variants(question)
     screened = screen(question, traffic, variants, reporter)
-    search = Search(work.replays, work.searched, question.spare_replica_count, reporter)
+    search = Search(work.replays, work.searched, question, reporter)
     found = search.over(screened.candidates)
     _verify(work, search, reporter)
     return work, screened, found, len(variants)
@@ -141,11 +148,11 @@ def _verify(work: _Work, search: Search, reporter: Reporter) -> None:
             reporter.say("verifying", words.fleet(winner.sized.replica, count), 0.58)
             return work.replays.verdict(work.traffic, winner.sized.replica, count)
 
-        verdict = replay(winner.sized.carrying_count)
-        if verdict.kept:
+        room = work.replays.most(work.traffic, winner.sized.replica)
+        if winner.sized.carrying_count <= room and replay(winner.sized.carrying_count).kept:
             answers.insert(0, winner)
         else:
-            search.size(winner.candidate, winner.sized.carrying_count + 1, replay)
+            search.size(winner.candidate, winner.sized.carrying_count + 1, replay, room=room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,8 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     edge = frontier(replays, work.searched, families, reporter)
     sure = sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     cases = sensitivity(replays, work.searched, sized, sure, reporter)
-    likely = confidence(replays, work.searched, sized, reporter)
+    # Of a handful of requests no share of cases can be told.
+    likely = None if few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
@@ -209,7 +217,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         replayed_count=replays.count,
         assumptions=(
             *assumptions(question, work.traffic, work.searched, sized),
-            sure_note(sized, sure),
+            sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)),
             *search_notes(found),
         ),
         slo_whole_overall=whole.verdict.overall,
@@ -235,7 +243,8 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored)
-    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest)
+    part = work.question.stands_for_count
+    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest, stands_for=part)
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)
     return Plan(
@@ -262,6 +271,7 @@ def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
 
 
 def _told(screened: Screened, nearest: Failure | None) -> tuple[Reason, ...]:
-    if nearest is not None:
+    # Where every candidate is below a floor, the fastest says most: the nearest is as fast but for its queue.
+    if nearest is not None and (screened.candidates or not screened.floored):
         return nearest.reasons
     return screened.floored[0].reasons if screened.floored else ()

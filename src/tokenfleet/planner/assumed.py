@@ -6,7 +6,8 @@ from tokenfleet.planner.promises import unbounded_wait
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
 
-_FEW_REQUESTS = 100
+FEW_REQUESTS = 100
+"""With fewer there is nothing to tell a p99 from."""
 
 
 def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, chosen: Sized) -> tuple[str, ...]:
@@ -19,8 +20,11 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         f"busiest {words.seconds(traffic.window_length_s)} (from {words.seconds(traffic.window_s[0])}); the demand to "
         "come is taken to be the trace again.",
     ]
+    part = question.stands_for_count
+    if part > 1:
+        lines.append(thinned(part))
     if spare:
-        carrying = chosen.carrying_count
+        carrying = chosen.carrying_count * part
         lines.append(
             f"{words.replicas(carrying)} {_carry(carrying)} the whole trace alone; {spare} spare "
             f"{_are(spare)} gone from its first second. The requests lost in the moment of a failure are not replayed."
@@ -48,6 +52,15 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
             "peak); the chosen fleet was then verified on the whole trace, the runners-up were not."
         )
     return tuple(lines)
+
+
+def thinned(part: int) -> str:
+    """What it means that a part of the demand was replayed."""
+    return (
+        f"Demand replayed in part: one request in {part:,}, on as small a part of the fleet, and multiplied again. "
+        "The part is as bursty as the whole; a larger fleet evens bursts out better, so this errs towards too many "
+        "replicas."
+    )
 
 
 def sure_note(chosen: Sized, sure: Sized | None) -> str:
@@ -100,7 +113,7 @@ def _price_line(chosen: Sized) -> str:
 def few_requests(traffic: Traffic) -> str | None:
     """A sentence when the trace is too small to speak of a p99 or of loads below its own; ``None`` when it is not."""
     count = traffic.trace.request_count
-    if count >= _FEW_REQUESTS:
+    if count >= FEW_REQUESTS:
         return None
     return (
         f"The trace has only {words.requests(count)}: a p99 is the slowest of them, and loads below the trace's own "

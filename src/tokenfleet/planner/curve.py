@@ -48,7 +48,10 @@ def frontier(
     points = [_point(answer, answer.sized.replica_count, answer.verdict.seen) for answer in answers]
     chosen = answers[0]
     carrying = chosen.sized.carrying_count
-    for count in sorted({max(carrying + step, round(carrying * more)) for step, more in enumerate(_MORE, start=1)}):
+    more_of_it = {max(carrying + step, round(carrying * more)) for step, more in enumerate(_MORE, start=1)}
+    for count in sorted(more_of_it):
+        if count > replays.most(traffic, chosen.sized.replica):
+            break
         reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)
         seen = replays.verdict(traffic, chosen.sized.replica, count).seen
         points.append(_point(chosen, count + chosen.sized.spare_count, seen))

@@ -10,6 +10,10 @@ from tokenfleet.domain.trace import LengthSummary, Workload
 from tokenfleet.planner import words
 
 _SHOWN_RUNNERS_UP = 20
+_DIGITS = 12
+"""Enough for every sum to add up, too few for the noise of binary fractions."""
+_EXACT = {"slo", "redundancy", "resolved"}
+"""What replay measured, so that another replay can be held against it, and what was asked: to the last bit."""
 
 
 def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]) -> dict[str, object]:
@@ -56,7 +60,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "resolved": dict(resolved),
     }
     _refuse_nan(document, "plan")
-    return document
+    return {key: value if key in _EXACT else _rounded(value) for key, value in document.items()}
 
 
 def why_it_lost(loser: Sized, winner: Sized) -> str:
@@ -213,6 +217,17 @@ def _known(value: float) -> float | None:
 
 def _lengths(summary: LengthSummary) -> dict[str, object]:
     return dict(asdict(summary))
+
+
+def _rounded(value: object) -> object:
+    """The same with every float at twelve digits, so that 10.35 is not written 10.350000000000001."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(below) for below in value]
+    return value
 
 
 def _refuse_nan(value: object, where: str) -> None:

@@ -132,16 +132,23 @@ def too_long_fraction(replica: ReplicaPhysics, found: Shapes) -> float:
     return (count - fitting) / count if count else 0.0
 
 
-def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> tuple[Reason, ...]:
-    """Why this replica cannot keep the promise at any count; empty when nothing speaks against it yet."""
-    reasons = [reason for target in slo.latency if (reason := _latency_reason(replica, found, target)) is not None]
+def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = False) -> tuple[Reason, ...]:
+    """Why this replica cannot keep the promise at any count; empty when nothing speaks against it yet.
+
+    ``fastest`` says so of the replica, where no other candidate comes nearer.
+    """
+    where = words.layout(replica.deployment)
+    if fastest:
+        where = f"the fastest candidate ({where})"
+    found_out = [_latency_reason(replica, found, target, where) for target in slo.latency]
+    reasons = [reason for reason in found_out if reason is not None]
     share = too_long_fraction(replica, found)
     if share > slo.error_rate_fraction:
         reasons.append(_context_reason(replica, found, share, slo))
     return tuple(reasons)
 
 
-def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget) -> Reason | None:
+def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget, where: str) -> Reason | None:
     floor_s = latency_floor_s(replica, found, target)
     if floor_s is None:
         return Reason(
@@ -153,7 +160,6 @@ def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
         return None
     factor = replica.band.step_time_factor
     band = f"{words.seconds(floor_s)} ({words.seconds(floor_s / factor)} to {words.seconds(floor_s * factor)})"
-    where = words.layout(replica.deployment)
     relax = f"{target.name} >= {words.seconds(floor_s)}, more under load"
     percent = f"p{target.quantile * 100:g}"
     if target.metric == "ttft":

@@ -9,6 +9,8 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.traffic import Traffic
 
 _WATCHED = Slo(
@@ -87,10 +89,19 @@ class Replays:
         self.slo = slo
         self.router: Router = router
         self.count = 0
+        # Traces and replicas are kept beside their number, so that nobody else gets their id.
+        self._most: dict[tuple[int, int], tuple[Trace, ReplicaPhysics, int]] = {}
 
     def fleet(self, replica: ReplicaPhysics, count: int) -> Fleet:
         """``count`` equal replicas behind the router of the question."""
         return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),), router=self.router)
+
+    def most(self, traffic: Traffic, replica: ReplicaPhysics) -> int:
+        """The most replicas there is memory for to replay ``traffic`` on."""
+        key = id(traffic.trace), id(replica)
+        if key not in self._most:
+            self._most[key] = traffic.trace, replica, most_replicas(traffic.trace, replica)
+        return self._most[key][2]
 
     def run(
         self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, telemetry_interval_s: float | None = None

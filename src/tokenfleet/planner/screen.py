@@ -1,7 +1,7 @@
 """Before any replay: which candidates pass their floors and have a price."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -60,6 +60,10 @@ def screen(
             )
         _sort_in(result, replica, *lengths[caching], question, variant)
     result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
+    if result.floored and not result.candidates:
+        first = result.floored[0]
+        found = lengths[first.replica.deployment.engine.prefix_caching][0]
+        result.floored[0] = replace(first, reasons=floors(first.replica, found, question.slo, fastest=True))
     return result
 
 

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tokenfleet.domain.gpu import GpuPriceRange
-from tokenfleet.domain.plan import Outpriced, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
+from tokenfleet.planner.multiples import spare_of_a_part
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, Verdict
+from tokenfleet.planner.room import ROOM_BYTES
 from tokenfleet.planner.traffic import Traffic
 
 _NEAR_BEST = 1.1
@@ -44,12 +46,16 @@ class Answer:
     candidate: Candidate
     sized: Sized
     verdict: Verdict
+    spare_share: float = 0.0
+    """Spare replicas that a part of the demand pays for, where it is sized without any."""
 
     @property
-    def rank(self) -> tuple[float, int, float, str]:
+    def rank(self) -> tuple[float, float, float, str]:
         """Cheaper first, then fewer gpus, then more margin to the tightest clause, then by name."""
         sized = self.sized
-        return sized.price_usd_per_hour, sized.gpu_count, self.verdict.tightness, self.candidate.name
+        gpus = sized.replica.deployment.layout.gpu_count * (sized.replica_count + self.spare_share)
+        price = self.candidate.usd_per_replica_hour * (sized.replica_count + self.spare_share)
+        return price, gpus, self.verdict.tightness, self.candidate.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +124,12 @@ def family(replica: ReplicaPhysics) -> Deployment:
 class Search:
     """One search over one stretch of traffic."""
 
-    def __init__(self, replays: Replays, traffic: Traffic, spare_count: int, reporter: Reporter) -> None:
+    def __init__(self, replays: Replays, traffic: Traffic, question: PlanQuestion, reporter: Reporter) -> None:
         self._replays = replays
         self._traffic = traffic
-        self._spare_count = spare_count
+        self._stands_for = question.stands_for_count
+        self._spare_count = spare_of_a_part(question)
+        self._spare_share = question.spare_replica_count / self._stands_for - self._spare_count
         self._reporter = reporter
         self._done_fraction = 0.0
         self.found = Found()
@@ -149,7 +157,7 @@ class Search:
             self.size(candidate, candidate.estimate, replay)
             return
         families = self.found.best_of_families()
-        best = families[0].sized.price_usd_per_hour
+        best = families[0].rank[0]
         kin = [answer.sized for answer in families if family(answer.sized.replica) == family(candidate.replica)]
         reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
         if not kin and self._price(candidate, candidate.estimate) <= reach:
@@ -166,7 +174,12 @@ class Search:
             self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
 
     def size(
-        self, candidate: Candidate, start: int, replay: Callable[[int], Verdict], affordable: int | None = None
+        self,
+        candidate: Candidate,
+        start: int,
+        replay: Callable[[int], Verdict],
+        affordable: int | None = None,
+        room: int | None = None,
     ) -> Answer | None:
         """Finds the smallest carrying count by ``replay``; keeps the answer, or the reason there is none.
 
@@ -175,6 +188,7 @@ class Search:
             start: Count to begin with.
             replay: Judges a count.
             affordable: Largest count worth asking; ``None`` when nothing is known to be cheaper.
+            room: Largest count that ``replay`` has memory for; ``None``: that of the stretch searched.
         """
         verdicts: dict[int, Verdict] = {}
 
@@ -183,18 +197,20 @@ class Search:
                 verdicts[count] = replay(count)
             return verdicts[count]
 
-        most = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
+        wanted = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
+        most = min(wanted, room or self._replays.most(self._traffic, candidate.replica))
         cap = most if affordable is None else min(most, max(1, affordable))
         border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
             self._note_outpriced(candidate, cap, tuple(result.name for result in verdict(cap).broken))
             return None
         if border is None:
-            self._note_failure(candidate, cap, verdict(cap))
+            self._note_failure(candidate, cap, verdict(cap), wanted)
             return None
         count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)
-        answer = Answer(candidate, self._sized(candidate, count, verdicts[count]), verdicts[count])
+        sized = self._sized(candidate, count, verdicts[count])
+        answer = Answer(candidate, sized, verdicts[count], self._spare_share)
         self.found.answers.append(answer)
         self.found.answers.sort(key=lambda one: one.rank)
         best = self.found.answers[0].sized
@@ -210,12 +226,13 @@ class Search:
         return replay
 
     def _price(self, candidate: Candidate, carrying_count: int) -> float:
-        return candidate.usd_per_replica_hour * (carrying_count + self._spare_count)
+        return candidate.usd_per_replica_hour * (carrying_count + self._spare_count + self._spare_share)
 
     def _affordable(self, candidate: Candidate, price: float) -> int:
         """Largest carrying count that costs at most ``price`` with the spare; 0 or less when there is none."""
         # The hair keeps a count whose price equals the limit but for rounding: ties are broken later.
-        return int(price * (1 + 1e-12) / candidate.usd_per_replica_hour) - self._spare_count
+        # A share of a spare is nothing that a count of its own could fall short by.
+        return int(price * (1 + 1e-12) / candidate.usd_per_replica_hour - self._spare_share) - self._spare_count
 
     def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...]) -> None:
         self.found.tried.append(
@@ -233,17 +250,28 @@ class Search:
             slo=verdict.peak,
         )
 
-    def _note_failure(self, candidate: Candidate, cap: int, verdict: Verdict) -> None:
+    def _note_failure(self, candidate: Candidate, cap: int, verdict: Verdict, wanted: int) -> None:
         reasons = tuple(
-            Reason(kind="capacity", text=f"Even {words.fleet(candidate.replica, cap)}: {words.broken(result)}.")
+            Reason(kind="capacity", text=f"Even {self._fleet(candidate, cap)}: {words.broken(result)}.")
             for result in verdict.broken
         )
+        if cap < wanted:
+            memory = f"{ROOM_BYTES / 2**30:g} GiB"
+            beyond = Reason(
+                kind="capacity",
+                text=f"More than {self._fleet(candidate, cap)} exceed what this machine can replay ({memory}).",
+            )
+            reasons = (beyond, *reasons)
         self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons))
+
+    def _fleet(self, candidate: Candidate, count: int) -> str:
+        return words.fleet(candidate.replica, count * self._stands_for)
 
     def _note_anomalies(self, candidate: Candidate, count: int, verdicts: dict[int, Verdict]) -> None:
         for other in sorted(verdicts):
             if other > count and not verdicts[other].kept:
                 names = ", ".join(result.name for result in verdicts[other].broken)
                 self.found.anomalies.append(
-                    f"{words.fleet(candidate.replica, other)} broke {names} although {count} keep the promise."
+                    f"{self._fleet(candidate, other)} broke {names} although {count * self._stands_for} keep the "
+                    "promise."
                 )

@@ -92,7 +92,7 @@ def _judged(replays: Replays, case: _Case, chosen: Sized) -> SensitivityCase:
         return verdicts[count]
 
     planned = verdict(chosen.carrying_count)
-    cap = _MOST_TIMES * chosen.carrying_count
+    cap = min(_MOST_TIMES * chosen.carrying_count, max(chosen.carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
     needed = smallest_enough(lambda count: verdict(count).kept, min(start, cap), cap)
     return _case(case.assumption, case.change, planned, needed, chosen)

@@ -31,7 +31,7 @@ def sure_fleet(
     slow = tuple(with_step_factor(replica, replica.band.step_time_factor) for replica in kin.values())
     silent = Reporter(None)
     screened = screen(replace(question, candidates=slow, rejected=()), traffic, (), silent)
-    answers = Search(replays, traffic, question.spare_replica_count, silent).over(screened.candidates).answers
+    answers = Search(replays, traffic, question, silent).over(screened.candidates).answers
     if not answers:
         return None
     best = answers[0].sized

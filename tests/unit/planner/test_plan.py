@@ -74,6 +74,33 @@ def test_infeasible_names_the_floor_and_a_change_that_works():
     assert plan(question, capped).chosen is not None
 
 
+def test_the_fleet_named_with_a_change_is_the_smallest_that_works():
+    question = toy.question(CANDIDATES[:1], PRICES, promise=toy.slo(ttft=0.015))
+    trace = toy.trace(count=600, rate=40.0)
+    (reason,) = plan(question, trace).reasons
+    change = reason.relax.split("   or   ")[0]
+    limit = float(change.split("ttft_p99 >= ")[1].split(" ")[0])
+    named = int(change.split("(")[1].split(" ")[0])
+    relaxed = plan(replace(question, slo=toy.slo(ttft=limit)), trace)
+    assert named == relaxed.chosen.carrying_count
+
+
+def test_a_floor_is_told_of_the_fastest_candidate_and_each_is_rejected_by_its_own():
+    made = plan(toy.question(CANDIDATES, PRICES, promise=toy.slo(ttft=0.015)), toy.trace())
+    assert "on the fastest candidate (1 x h100_sxm, bf16)." in made.reasons[0].text
+    assert all("fastest" not in reason.text for each in made.rejected for reason in each.reasons)
+
+
+def test_of_a_handful_of_requests_no_chance_is_told():
+    few = plan(toy.question(CANDIDATES[:1], PRICES), toy.trace(count=60, rate=5.0))
+    assert few.chosen is not None
+    assert few.confidence is None
+    assert [each.kind for each in few.warnings] == ["no_samples"]
+    enough = plan(toy.question(CANDIDATES[:1], PRICES), toy.trace(count=100, rate=5.0))
+    assert enough.confidence is not None
+    assert enough.warnings == ()
+
+
 def test_infeasible_before_the_planner_was_asked_keeps_its_reasons():
     out = Rejected(
         gpu="l4",

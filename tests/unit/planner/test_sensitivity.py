@@ -90,7 +90,7 @@ def test_the_band_holds_ninety_percent():
 
 def test_a_lonely_request_can_be_sure():
     asked = toy.question([toy.replica(slots=16, band=1.4)], [toy.price("h100_sxm", 3.0)])
-    found = plan(asked, toy.trace(count=20, rate=0.1)).confidence
+    found = plan(asked, toy.trace(count=120, rate=0.1)).confidence
     assert found.at_least
     assert found.breaking_step_factor == pytest.approx(1.4**2)
     assert found.probability_fraction > 0.999

@@ -3,12 +3,16 @@
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tokenfleet.app.cli.face import Face, face_options
+
+if TYPE_CHECKING:
+    from tokenfleet.app.compose import Composition
 
 _OPTIONS: Final = {
     "model": "--model",
@@ -34,6 +38,8 @@ _OPTIONS: Final = {
 }
 _REQUESTS: Final = 4_000.0
 """Enough for a p99 in the peak minute, few enough to answer while a person waits."""
+_MOST_REQUESTS: Final = 60_000
+"""Of a larger demand a part is replayed, and the answer multiplied."""
 _FEWEST_MINUTES: Final = 4
 _MOST_MINUTES: Final = 240
 
@@ -117,9 +123,10 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     if save is not None:
         check_new(save, force=force)
     values = scenario_values(options, name=save.stem if save else "estimate")
-    asked = checked(Scenario, values, where)
+    part = parts_of(values["workload"])
+    asked = checked(Scenario, _a_part(values, part), where)
     with shown(face) as teller, placed(where):
-        composition = compose(asked, teller)
+        composition = _standing_for(compose(asked, teller), part, values)
         plan = answer(composition, teller)
     document = plan_document(plan, composition.workload, composition.resolved)
     if save is not None:
@@ -139,13 +146,13 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
 _PROMISES: Final = ("--ttft-p99", "--itl-p99", "--tpot-p99", "--e2e-p99", "--error-rate")
 
 
-def scenario_values(options: Mapping[str, Any], *, name: str) -> dict[str, object]:
+def scenario_values(options: Mapping[str, Any], *, name: str) -> dict[str, Any]:
     """The options as the values of a scenario, those not given left out."""
     slo = {key: options[key] for key in ("ttft_p99", "itl_p99", "tpot_p99", "e2e_p99", "error_rate") if options[key]}
     for promise in options["more"]:
         key, _, limit = promise.partition("=")
         slo[key.strip()] = limit.strip()
-    values: dict[str, object] = {"name": name, "model": options["model"], "slo": slo, "workload": _workload(options)}
+    values: dict[str, Any] = {"name": name, "model": options["model"], "slo": slo, "workload": _workload(options)}
     lists = {"gpus": "gpus", "precision": "precisions", "kv_dtype": "kv_dtypes", "tensor_parallel": "tensor_parallels"}
     values |= {key: options[option] for key, option in lists.items() if options[option]}
     if options["engine"]:
@@ -184,6 +191,50 @@ def duration_for(rate: str, peak_to_mean: str | None) -> str:
         return f"{_FEWEST_MINUTES}min"
     shapely = max(_FEWEST_MINUTES, math.ceil(peak / 0.9) + 1)
     return f"{max(shapely, min(_MOST_MINUTES, round(_REQUESTS / rate_per_s / 60.0)))}min"
+
+
+def parts_of(workload: Mapping[str, Any]) -> int:
+    """Into how many equal parts the demand is cut, so that one of them is few enough requests to replay."""
+    from tokenfleet.app.quantities import Unreadable, parse_duration_s, parse_rate_per_s
+
+    try:
+        count = parse_rate_per_s(workload["mean_rate"]) * parse_duration_s(workload["duration"])
+    except Unreadable:
+        # Somebody else says what is wrong with it.
+        return 1
+    return max(1, math.ceil(count / _MOST_REQUESTS))
+
+
+def _a_part(values: Mapping[str, Any], part: int) -> dict[str, Any]:
+    if part == 1:
+        return dict(values)
+    from tokenfleet.app.quantities import parse_rate_per_s
+
+    workload = values["workload"]
+    return {**values, "workload": {**workload, "mean_rate": parse_rate_per_s(workload["mean_rate"]) / part}}
+
+
+def _standing_for(composition: "Composition", part: int, values: Mapping[str, Any]) -> "Composition":
+    """The demand asked for, of which the trace is one of ``part`` parts."""
+    if part == 1:
+        return composition
+    known = composition.workload
+    whole = replace(
+        known,
+        request_count=known.request_count * part,
+        mean_rate_per_s=known.mean_rate_per_s * part,
+        peak_minute_rate_per_s=known.peak_minute_rate_per_s * part,
+        joint_counts=known.joint_counts * part,
+        minute_requests=known.minute_requests * part,
+        minute_input_tokens=known.minute_input_tokens * part,
+        minute_output_tokens=known.minute_output_tokens * part,
+    )
+    question = replace(composition.question, stands_for_count=part)
+    resolved = {
+        **composition.resolved,
+        "replayed_in_parts": {"part_count": part, "mean_rate": values["workload"]["mean_rate"]},
+    }
+    return replace(composition, question=question, workload=whole, resolved=resolved)
 
 
 def _beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
