@@ -243,8 +243,7 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored)
-    part = work.question.stands_for_count
-    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest, stands_for=part)
+    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest, work.question)
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)
     return Plan(

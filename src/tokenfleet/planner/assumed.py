@@ -5,6 +5,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.promises import unbounded_wait
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
+from tokenfleet.simulator import rule_set_note
 
 FEW_REQUESTS = 100
 """With fewer there is nothing to tell a p99 from."""
@@ -40,7 +41,8 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         f"({chosen.replica.band.evidence}); the range of each prediction is replayed with that factor. "
         "For TTFT it covers step times only, not what else TTFT is unsure about.",
         f"Engine rules: {engine.name}, at most {engine.max_batched_tokens:,} tokens and {engine.max_sequence_count:,} "
-        f"sequences per step, prefix cache {'on' if engine.prefix_caching else 'off'}. Router: {question.router}.",
+        f"sequences per step, prefix cache {'on' if engine.prefix_caching else 'off'}. Router: {question.router}. "
+        + rule_set_note(engine.name),
         "ITL quantiles come from a histogram: they are at most 2.2 % too high, never too low.",
         "TTFT starts when the request reaches the router: the network between user and router is not in it.",
         "Idle in the bill is time in which a replica has no request at all: one with a single running request is busy.",

@@ -4,14 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tokenfleet.domain.plan import Reason, Rejected
-from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.multiples import whole_of
+from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.screen import Floored
-from tokenfleet.planner.search import Failure
+from tokenfleet.planner.screen import Floored, screen
+from tokenfleet.planner.search import Failure, Search
+from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, with_inputs_capped
 
 _GENEROUS = 4
@@ -43,41 +44,39 @@ def nearest_failure(
     return min(known, key=lambda one: (one.verdict.excess, words.settled(one.replica.deployment)), default=None)
 
 
-def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, *, stands_for: int = 1) -> tuple[str, ...]:
+def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: PlanQuestion) -> tuple[str, ...]:
     """Changes that make the question answerable, each replayed.
 
     Args:
         replays: The door to the simulator.
         traffic: What the promise is judged on.
         nearest: Who comes closest, with more than enough replicas.
-        stands_for: Replicas that each replayed one stands for.
+        question: Everything that stays as it is.
 
     Returns:
         ``ttft_p99 >= 0.62 s``: what the nearest failure reaches, rounded up; and ``cap input at 1,400 tokens`` when
-        cutting prompts alone is enough for it. Each with the smallest fleet of that kind that replay finds enough.
+        cutting prompts alone is enough for it. Each with the fleet that a search of the changed question finds.
     """
-    replica = nearest.replica
-
-    def with_fleet(change: str, slo: Slo, changed: Traffic) -> str:
-        count = _smallest(replays, slo, changed, replica, nearest.count)
-        return change if count is None else f"{change} ({words.fleet(replica, count * stands_for)})"
-
     text, looser = _looser(replays.slo, nearest)
-    changes = [with_fleet(text, looser, traffic)]
+    changes = [_with_fleet(text, replays, replace(question, slo=looser), traffic)]
     cap = _input_cap(replays, traffic, nearest)
     if cap is not None:
         shorter = with_inputs_capped(traffic, cap)
-        changes.append(with_fleet(f"cap input at {words.tokens(cap)}", replays.slo, shorter))
+        changes.append(_with_fleet(f"cap input at {words.tokens(cap)}", replays, question, shorter))
     return tuple(changes)
 
 
-def _smallest(replays: Replays, slo: Slo, traffic: Traffic, replica: ReplicaPhysics, most: int) -> int | None:
-    """The smallest count up to ``most`` that keeps ``slo``; ``None`` when replay finds none."""
-    judged = Replays(slo, replays.router)
-    start = max(1, most // _GENEROUS)
-    found = smallest_enough(lambda count: judged.verdict(traffic, replica, count).kept, start, most)
+def _with_fleet(change: str, replays: Replays, question: PlanQuestion, traffic: Traffic) -> str:
+    """The change, and the cheapest fleet for ``question``, spare replicas included, where a search finds one."""
+    silent = Reporter(None)
+    judged = Replays(question.slo, replays.router)
+    screened = screen(question, traffic, step_variants(question), silent)
+    answers = Search(judged, traffic, question, silent).over(screened.candidates).answers
     replays.count += judged.count
-    return found
+    if not answers:
+        return change
+    sized = whole_of(answers[0].sized, question)
+    return f"{change} ({words.fleet(sized.replica, sized.replica_count)})"
 
 
 def _looser(slo: Slo, offer: Failure) -> tuple[str, Slo]:

@@ -82,7 +82,7 @@ def test_the_fleet_named_with_a_change_is_the_smallest_that_works():
     limit = float(change.split("ttft_p99 >= ")[1].split(" ")[0])
     named = int(change.split("(")[1].split(" ")[0])
     relaxed = plan(replace(question, slo=toy.slo(ttft=limit)), trace)
-    assert named == relaxed.chosen.carrying_count
+    assert named == relaxed.chosen.replica_count
 
 
 def test_a_floor_is_told_of_the_fastest_candidate_and_each_is_rejected_by_its_own():
