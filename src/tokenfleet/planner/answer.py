@@ -243,7 +243,10 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored)
-    changes = () if nearest is None else relaxations(work.replays, work.searched, nearest, work.question)
+    # What too few replicas reach is not the smallest change.
+    changes: tuple[str, ...] = ()
+    if nearest is not None and not nearest.untried:
+        changes = relaxations(work.replays, work.searched, nearest, work.question)
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)
     return Plan(

@@ -38,8 +38,10 @@ def nearest_failure(
     """
     tried = list(failures)
     for one in floored[:_MOST_TRIED]:
-        count = min(one.estimate * _GENEROUS, replays.most(traffic, one.replica))
-        tried.append(Failure(one.replica, count, replays.verdict(traffic, one.replica, count), one.reasons))
+        wanted = one.estimate * _GENEROUS
+        count = min(wanted, replays.most(traffic, one.replica))
+        verdict = replays.verdict(traffic, one.replica, count)
+        tried.append(Failure(one.replica, count, verdict, one.reasons, untried=count < wanted))
     known = [failure for failure in tried if math.isfinite(failure.verdict.excess) and failure.verdict.broken]
     return min(known, key=lambda one: (one.verdict.excess, words.settled(one.replica.deployment)), default=None)
 

@@ -66,6 +66,8 @@ class Failure:
     count: int
     verdict: Verdict
     reasons: tuple[Reason, ...]
+    untried: bool = False
+    """More of it might do, but there is no memory to replay them."""
 
 
 @dataclass(slots=True)
@@ -260,9 +262,10 @@ class Search:
             beyond = Reason(
                 kind="capacity",
                 text=f"More than {self._fleet(candidate, cap)} exceed what this machine can replay ({memory}).",
+                relax="plan for a part of this demand, such as a tenth of its rate, and multiply the fleet",
             )
             reasons = (beyond, *reasons)
-        self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons))
+        self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted))
 
     def _fleet(self, candidate: Candidate, count: int) -> str:
         return words.fleet(candidate.replica, count * self._stands_for)

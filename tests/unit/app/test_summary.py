@@ -90,7 +90,7 @@ def test_numbers_for_machines_carry_no_noise_of_binary_fractions(run):
             yield value
 
     found = list(floats(document))
-    assert len(found) > 100
+    assert len(found) > 30
     assert all(value == float(f"{value:.12g}") for value in found)
     cost = document["cost"]
     parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "idle", "spare")]

@@ -44,6 +44,8 @@ def test_a_count_without_memory_is_a_reason_and_is_never_replayed(monkeypatch):
     assert out.reasons[0].kind == "capacity"
     assert f"More than {most} replicas" in out.reasons[0].text
     assert "exceed what this machine can replay" in out.reasons[0].text
+    (told, *_) = made.reasons
+    assert told.relax.startswith("plan for a part of this demand"), "no promise is named that more replicas would beat"
 
 
 def test_a_part_of_the_demand_is_sized_and_multiplied():
