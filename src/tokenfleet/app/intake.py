@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenfleet import workload
+from tokenfleet.app.executor import Executor, mapper_of
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Workload
@@ -35,6 +36,7 @@ _OPTIONS: Final = {
     "time_unit": "--time-unit",
     "cached": "--cached",
     "salt": "--anonymize",
+    "executor": "--executor",
     "engine": "--engine",
     "end": "--last",
     "server": "FILES",
@@ -65,6 +67,8 @@ class Files:
     unfinished: Literal["drop", "impute"] = "drop"
     salt: str | None = None
     parts: Parts = "auto"
+    executor: Executor = "local"
+    """Who counts the parts; a cluster counts in parts always."""
 
 
 Found = Workload | workload.Aggregates | workload.MetricsSnapshot
@@ -163,6 +167,7 @@ def _counted(files: Files, progress: Progress | None) -> Workload:
         cached=files.cached,
         zero_output=files.zero_output,
         progress=progress,
+        mapper=mapper_of(files.executor),
     )
 
 
@@ -178,12 +183,15 @@ def _in_parts(files: Files) -> bool:
         "--format": files.format not in (None, "table"),
     }
     needs = [option for option, given in whole.items() if given]
-    if files.parts == "yes" and needs:
+    spread = files.executor != "local"
+    if (files.parts == "yes" or spread) and needs:
         raise BadInput.at(
-            "--in-parts", f"does not go with {needs[0]}, which needs whole files", "leave one of them out"
+            "--executor" if spread else "--in-parts",
+            f"does not go with {needs[0]}, which needs whole files",
+            "leave one of them out",
         )
-    if files.parts != "auto" or needs:
-        return files.parts == "yes"
+    if files.parts != "auto" or needs or spread:
+        return files.parts == "yes" or spread
     present = [path for path in files.paths if path.is_file()]
     tables = len(present) == len(files.paths) and all(path.suffix in _TABLE_ENDINGS for path in present)
     packed = sum(path.stat().st_size for path in present if path.suffix == ".parquet")

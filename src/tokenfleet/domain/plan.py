@@ -268,6 +268,8 @@ class PlanQuestion:
     vary_step_tokens: bool = True
     """The planner may try smaller steps (``max_batched_tokens``) where a promise on ITL or TPOT asks for them.
     ``False`` when a person has fixed the setting."""
+    first_look: bool = False
+    """Leave out the load curve, the frontier and the sensitivity: an answer while a person waits."""
     stands_for_count: int = 1
     """Each request of the trace stands for so many of the demand, where the demand is too large to replay: the planner
     sizes the part and multiplies."""

@@ -183,11 +183,12 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
     detail = stretch(work.searched, DETAIL_REQUESTS)
     limits = LimitSearch(replays, detail, question.model, sized.carrying_count, reporter).of(sized.replica)
-    curve = load_curve(replays, detail, chosen, reporter)
     families = found.best_of_families()
-    edge = frontier(replays, work.searched, families, reporter)
     sure = sure_fleet(replays, work.searched, question, chosen, screened.candidates)
-    cases = sensitivity(replays, work.searched, sized, sure, reporter)
+    look = question.first_look
+    curve = () if look else load_curve(replays, detail, chosen, reporter)
+    edge = () if look else frontier(replays, work.searched, families, reporter)
+    cases = () if look else sensitivity(replays, work.searched, sized, sure, reporter)
     # Of a handful of requests no share of cases can be told.
     likely = None if few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)

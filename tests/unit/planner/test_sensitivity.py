@@ -94,3 +94,10 @@ def test_a_lonely_request_can_be_sure():
     assert found.at_least
     assert found.breaking_step_factor == pytest.approx(1.4**2)
     assert found.probability_fraction > 0.999
+
+
+def test_a_first_look_finds_the_same_fleet_with_fewer_replays(made):
+    first = plan(replace(made.question, first_look=True), toy.trace(count=600, rate=40.0))
+    assert (first.chosen, first.limits, first.confidence) == (made.chosen, made.limits, made.confidence)
+    assert (first.curve, first.frontier, first.sensitivity) == ((), (), ())
+    assert first.replayed_count < made.replayed_count

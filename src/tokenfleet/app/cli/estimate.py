@@ -126,7 +126,7 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
     part = parts_of(values["workload"])
     asked = checked(Scenario, _a_part(values, part), where)
     with shown(face) as teller, placed(where):
-        composition = _standing_for(compose(asked, teller), part, values)
+        composition = _first_look(_standing_for(compose(asked, teller), part, values))
         plan = answer(composition, teller)
     document = plan_document(plan, composition.workload, composition.resolved)
     if save is not None:
@@ -212,6 +212,10 @@ def _a_part(values: Mapping[str, Any], part: int) -> dict[str, Any]:
 
     workload = values["workload"]
     return {**values, "workload": {**workload, "mean_rate": parse_rate_per_s(workload["mean_rate"]) / part}}
+
+
+def _first_look(composition: "Composition") -> "Composition":
+    return replace(composition, question=replace(composition.question, first_look=True))
 
 
 def _standing_for(composition: "Composition", part: int, values: Mapping[str, Any]) -> "Composition":

@@ -55,6 +55,12 @@ def _mapping(_ctx: click.Context, _option: click.Parameter, values: tuple[str, .
     default="auto",
     help="Count tables part by part, in little memory; auto does so for large files. [default: auto]",
 )
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    help="Who counts the parts: threads here, or a Ray cluster that sees the same paths. [default: local]",
+)
 @click.option("--rejects", metavar="FILE", type=_FILE, help="Write rows that were left out, by file and line, as CSV.")
 @click.option("--anonymize", "salt", metavar="SALT", help="Hash names of tenants and sessions with this secret text.")
 @click.option("--engine", default="vllm", help="Whose metrics a Prometheus server is asked for. [default: vllm]")
@@ -111,7 +117,8 @@ def _found(face: Face, files: Sequence[str], options: Mapping[str, Any]) -> "Fou
             return ask(Server(address=servers[0], **named), now_s=time.time())
         told = {name: options[name] for name in ("columns", "zone", "time_unit", "cached", "zero_output", "unfinished")}
         paths = [Path(name) for name in files]
-        asked = Files(paths=paths, format=options["log_format"], salt=options["salt"], parts=options["parts"], **told)
+        told |= {"format": options["log_format"]} | {name: options[name] for name in ("salt", "parts", "executor")}
+        asked = Files(paths=paths, **told)
         return take_in(asked, progress=teller.part)
 
 
