@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenfleet.simulator import warm_up
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,6 +49,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=relative)
 def test_terminal_blocks_show_what_the_command_prints(page, folder):
+    warm_up(announce=lambda _: None)  # A page shows what a command prints from its second run on.
     text = page.read_text()
     for block in blocks(page, "console"):
         fresh = COMMAND.sub(lambda m: f"$ {m['command']}\n{run(m['command'], folder)}", block["body"])

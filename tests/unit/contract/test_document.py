@@ -195,7 +195,8 @@ def test_the_machine_document_has_the_promised_names(answered):
     assert {"gpu", "gpu_count", "replica_count", "tensor_parallel", "precision"} <= set(group)
     assert group["gpu_count"] == made.chosen.gpu_count
     assert text["price_usd_per_hour"] == made.chosen.price_usd_per_hour
-    assert text["price_usd_per_million_output_tokens"] == made.bill.usd_per_million_output_tokens
+    loaded = text["price_usd_per_million_output_tokens"]
+    assert loaded == pytest.approx(made.bill.usd_per_million_output_tokens, rel=1e-11)
     assert (text["binding_limit"], text["next_limit"]) == (made.limits[0].limit, made.limits[1].limit)
     names = {"name", "unit", "promised", "predicted", "predicted_low", "predicted_high", "kept"}
     assert all(names <= set(result) for result in text["slo"])
