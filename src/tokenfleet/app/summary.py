@@ -171,6 +171,8 @@ def _likely(plan: Plan) -> list[str]:
 
 def _to_be_sure(plan: Plan) -> str:
     sure = plan.sure
+    if plan.question.first_look:
+        return "tokenfleet plan says what would make sure"
     if sure is None:
         return "no number of these replicas would make sure"
     return (

@@ -13,7 +13,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
-from tokenfleet.planner.limits import LimitSearch
+from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.money import purchase, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
@@ -30,7 +30,11 @@ from tokenfleet.planner.traffic import Traffic, stretch
 SEARCH_REQUESTS = 10_000
 """Longer traces are searched on their busiest stretch."""
 DETAIL_REQUESTS = 4_000
+FIRST_LOOK_REQUESTS = 2_800
 """Limits and curves replay denser traffic many times, on less of it."""
+LOAD_PRECISION = 1.03
+FIRST_LOOK_LOAD_PRECISION = 1.08
+"""How finely the load at a limit is found."""
 _TELEMETRY_SAMPLES = 1_000
 
 
@@ -181,16 +185,16 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     sized = chosen.sized
     degraded = _proof(work, chosen, sized.carrying_count, reporter)
     whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
-    detail = stretch(work.searched, DETAIL_REQUESTS)
-    limits = LimitSearch(replays, detail, question.model, sized.carrying_count, reporter).of(sized.replica)
-    families = found.best_of_families()
-    sure = sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     look = question.first_look
+    detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
+    limits = _limits(work, detail, sized, reporter)
+    families = found.best_of_families()
+    sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     curve = () if look else load_curve(replays, detail, chosen, reporter)
     edge = () if look else frontier(replays, work.searched, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, sized, sure, reporter)
     # Of a handful of requests no share of cases can be told.
-    likely = None if few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
+    likely = None if look or few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
@@ -218,7 +222,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         replayed_count=replays.count,
         assumptions=(
             *assumptions(question, work.traffic, work.searched, sized),
-            sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)),
+            *_sure_notes(question, sized, sure),
             *search_notes(found),
         ),
         slo_whole_overall=whole.verdict.overall,
@@ -234,6 +238,19 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         confidence=likely,
         anomalies=tuple(found.anomalies),
     )
+
+
+def _limits(work: _Work, detail: Traffic, sized: Sized, reporter: Reporter) -> Limits:
+    precision = FIRST_LOOK_LOAD_PRECISION if work.question.first_look else LOAD_PRECISION
+    search = LimitSearch(work.replays, detail, work.question.model, sized.carrying_count, reporter, precision)
+    return search.of(sized.replica)
+
+
+def _sure_notes(question: PlanQuestion, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
+    """A first look does not ask what it takes to be sure."""
+    if question.first_look:
+        return ()
+    return (sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)),)
 
 
 def _peak_rate_per_s(traffic: Traffic) -> float:

@@ -28,7 +28,6 @@ _ROUNDS = 2
 _HIGHEST_LOAD = 4.0
 _LOWEST_LOAD = 1.0 / 4.0
 _STRIDE = 1.25
-_PRECISION = 1.03
 _CLEARLY_MORE = 1.04
 _TELEMETRY_SAMPLES_IN_WINDOW = 50
 
@@ -62,8 +61,8 @@ class Limits:
     peak: Peak
 
 
-def largest_load(keeps: Callable[[float], bool], start: float) -> Load | None:
-    """The largest load factor that ``keeps`` the promise, to 3 %, between 1/4 and 4.
+def largest_load(keeps: Callable[[float], bool], start: float, precision: float = 1.03) -> Load | None:
+    """The largest load factor that ``keeps`` the promise, within a factor of ``precision``, between 1/4 and 4.
 
     Strides by a quarter away from ``start``, which is asked first, then bisects.
 
@@ -75,7 +74,7 @@ def largest_load(keeps: Callable[[float], bool], start: float) -> Load | None:
         return None
     if bad is None:
         return Load(good, True)
-    while bad / good > _PRECISION:
+    while bad / good > precision:
         middle = float(np.sqrt(bad * good))
         if keeps(middle):
             good = middle
@@ -106,19 +105,26 @@ class LimitSearch:
     """Asks one fleet what stops it."""
 
     def __init__(
-        self, replays: Replays, traffic: Traffic, model: ModelArchitecture, count: int, reporter: Reporter
+        self,
+        replays: Replays,
+        traffic: Traffic,
+        model: ModelArchitecture,
+        count: int,
+        reporter: Reporter,
+        precision: float,
     ) -> None:
         self._replays = replays
         self._traffic = traffic
         self._model = model
         self._count = count
         self._reporter = reporter
+        self._precision = precision
         self._grown: dict[float, Traffic | None] = {}
 
     def of(self, replica: ReplicaPhysics) -> Limits:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
         peak, used = self._at_peak(replica)
-        sustained = largest_load(partial(self._keeps, replica), 1.0)
+        sustained = largest_load(partial(self._keeps, replica), 1.0, self._precision)
         uses = () if sustained is None else self._chain(replica, sustained, used)
         return Limits(uses, sustained, peak)
 
@@ -151,7 +157,8 @@ class LimitSearch:
         for limit, replica in without.items():
             start = best.factor * _CLEARLY_MORE
             if start <= _HIGHEST_LOAD and self._keeps(replica, start):
-                binding, best = limit, largest_load(partial(self._keeps, replica), start) or best
+                found = largest_load(partial(self._keeps, replica), start, self._precision)
+                binding, best = limit, found or best
         return binding, best
 
     def _keeps(self, replica: ReplicaPhysics, factor: float) -> bool:

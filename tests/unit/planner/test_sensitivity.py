@@ -98,6 +98,7 @@ def test_a_lonely_request_can_be_sure():
 
 def test_a_first_look_finds_the_same_fleet_with_fewer_replays(made):
     first = plan(replace(made.question, first_look=True), toy.trace(count=600, rate=40.0))
-    assert (first.chosen, first.limits, first.confidence) == (made.chosen, made.limits, made.confidence)
-    assert (first.curve, first.frontier, first.sensitivity) == ((), (), ())
+    assert first.chosen == made.chosen
+    assert first.limits[0].limit == made.limits[0].limit
+    assert (first.curve, first.frontier, first.sensitivity, first.sure, first.confidence) == ((), (), (), None, None)
     assert first.replayed_count < made.replayed_count
