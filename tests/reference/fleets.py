@@ -135,7 +135,7 @@ def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:
     )
 
 
-def random_trace(draw: np.random.Generator, *, shared=False) -> Trace:
+def random_trace(draw: np.random.Generator, *, shared=False, delivered=False) -> Trace:
     """Up to 40 small requests, some too long for anybody, some prefill only, arrivals often at round times."""
     count = int(draw.integers(1, 41))
     gap_ms = float(draw.choice([2.0, 10.0, 40.0, 200.0]))
@@ -150,6 +150,8 @@ def random_trace(draw: np.random.Generator, *, shared=False) -> Trace:
         columns["session"] = draw.integers(-1, 5, count).astype(np.int32)
     if shared:
         columns |= random_prefixes(draw, inputs, outputs)
+    if delivered:
+        columns["kv_delivered"] = (draw.random(count) < draw.choice([0.3, 1.0])) & (outputs > 0)
     return trace(np.column_stack([arrival_ms, inputs, outputs]), **columns)
 
 

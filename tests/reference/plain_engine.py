@@ -32,6 +32,7 @@ class Request:
     keys: list  # (tokens up to the end of the shared run, name of the run), root first
     name: object
     session: int | None
+    delivered: bool = False  # the KV of its prompt, but for the last token, came with it
     ready: int = 0
     produced: int = 0
     in_flight: int = 0
@@ -173,10 +174,11 @@ class Replica:
         return planned
 
     def admit(self, request: Request, budget: int) -> int:
-        hits = self.pool.hits(request)
+        delivered = request.delivered and not request.admitted
+        hits = [] if delivered else self.pool.hits(request)
         hit = len(hits) * self.physics.kv_block_tokens
         tokens = min(request.tokens - hit, budget)
-        if not self.engine.chunked_prefill and request.tokens - hit > budget:
+        if not self.engine.chunked_prefill and not delivered and request.tokens - hit > budget:
             return 0
         unused = sum(self.pool.users[block] == 0 for block in hits)
         if self.rules == "sglang":
@@ -187,7 +189,8 @@ class Replica:
                 self.full = True
                 return 0
         else:
-            need = self.blocks_for(request.tokens if self.engine.full_prompt_gate else hit + tokens) - len(hits)
+            whole = self.engine.full_prompt_gate or delivered
+            need = self.blocks_for(request.tokens if whole else hit + tokens) - len(hits)
             if self.rules == "trtllm":
                 need = self.blocks_for(request.input + request.output) - len(hits) + self.promised()
             need += unused + self.physics.kv_fixed_block_count
@@ -199,6 +202,12 @@ class Replica:
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
         request.computed = request.hit = hit
+        if delivered:
+            request.computed = request.input - 1
+            request.blocks = self.pool.take(self.blocks_for(request.computed))
+            self.pool.hash_blocks(request, request.computed)
+            request.admitted = True
+            return 1
         if not request.admitted:
             request.cached = hit
         request.admitted = request.prefilling = True
@@ -213,7 +222,8 @@ class Replica:
     def expected(self, request: Request) -> Fraction | int:
         """Output still to come of a running request: all of it in the round of its prefill, else by the ratio."""
         left = min(request.output - request.produced - request.in_flight, 4096)
-        return left if request.prefilling else left * self.ratio
+        fresh = request.produced + request.in_flight == 0
+        return left if request.prefilling or fresh else left * self.ratio
 
     def prefill_round(self) -> list:
         budget, planned = self.engine.max_batched_tokens, []
@@ -229,8 +239,9 @@ class Replica:
             if tokens == 0:
                 break
             self.running.append(self.waiting.popleft())
-            self.compute(self.running[-1], tokens, planned)
-            budget -= tokens
+            if self.running[-1].prefilling:
+                self.compute(self.running[-1], tokens, planned)
+                budget -= tokens
         for request, _, _ in planned:
             self.pool.hash_blocks(request, request.computed)
         return planned
@@ -257,7 +268,7 @@ class Replica:
 
     def compute(self, request: Request, tokens: int, planned: list) -> None:
         request.blocks += self.pool.take(self.blocks_for(request.computed + tokens) - len(request.blocks))
-        if self.rules != "sglang":
+        if self.rules != "sglang" or (not request.prefilling and request.produced + request.in_flight == 0):
             self.pool.hash_blocks(request, min(request.computed + tokens, request.tokens))
         planned.append((request, request.computed, tokens))
         request.computed += tokens
@@ -441,5 +452,7 @@ def requests_of(trace: Trace) -> list[Request]:
         session = None if trace.session is None or trace.session[row] < 0 else int(trace.session[row])
         lengths = int(trace.input_tokens[row]), int(trace.output_tokens[row])
         arrival = int(np.rint(trace.arrival_s[row] * 1e12))
-        requests.append(Request(arrival, *lengths, keys[::-1], name=("own", row), session=session))
+        delivered = trace.kv_delivered is not None and bool(trace.kv_delivered[row])
+        keys = [] if delivered else keys[::-1]
+        requests.append(Request(arrival, *lengths, keys, ("own", row), session, delivered))
     return requests

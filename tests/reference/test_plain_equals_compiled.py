@@ -1,5 +1,7 @@
 """The compiled kernel equals the plain engine: every column, every gap, every picosecond."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,17 @@ def test_other_rule_sets(name: str, seed: int) -> None:
     for step in range(40):
         check(1000 * seed + 400 + step, shared=bool(step % 2), name=name)
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + 500 + step), name=name))
+
+
+@pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(2))
+def test_with_kv_that_comes_along(name: str, seed: int) -> None:
+    for step in range(50):
+        draw = np.random.default_rng(1000 * seed + 700 + step)
+        drawn = random_fleet(draw, name=name)
+        assert_equal(random_trace(draw, shared=bool(step % 2), delivered=True), drawn)
+        rows, drawn = random_overcommitted(draw)
+        assert_equal(replace(rows, kv_delivered=draw.random(rows.request_count) < 0.7), drawn)
 
 
 @pytest.mark.parametrize("seed", range(2))

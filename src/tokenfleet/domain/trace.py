@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ class Trace:
     prefixes: PrefixTree | None = None
     session: Ints | None = None
     """Conversation or agent run a request belongs to, -1 for none."""
+    kv_delivered: Bools | None = None
+    """Requests that bring the KV of their prompt along, computed elsewhere: all but that of its last token."""
     tenant: Ints | None = None
     """Index into ``tenants``, -1 for unknown."""
     tenants: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ preempts. SGLang differs more: a step is either prefill or decode, prefill first
 
 from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import last_token_ps, stop_decoding
+from tokenfleet.simulator.decoding import join_decodes, last_token_ps, stop_decoding
 from tokenfleet.simulator.estimating import expect_anew, expected_output, fits_estimate, least_advanced
 from tokenfleet.simulator.layout import (
     BLOCK_TOKENS,
@@ -28,6 +28,7 @@ from tokenfleet.simulator.layout import (
     EXPECTED,
     FINISH,
     FIRST_RUNNING,
+    FIRST_TOKEN,
     FIXED_BLOCKS,
     FREE_BLOCKS,
     FULL_PROMPT_GATE,
@@ -39,6 +40,7 @@ from tokenfleet.simulator.layout import (
     HIT_UNUSED,
     IS_CONTENDED,
     IS_FULL,
+    JOINED,
     LAST_RUNNING,
     MAX_BATCHED_TOKENS,
     MAX_SEQUENCES,
@@ -49,6 +51,7 @@ from tokenfleet.simulator.layout import (
     PARTIAL,
     PREEMPTED,
     PREEMPTIONS,
+    PREFILL,
     PREFIX,
     PROMISED,
     QUEUE_HEAD,
@@ -68,6 +71,7 @@ from tokenfleet.simulator.memory import (
     Memory,
     count_preemption,
     input_tokens,
+    is_delivered,
     output_tokens,
     produced_tokens,
     set_produced_tokens,
@@ -122,7 +126,8 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
         return fits_estimate(memory, replica, request, known)
     hit_blocks = memory[replica + HIT_BLOCKS]
     tokens = hit_blocks * memory[group + BLOCK_TOKENS]
-    tokens = known if memory[group + FULL_PROMPT_GATE] else tokens + min(known - tokens, memory[replica + BUDGET])
+    whole = memory[group + FULL_PROMPT_GATE] != 0 or is_delivered(memory, request)
+    tokens = known if whole else tokens + min(known - tokens, memory[replica + BUDGET])
     if rules == TRTLLM:
         tokens = input_tokens(memory, request) + output_tokens(memory, request)
     own = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS] - hit_blocks
@@ -137,6 +142,28 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
 
 
 @compiled
+def admit_delivered(memory: Memory, replica: int, request: int) -> int:
+    """Admit the head of the queue, which brings the KV of its prompt along, if blocks allow it.
+
+    It decodes at once. SGLang takes the blocks that a round computes when it comes to the decodes, vLLM here.
+    """
+    group = memory[replica + GROUP]
+    tokens = input_tokens(memory, request)
+    if not finds_room(memory, replica, request, tokens):
+        return NONE
+    leave_queue(memory, replica)
+    sequence = start_running(memory, replica, request)
+    if memory[group + RULES] == SGLANG:
+        tokens -= 1
+    else:
+        memory[replica + BUDGET] -= 1
+    take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
+    take_blocks(memory, replica, blocks_for(memory, group, tokens))
+    join_decodes(memory, replica, sequence)
+    return sequence
+
+
+@compiled
 def admit(memory: Memory, replica: int, request: int) -> int:
     """Admit the head of the queue if tokens, blocks and the gate allow it; its sequence, or ``NONE``.
 
@@ -146,6 +173,8 @@ def admit(memory: Memory, replica: int, request: int) -> int:
     known = input_tokens(memory, request) + produced_tokens(memory, request)
     memory[replica + HIT_BLOCKS] = 0
     memory[replica + HIT_UNUSED] = 0
+    if is_delivered(memory, request):
+        return admit_delivered(memory, replica, request)
     if memory[request + PREFIX] != NONE:
         find_hits(memory, replica, request, known)
     hit_blocks = memory[replica + HIT_BLOCKS]
@@ -170,7 +199,7 @@ def admit(memory: Memory, replica: int, request: int) -> int:
 
 @compiled
 def admit_waiting(memory: Memory, replica: int) -> int:
-    """Admit from the head of the queue until one does not fit; the first admitted sequence, or ``NONE``."""
+    """Admit from the head of the queue until one does not fit; the first that prefills, or ``NONE``."""
     first = NONE
     most = memory[memory[replica + GROUP] + MAX_SEQUENCES]
     while memory[replica + BUDGET] > 0 and memory[replica + RUNNING] < most:
@@ -180,7 +209,7 @@ def admit_waiting(memory: Memory, replica: int) -> int:
         sequence = admit(memory, replica, request)
         if sequence == NONE:
             break
-        if first == NONE:
+        if first == NONE and memory[sequence + STATE] == PREFILL:
             first = sequence
     return first
 
@@ -196,6 +225,9 @@ def preempt(memory: Memory, replica: int, sequence: int) -> None:
     memory[replica + PREEMPTIONS] += 1
     memory[replica + PREEMPTED] = 1
     memory[replica + IS_FULL] = 0
+    if is_delivered(memory, request):
+        memory[request + FIRST_TOKEN] = -1
+        memory[replica + JOINED] -= 1
     free_sequence(memory, replica, sequence, hashed_tokens(memory, replica, sequence, memory[replica + STEP]))
     stop_running(memory, replica, sequence)
     if memory[sequence + STATE] == ENDING:
@@ -293,7 +325,8 @@ def schedule(memory: Memory, replica: int) -> int:
     """Fix what the next step computes besides its decodes, and take the blocks that all of it needs.
 
     Returns:
-        The first sequence that prefills in the step; all behind it in the running list prefill too. Or ``NONE``.
+        The first sequence that prefills in the step; all behind it in the running list prefill too, but for those
+        that brought their KV along. Or ``NONE``.
     """
     group = memory[replica + GROUP]
     prefill_first = memory[group + RULES] == SGLANG

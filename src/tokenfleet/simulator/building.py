@@ -316,11 +316,17 @@ def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
     rows[:, at.LENGTHS] = trace.output_tokens
     rows[:, at.LENGTHS] <<= 32
     rows[:, at.LENGTHS] |= trace.input_tokens
-    rows[:, at.FIRST_TOKEN] = -1
+    rows[:, at.FIRST_TOKEN] = -1 if trace.kv_delivered is None else np.where(trace.kv_delivered, at.DELIVERED, -1)
     rows[:, at.FINISH] = -1
     if trace.prefix_node is not None:
-        known = trace.prefix_node >= 0
+        known = looks_up(trace, trace.prefix_node)
         rows[known, at.PREFIX] = nodes_start + at.NODE_WORDS * trace.prefix_node[known].astype(np.int64)
+
+
+def looks_up(trace: Trace, prefix_node: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Requests that share a prefix and come without its KV: those that a prefix cache can help."""
+    known: npt.NDArray[np.bool_] = prefix_node >= 0
+    return known if trace.kv_delivered is None else known & ~trace.kv_delivered
 
 
 def affinity_keys(trace: Trace) -> Buffer:
@@ -328,7 +334,7 @@ def affinity_keys(trace: Trace) -> Buffer:
     keys = np.full(trace.request_count, at.HALF, dtype=np.int64)
     if trace.prefix_node is not None and trace.prefixes is not None:
         root, _ = ancestry(trace.prefixes.parent)
-        known = trace.prefix_node >= 0
+        known = looks_up(trace, trace.prefix_node)
         keys[known] = root[trace.prefix_node[known]]
     if trace.session is not None:
         known = trace.session >= 0

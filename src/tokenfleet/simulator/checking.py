@@ -27,7 +27,7 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
     arrival_s = np.asarray(trace.arrival_s)
     if count > MOST_REQUESTS:
         yield Problem("trace", f"{count} requests, at most {MOST_REQUESTS} fit", "replay a part of it")
-    for name in ("input_tokens", "output_tokens", "prefix_node", "session"):
+    for name in ("input_tokens", "output_tokens", "prefix_node", "session", "kv_delivered"):
         column = getattr(trace, name)
         if column is not None and len(column) != count:
             yield Problem(f"trace.{name}", f"{len(column)} entries for {count} requests", "give one per request")
@@ -59,6 +59,9 @@ def _length_problems(trace: Trace) -> Iterator[Problem]:
         if len(bad):
             row = int(bad[0])
             yield Problem(f"trace.{name}[{row}]", f"{column[row]} tokens; {len(bad)} such rows", f"at least {least}")
+    if trace.kv_delivered is not None and np.any(trace.kv_delivered & (np.asarray(trace.output_tokens) < 1)):
+        row = int(np.argmax(trace.kv_delivered & (np.asarray(trace.output_tokens) < 1)))
+        yield Problem(f"trace.kv_delivered[{row}]", "nothing is left to generate", "send it to no pool that decodes")
     if (trace.prefix_node is None) != (trace.prefixes is None):
         yield Problem("trace.prefixes", "prefix_node and prefixes go together", "give both or neither")
     elif trace.prefix_node is not None and trace.prefixes is not None:

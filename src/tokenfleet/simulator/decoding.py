@@ -24,6 +24,7 @@ from tokenfleet.simulator.layout import (
     HORIZON,
     IN_FLIGHT_AT,
     IS_FULL,
+    JOINED,
     LAG,
     LAST_RUNNING,
     LAST_STEP,
@@ -46,7 +47,14 @@ from tokenfleet.simulator.layout import (
     WINDOW_CONTEXT,
     WINDOW_TOKENS,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens, produced_tokens, set_produced_tokens
+from tokenfleet.simulator.memory import (
+    Memory,
+    input_tokens,
+    is_delivered,
+    output_tokens,
+    produced_tokens,
+    set_produced_tokens,
+)
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
@@ -119,15 +127,40 @@ def record_resumed(memory: Memory, replica: int, end_ps: int) -> None:
 
     Those whose prefill was among these rounds are the last of the running list, and waited less long.
     """
-    others = memory[replica + DECODING]
+    others = memory[replica + DECODING] - memory[replica + JOINED]
     sequence = memory[replica + LAST_RUNNING]
-    while sequence != NONE and memory[sequence + EMITTED] > memory[replica + DECODED]:
-        if memory[sequence + STATE] == DECODE:
+    while sequence != NONE:
+        silent = is_delivered(memory, memory[sequence + REQUEST])
+        if memory[sequence + EMITTED] <= memory[replica + DECODED] and not silent:
+            break
+        if memory[sequence + STATE] == DECODE and not silent:
             record_step(memory, 1, end_ps - memory[sequence + EMITTED], end_ps)
             others -= 1
         sequence = memory[sequence + RUNNING_PREVIOUS]
     if others > 0:
         record_step(memory, others, end_ps - memory[replica + DECODED], end_ps)
+
+
+@compiled
+def join_decodes(memory: Memory, replica: int, sequence: int) -> None:
+    """A sequence that brought the KV of its prompt along decodes from the next step on: first its last prompt token."""
+    request = memory[sequence + REQUEST]
+    memory[sequence + TARGET] = input_tokens(memory, request) - 1
+    memory[replica + JOINED] += 1
+    start_decoding(memory, replica, sequence, output_tokens(memory, request))
+
+
+@compiled
+def emit_joined(memory: Memory, replica: int, end_ps: int) -> None:
+    """The step that ends at ``end_ps`` yields the first token of each sequence that brought its KV along."""
+    sequence = memory[replica + LAST_RUNNING]
+    while memory[replica + JOINED] > 0:
+        request = memory[sequence + REQUEST]
+        if is_delivered(memory, request):
+            memory[request + FIRST_TOKEN] = end_ps
+            memory[sequence + TARGET] = input_tokens(memory, request)
+            memory[replica + JOINED] -= 1
+        sequence = memory[sequence + RUNNING_PREVIOUS]
 
 
 @compiled

@@ -26,7 +26,7 @@ from tokenfleet.simulator.layout import (
     STATE,
     STEP,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens, produced_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, is_delivered, output_tokens, produced_tokens
 from tokenfleet.simulator.rules import (
     LEAST_RATIO,
     MOST_EXPECTED_TOKENS,
@@ -48,11 +48,11 @@ def expected_output(memory: Memory, replica: int) -> int:
     expected = 0
     sequence = memory[replica + FIRST_RUNNING]
     while sequence != NONE:
-        if memory[sequence + STATE] == DECODE:
+        request = memory[sequence + REQUEST]
+        if memory[sequence + STATE] == DECODE and not is_delivered(memory, request):
             left = min(steps_left(memory, replica, sequence), MOST_EXPECTED_TOKENS)
             expected += left * memory[replica + NEW_TOKEN_RATIO]
-        elif memory[sequence + STATE] == PREFILL:
-            request = memory[sequence + REQUEST]
+        elif memory[sequence + STATE] == DECODE or memory[sequence + STATE] == PREFILL:
             left = output_tokens(memory, request) - produced_tokens(memory, request)
             expected += min(left, MOST_EXPECTED_TOKENS) * RATIO_ONE
         sequence = memory[sequence + RUNNING_NEXT]

@@ -129,6 +129,7 @@ NEW_TOKEN_RATIO = 49  # share of their declared output that decodes are expected
 EXPECTED = 50  # output that running sequences are expected to need, in tokens times RATIO_ONE
 IS_FULL = 51  # somebody was not admitted for want of blocks, and nobody has left since (SGLang)
 DECODED = 52  # end of the last step that decoded (SGLang)
+JOINED = 53  # decoding sequences that brought their KV along and have yielded no token yet
 REPLICA_WORDS = 56
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -168,13 +169,15 @@ EVICTED = 3  # preempted with its last step in flight: the token will come, the 
 # ---- request
 READY = 0  # arrival; once routed, arrival at the scheduler
 LENGTHS = 1  # input tokens, output tokens << 32
-FIRST_TOKEN = 2  # -1 until it is there
+FIRST_TOKEN = 2  # -1 until it is there; until then DELIVERED if the KV of the prompt came with the request
 FINISH = 3  # -1 until it is there; the time of the last token while preempted
 HISTORY = 4  # cached tokens, preemption count << 32
 PLACE = 5  # affinity key until routed, then replica number; status << 32
 LINK = 6  # next in the queue, output tokens produced << 32
 PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while preempted << 32
 REQUEST_WORDS = 8
+
+DELIVERED = -2
 
 # ---- node of the prefix tree
 PARENT = 0

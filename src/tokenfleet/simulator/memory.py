@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.layout import HALF, HISTORY, LENGTHS, LINK
+from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, LENGTHS, LINK
 
 
 class Memory(Protocol):
@@ -32,6 +32,12 @@ def input_tokens(memory: Memory, request: int) -> int:
 def output_tokens(memory: Memory, request: int) -> int:
     """Tokens the request will have generated at its end."""
     return memory[request + LENGTHS] >> 32
+
+
+@compiled
+def is_delivered(memory: Memory, request: int) -> bool:
+    """Whether it brought the KV of its prompt along, and has yielded no token and lost no block since."""
+    return memory[request + FIRST_TOKEN] == DELIVERED
 
 
 @compiled

@@ -9,7 +9,7 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import apply_outputs, emit_first, record_resumed
+from tokenfleet.simulator.decoding import apply_outputs, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.layout import (
@@ -32,6 +32,7 @@ from tokenfleet.simulator.layout import (
     HALF,
     HORIZON,
     IDLE_WITH_WORK,
+    JOINED,
     LAG,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
@@ -43,6 +44,7 @@ from tokenfleet.simulator.layout import (
     PAIRS,
     PENDING,
     PREEMPTED,
+    PREFILL,
     PREFILL_BUSY,
     PREFIX,
     QUEUE_HEAD,
@@ -53,6 +55,7 @@ from tokenfleet.simulator.layout import (
     RUNNING,
     RUNNING_NEXT,
     SGLANG,
+    STATE,
     STEP,
     STEP_PS,
     STEPS,
@@ -120,16 +123,20 @@ def finish_run(memory: Memory, replica: int) -> None:
     growth_ps = memory[replica + GROWTH_PS]
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
-    resumed = 0
+    joined = memory[replica + JOINED]
+    apart = 1 if joined > 0 else 0
+    if memory[memory[replica + GROUP] + RULES] == SGLANG and memory[replica + DECODED] < horizon:
+        record_resumed(memory, replica, horizon + step_ps)
+        apart = 1
+    elif joined > 0:
+        record_step(memory, decoding - joined, step_ps, horizon + step_ps)
+    emit_joined(memory, replica, horizon + step_ps)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
-        if memory[replica + DECODED] < horizon:
-            record_resumed(memory, replica, horizon + step_ps)
-            resumed = 1
         memory[replica + DECODED] = horizon + duration_ps
         if memory[replica + PREEMPTED] == 0:
             expect_less(memory, replica, steps)
-    start_ps = horizon + step_ps * resumed
-    record_run(memory, decoding, step_ps + growth_ps * resumed, growth_ps, steps - resumed, start_ps)
+    start_ps = horizon + step_ps * apart
+    record_run(memory, decoding, step_ps + growth_ps * apart, growth_ps, steps - apart, start_ps)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
@@ -184,7 +191,8 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     split_busy_time(memory, replica, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
-        record_step(memory, decoding, step_ps, start_ps + step_ps)
+        record_step(memory, decoding - memory[replica + JOINED], step_ps, start_ps + step_ps)
+        emit_joined(memory, replica, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
     if not pauses:
@@ -195,7 +203,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     while sequence != NONE:
         if pauses and memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE:
             write_up_to(memory, replica, sequence, memory[sequence + COMPUTED], 0)
-        if memory[sequence + COMPUTED] == memory[sequence + TARGET]:
+        if memory[sequence + STATE] == PREFILL and memory[sequence + COMPUTED] == memory[sequence + TARGET]:
             emit_first(memory, replica, sequence)
         sequence = memory[sequence + RUNNING_NEXT]
     set_event(memory, replica, memory[replica + CLOCK])

@@ -127,3 +127,8 @@ def test_a_trace_is_left_as_it_was() -> None:
     before = replace(rows, arrival_s=rows.arrival_s.copy())
     replay(rows, fleet())
     assert rows.arrival_s.tolist() == before.arrival_s.tolist()
+
+
+def test_kv_that_comes_along_with_nothing_to_generate() -> None:
+    rows = trace([(0, 4, 0)], kv_delivered=np.array([True]))
+    assert "trace.kv_delivered[0]: nothing is left to generate" in problems(rows, fleet())

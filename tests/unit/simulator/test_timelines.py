@@ -133,3 +133,27 @@ def test_a_shared_step_is_split_by_the_mean_of_both_orders() -> None:
     assert run.busy.mixed_step_count == 1
     assert run.busy.prefill_s == pytest.approx(0.014 + 0.009)
     assert run.busy.decode_s == pytest.approx(0.006 + 0.011)
+
+
+def test_a_request_that_brings_its_kv_along_decodes_at_once() -> None:
+    """{0:1} {0:1,1:1} {0:1,1:1}: no prefill anywhere, priced by context like any decode; one gap less than tokens."""
+    rules = engine()
+    time = step_time(context_ps=MS)
+    rows = trace([(0, 6, 3), (2, 30, 2)], kv_delivered=np.array([True, True]))
+    run = replay(rows, fleet(physics(settings=rules, time=time, blocks=11)))
+    assert ms(run.first_token_s) == [16, 16 + 10 + 7 + 30]
+    assert ms(run.finish_s) == [63 + 10 + 8 + 31, 63 + 10 + 8 + 31]
+    assert run.busy.prefill_s == 0.0
+    assert run.gaps.count.sum() == 2 + 1
+
+
+def test_it_waits_for_blocks_of_its_whole_prompt_and_computes_it_again_when_preempted() -> None:
+    """{0:1} x 6 in 4 blocks; {1:1} joins when 0 has left. Both at once in 4: the one that came last starts again."""
+    apart = trace([(0, 9, 6), (0, 9, 2)], kv_delivered=np.array([True, True]))
+    run = replay(apart, fleet(physics(blocks=4)))
+    assert ms(run.first_token_s) == [10, 70]
+    together = trace([(0, 8, 6), (0, 8, 6)], kv_delivered=np.array([True, True]))
+    run = replay(together, fleet(physics(blocks=4)))
+    assert run.preemption_count.tolist() == [0, 1]
+    assert ms(run.first_token_s) == [10, 10]
+    assert run.busy.prefill_s == pytest.approx(0.01)
