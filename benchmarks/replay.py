@@ -37,8 +37,8 @@ from tokenfleet.simulator import replay, warm_up
 
 FIRST_CALL = """
 import time
-from tokenfleet.simulator import replaying
 start_s = time.perf_counter()
+from tokenfleet.simulator import replaying
 replaying.warm_up(lambda _: None)
 print(time.perf_counter() - start_s)
 """
@@ -169,8 +169,8 @@ CASES = (
 def measure(case: Case, repeats: int = 3) -> tuple[float, float, object]:
     """Processor seconds of the kernel and of the whole call, best of a few, and the record."""
     from tokenfleet.simulator.building import build
-    from tokenfleet.simulator.kernel import advance
     from tokenfleet.simulator.layout import NEVER_PS
+    from tokenfleet.simulator.replaying import advance
 
     rows, on = case.trace(), case.fleet()
     core_s, whole_s = [], []
@@ -201,7 +201,7 @@ def machine() -> str:
 
 
 def in_new_process(cache: str) -> float:
-    """Seconds until the kernel is ready in a fresh process, numba's import aside."""
+    """Seconds until the kernel is ready in a fresh process, from the import of the simulator on."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
     result = subprocess.run(
         [sys.executable, "-c", FIRST_CALL], env=environment, capture_output=True, text=True, check=True

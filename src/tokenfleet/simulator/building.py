@@ -8,8 +8,7 @@ import numpy.typing as npt
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.gaps import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
-from tokenfleet.simulator.ring import WORD_BITS
+from tokenfleet.simulator.bins import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
 from tokenfleet.simulator.rules import FIRST_RATIO, rule_set
 
 Buffer = npt.NDArray[np.int64]
@@ -78,13 +77,13 @@ class Places:
 def ring_size(trace: Trace) -> int:
     """Buckets of the finish ring: a power of two beyond the longest output, within reason."""
     longest = int(trace.output_tokens.max()) if trace.request_count else 1
-    return min(LONGEST_RING, max(2 * WORD_BITS, 1 << (longest + 2).bit_length()))
+    return min(LONGEST_RING, max(2 * at.WORD_BITS, 1 << (longest + 2).bit_length()))
 
 
 def state_words(group: ReplicaGroup, ring: int) -> tuple[int, int, int, int]:
     """Words of one replica's sequences, ring, bitmap and phase counters."""
     sequences = group.replica.deployment.engine.max_sequence_count * at.SEQUENCE_WORDS
-    return sequences, ring, ring // WORD_BITS, group.replica.kv_block_tokens
+    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens
 
 
 def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ first.
 """
 
 from tokenfleet.simulator.blocks import blocks_for, decode_blocks
-from tokenfleet.simulator.compiling import compiled, entry_point
+from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
     BLOCK_COUNT,
@@ -155,7 +155,7 @@ def gauge(memory: Memory, number: int, time_ps: int) -> None:
     memory[sample + SAMPLE_FREE_BLOCKS] = free
 
 
-@entry_point
+@compiled
 def advance(memory: Memory, until_ps: int) -> int:
     """Replay every event up to and including ``until_ps``, then write the gauges.
 

@@ -16,6 +16,8 @@ NONE = 0
 """No row: index 0 is the header, so no row starts there."""
 HALF = 0xFFFFFFFF
 """Mask of the lower of two 32-bit fields in one word."""
+WORD_BITS = 32
+"""Bits used of each word of the ring's bitmap: half of it, which keeps the sign out of the shifts."""
 
 # ---- header: one per buffer, at index 0
 REQUESTS_AT = 1  # first request row

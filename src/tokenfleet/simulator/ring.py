@@ -16,11 +16,9 @@ from tokenfleet.simulator.layout import (
     RING_NEXT,
     RING_PREVIOUS,
     STEP,
+    WORD_BITS,
 )
 from tokenfleet.simulator.memory import Memory, float_bits
-
-WORD_BITS = 32
-"""Bits used of each bitmap word: half of it, which keeps the sign out of the shifts."""
 
 
 @compiled

@@ -10,22 +10,27 @@ import pytest
 
 import tokenfleet
 from tokenfleet.simulator import warm_up
-from tokenfleet.simulator.compiling import KEPT_FOLDERS, cache_directory, source_digest
+from tokenfleet.simulator.machine_code import KEPT_FOLDERS, cache_directory, source_digest
 
 PACKAGE = Path(tokenfleet.__file__).parent
 PROBE = """
 from tokenfleet.control import routing as policies
-from tokenfleet.simulator.compiling import compiled, entry_point
+from tokenfleet.simulator.compiling import compiled
 
 least_in_flight = compiled(policies.least_in_flight)
 
 
-@entry_point
-def probe(in_flight: int) -> int:
-    return least_in_flight(in_flight, 1, 10)
+@compiled
+def probe(memory, in_flight):
+    return least_in_flight(in_flight + memory[0], 1, 10)
+"""
+CALL_PROBE = """
+import sys
+import numpy as np
+from tokenfleet.simulator.machine_code import EntryPoint
 
-
-print(probe(3), sum(probe.stats.cache_hits.values()))
+probe = EntryPoint("tokenfleet.simulator.probe", "probe", integer_count=1)
+print(probe(np.array([1]), 2), "numba" in sys.modules)
 """
 KERNEL = """
 import sys
@@ -65,11 +70,10 @@ MOST = "    return -in_flight_count * replica_count + after_count\n\n\ndef home_
 def test_an_edited_policy_changes_what_its_callers_do(copy: Path) -> None:
     """The caller stands in another file, which does not change: numba alone would not notice."""
     (copy / "tokenfleet" / "simulator" / "probe.py").write_text(PROBE)
-    code = "import tokenfleet.simulator.probe"
-    assert run(copy, code) == "31 0"
-    assert run(copy, code) == "31 1", "the second process takes the machine code of the first"
+    assert run(copy, CALL_PROBE) == "31 True"
+    assert run(copy, CALL_PROBE) == "31 False", "the second process takes the machine code, without the compiler"
     edit(copy, "control/routing.py", LEAST, MOST)
-    assert run(copy, code) == "-29 0"
+    assert run(copy, CALL_PROBE) == "-29 True"
 
 
 @pytest.mark.long
@@ -94,7 +98,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_and_said(tmp_path: Path, mon
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.warns(RuntimeWarning, match="compiled anew in each process"):
-        folder = cache_directory()
+        folder = cache_directory.__wrapped__()
     assert folder.is_dir()
     folder.rmdir()
 
@@ -104,10 +108,10 @@ def test_machine_code_of_old_sources_goes_and_the_newest_stays(tmp_path: Path, m
     for age in range(12):
         folder = tmp_path / f"kernel-{age:02d}"
         folder.mkdir()
-        (folder / "code.nbc").write_text("")
+        (folder / "advance.o").write_text("")
         os.utime(folder, (1e9 - age, 1e9 - age))
     (tmp_path / "others").mkdir()
-    current = cache_directory()
+    current = cache_directory.__wrapped__()
     kept = sorted(path.name for path in tmp_path.iterdir() if path != current)
     assert kept == [*(f"kernel-{age:02d}" for age in range(KEPT_FOLDERS - 1)), "others"]
 

@@ -1,0 +1,164 @@
+"""Runs the kernel from machine code on disk, without the compiler; the first call on a machine makes it.
+
+The compiler costs a process half a second before it does anything, so it is imported only when there is nothing to
+load. The folder of the machine code carries a digest of every source that is compiled: an edited rule is never
+answered by the code of yesterday's.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import TokenfleetError
+
+SOURCES = ("simulator", "control", "domain/run.py")
+"""Rooms and files that end up in the machine code, as functions or as constants."""
+KEPT_FOLDERS = 8
+"""Versions of the sources whose machine code is kept."""
+
+
+def source_digest(package: Path) -> str:
+    """Digest of all sources that may be compiled, and of the versions that compile them.
+
+    Args:
+        package: Folder of the package, the one that holds the rooms.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    compilers = f"{sys.version} {version('numba')} {version('llvmlite')} {np.__version__}"
+    digest = hashlib.sha256(compilers.encode())
+    for source in SOURCES:
+        for path in sorted([package / source, *(package / source).rglob("*.py")]):
+            if path.is_dir():
+                continue
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_directory() -> Path:
+    """The folder that holds the machine code of exactly these sources, created if need be.
+
+    ``NUMBA_CACHE_DIR`` wins, then ``XDG_CACHE_HOME``, then ``~/.cache``. Where that cannot be written, a warning
+    says so and a temporary folder is used, so that each process compiles anew.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ:
+        base = Path(os.environ["NUMBA_CACHE_DIR"])
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet"
+    folder = base / f"kernel-{source_digest(Path(__file__).parents[1])}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        os.utime(folder)
+    except OSError as error:
+        folder = Path(tempfile.mkdtemp(prefix="tokenfleet-kernel-"))
+        warnings.warn(
+            f"cannot write {base} ({error.strerror}): the replay kernel is compiled anew in each process",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    else:
+        prune(base)
+    return folder
+
+
+def prune(base: Path) -> None:
+    """Delete the machine code of those sources that were used longest ago; each use makes a folder young again.
+
+    A process that still loads from a folder deleted under it compiles anew, so a few more than one are kept.
+    """
+    used: list[tuple[float, Path]] = []
+    for folder in base.glob("kernel-*"):
+        with contextlib.suppress(FileNotFoundError):  # another process prunes at the same time
+            used.append((folder.stat().st_mtime, folder))
+    for _, folder in sorted(used, reverse=True)[KEPT_FOLDERS:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class EntryPoint:
+    """A compiled function that plain Python calls with the buffer and integers, and that returns an integer.
+
+    The function is not imported before it must be compiled: its module brings the compiler along.
+    """
+
+    def __init__(self, module: str, name: str, integer_count: int) -> None:
+        """Name the function.
+
+        Args:
+            module: Where it is defined, in full.
+            name: What it is called there.
+            integer_count: How many integers it takes behind the buffer.
+        """
+        self._module = module
+        self._name = name
+        self._integer_count = integer_count
+
+    @property
+    def path(self) -> Path:
+        """The file of its machine code, for processors such as this one."""
+        processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+        return cache_directory() / f"{self._name}-{hashlib.sha256(processor.encode()).hexdigest()[:8]}.o"
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether its machine code is on disk."""
+        return self.path.exists()
+
+    def __call__(self, memory: npt.NDArray[np.int64], *integers: int) -> int:
+        """Call it; the first call loads it, or compiles it. Other threads run meanwhile."""
+        result = ctypes.c_int64()
+        words = len(memory)
+        # How the compiler passes an array: owner, parent, length, item size, address, shape, stride.
+        array = (None, None, words, 8, memory.ctypes.data, words, 8)
+        status = self._function(ctypes.byref(result), ctypes.byref(ctypes.c_void_p()), *array, *integers)
+        if status != 0:
+            raise TokenfleetError(f"{self._name} ended with status {status}: a bug, please report it")
+        return result.value
+
+    @cached_property
+    def _function(self) -> Callable[..., int]:
+        path = self.path
+        if not path.exists():
+            from tokenfleet.simulator.compiling import machine_code
+
+            write(path, *machine_code(self._module, self._name, self._integer_count))
+        symbol, _, code = path.read_bytes().partition(b"\n")
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        array = (pointer, pointer, integer, integer, pointer, integer, integer)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *array, *([integer] * self._integer_count))
+        self._engine = linked(code)
+        return prototype(self._engine.get_function_address(symbol.decode()))
+
+
+def write(path: Path, symbol: str, code: bytes) -> None:
+    """Keep machine code; another process sees all of it or nothing."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(symbol.encode() + b"\n" + code)
+    Path(file.name).replace(path)
+
+
+def linked(code: bytes) -> llvm.ExecutionEngine:
+    """Machine code in memory, ready to run as long as the engine lives."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
