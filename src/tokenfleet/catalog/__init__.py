@@ -5,6 +5,7 @@ Promises: one canonical name per thing; an unknown name fails with the nearest o
 or choose anything.
 """
 
+from tokenfleet.catalog.cold_start import ColdStartFact, ColdStartStage, Storage, cold_start_facts
 from tokenfleet.catalog.config import read_config
 from tokenfleet.catalog.engines import engine, engine_names
 from tokenfleet.catalog.gpus import gpu, gpus
@@ -13,7 +14,11 @@ from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, referenc
 
 __all__ = [
     "ApiPrice",
+    "ColdStartFact",
+    "ColdStartStage",
+    "Storage",
     "api_prices",
+    "cold_start_facts",
     "engine",
     "engine_names",
     "gpu",

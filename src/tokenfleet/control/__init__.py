@@ -1,9 +1,92 @@
-"""Floor 2: the brain without hands: which replica gets a request.
+"""Floor 2: the brain without hands: which replica gets a request, who is let in, how many replicas there should be.
 
-Owns routing. Promises: pure functions of what a controller can know, which numba compiles as they are. Must not
-know the future (the output length of a request), time sources or I/O.
+Owns routing, admission, the degradation ladder and scaling. Promises: pure functions of what a controller can know,
+state passed in and returned; those per request are scalar functions that numba compiles as they are, those per tick are
+plain Python. Must not know the future (the output length of a request), time sources or I/O.
 """
 
+from tokenfleet.control.admission import (
+    NO_CAP,
+    REASONS,
+    admit,
+    bucket_left_tokens,
+    bucket_refilled,
+    bucket_reserved,
+    bucket_settled,
+    queue_turn,
+    retry_after_s,
+)
+from tokenfleet.control.ladder import (
+    Evaluation,
+    Ladder,
+    LadderState,
+    LadderStep,
+    Mark,
+    Rung,
+    Terms,
+    check_ladder,
+    climb,
+    terms,
+)
 from tokenfleet.control.routing import home_replica, least_in_flight, prefix_affinity, round_robin
+from tokenfleet.control.rules import (
+    ActiveRule,
+    DrainRule,
+    ForecastRule,
+    KvRule,
+    QueueRule,
+    Rule,
+    ScheduleRule,
+    TtftRule,
+)
+from tokenfleet.control.scaling import (
+    Decision,
+    ScalingPolicy,
+    ScalingState,
+    check_policy,
+    decide,
+    worst_case_gpu_count,
+)
+from tokenfleet.control.signals import Signals, signals_of
 
-__all__ = ["home_replica", "least_in_flight", "prefix_affinity", "round_robin"]
+__all__ = [
+    "NO_CAP",
+    "REASONS",
+    "ActiveRule",
+    "Decision",
+    "DrainRule",
+    "Evaluation",
+    "ForecastRule",
+    "KvRule",
+    "Ladder",
+    "LadderState",
+    "LadderStep",
+    "Mark",
+    "QueueRule",
+    "Rule",
+    "Rung",
+    "ScalingPolicy",
+    "ScalingState",
+    "ScheduleRule",
+    "Signals",
+    "Terms",
+    "TtftRule",
+    "admit",
+    "bucket_left_tokens",
+    "bucket_refilled",
+    "bucket_reserved",
+    "bucket_settled",
+    "check_ladder",
+    "check_policy",
+    "climb",
+    "decide",
+    "home_replica",
+    "least_in_flight",
+    "prefix_affinity",
+    "queue_turn",
+    "retry_after_s",
+    "round_robin",
+    "signals_of",
+    "terms",
+    "worst_case_gpu_count",
+]

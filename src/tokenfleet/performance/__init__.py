@@ -7,6 +7,7 @@ wider error band. Must not know queues, traffic, prices.
 from tokenfleet.performance.band import error_band
 from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
 from tokenfleet.performance.coefficients import Constant, constants
+from tokenfleet.performance.cold_start import ColdStart, StageTime, cold_start_s, startup_budget_s
 from tokenfleet.performance.kv import kv_bytes_per_token
 from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
 from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
@@ -20,11 +21,14 @@ from tokenfleet.performance.support import missing_facts, unsupported
 from tokenfleet.performance.workspace import worst_case_encoder_tokens
 
 __all__ = [
+    "ColdStart",
     "Constant",
     "PipelineMemory",
     "SharedGpu",
     "Stage",
+    "StageTime",
     "Tenant",
+    "cold_start_s",
     "constants",
     "draft_facts",
     "error_band",
@@ -43,6 +47,7 @@ __all__ = [
     "sequences_at",
     "share_gpu",
     "smallest_fitting_layouts",
+    "startup_budget_s",
     "step_shares",
     "step_time_model",
     "tensor_bytes",
