@@ -19,6 +19,7 @@ from tokenfleet.domain.gpu import Gpu, GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
+from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
 from tokenfleet.planner.progress import PlanProgress
 
@@ -93,6 +94,12 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         spare_replica_count=scenario.spare_replica_count,
         router=scenario.router,
         seed=scenario.seed,
+        redundancy=scenario.losses,
+        rollout=Rollout(
+            max_surge_count=scenario.rollout.max_surge,
+            max_unavailable_count=scenario.rollout.max_unavailable,
+            ready_after_s=scenario.cold_start,
+        ),
         vary_step_tokens=scenario.engine.max_batched_tokens is None and scenario.engine.max_sequence_count is None,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)

@@ -87,7 +87,13 @@ def write_plan(
         write_report(plan, composition.workload, composition.resolved, draft / "report.html", command=command)
         if plan.chosen is not None:
             promise = contract.contract_document(
-                plan, composition.workload, composition.resolved, made_on=made_on, valid_days=composition.valid_days
+                plan,
+                composition.workload,
+                composition.resolved,
+                made_on=made_on,
+                valid_days=composition.valid_days,
+                scale_out_s=plan.question.rollout.ready_after_s,
+                scale_out_source="cold_start of the scenario",
             )
             contract.write_contract(promise, draft / CONTRACT)
             # The contract comes from a private temporary file; what is promised is for everybody the plan is for.

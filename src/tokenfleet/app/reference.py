@@ -45,6 +45,8 @@ _PARTS: Final = (
     ("slo", types.SloSpec),
     ("engine", types.EngineChoice),
     ("redundancy", types.Redundancy),
+    ("zones[]", types.ZoneSpec),
+    ("rollout", types.RolloutSpec),
     ("prices", types.Prices),
 )
 

@@ -32,6 +32,7 @@ from tokenfleet.app.quantities import (
     parse_rate_per_s,
     parse_tokens,
 )
+from tokenfleet.domain import survival
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
@@ -207,6 +208,42 @@ class Redundancy(Strict):
 
     replicas: Literal["none", "n+1", "n+2"] = "n+1"
     """Spare replicas on top of those that carry the peak minute."""
+    nodes: Literal["none", "n+1", "n+2"] = "none"
+    """Nodes that may be lost, each with all of its replicas."""
+    zones: Literal["none", "n+1", "n+2"] = "none"
+    """Zones that may be lost; name them under ``zones``."""
+    replicas_per_node: Annotated[Count, Field(ge=1)] | None = None
+    """At most so many replicas on one node; left out, as many as its GPUs hold."""
+
+
+class ZoneSpec(Strict):
+    """A place whose power, network and ingress fail together."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What you call it."""
+    region: str | None = None
+    """Region it lies in; where ``data_region`` is given, zones elsewhere hold no replica."""
+    weights: bool = True
+    """The weights lie there too. Without them the zone does not count as a survivor."""
+    ingress: bool = True
+    """Users reach it without another zone. Without that the zone does not count as a survivor."""
+    gpu_limit: Annotated[Count, Field(ge=1)] | None = None
+    """GPUs to be had there; left out, as many as are wanted."""
+
+
+class RolloutSpec(Strict):
+    """How a new version replaces the old one."""
+
+    max_surge: Annotated[int, Field(ge=0)] = 1
+    """Replicas of the new version beyond the planned number, paid for meanwhile."""
+    max_unavailable: Annotated[int, Field(ge=0)] = 0
+    """Replicas that may be missing from the planned number meanwhile."""
+
+    @model_validator(mode="after")
+    def _moves(self) -> "RolloutSpec":
+        if self.max_surge + self.max_unavailable < 1:
+            raise problem("replaces no replica at a time", "give max_surge or max_unavailable at least 1")
+        return self
 
 
 class EngineChoice(Strict):
@@ -297,6 +334,9 @@ class SloSpec(BaseModel):
         return Slo(latency=tuple(latency), error_rate_fraction=self.error_rate)
 
 
+Zone = Annotated[ZoneSpec, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
+
+
 class Scenario(Strict):
     """One question to plan: the demand, the model, the promise, and what may be bought."""
 
@@ -324,6 +364,14 @@ class Scenario(Strict):
     """Serving engine, as a name or with settings."""
     redundancy: Redundancy = Redundancy()
     """What may fail while the promise holds."""
+    zones: Annotated[list[Zone], BeforeValidator(_one_as_list)] = []
+    """Zones to place replicas in: names, or what each of them has."""
+    data_region: str | None = None
+    """Region that the data must not leave."""
+    rollout: RolloutSpec = RolloutSpec()
+    """How a new version replaces the old one."""
+    cold_start: Duration | None = None
+    """From the decision to start a replica until it takes requests; left out, unknown."""
     prices: Prices = Prices()
     """Which prices to plan with."""
     router: Router = "least_in_flight"
@@ -337,6 +385,37 @@ class Scenario(Strict):
     def spare_replica_count(self) -> int:
         """Replicas that may fail."""
         return SPARE_REPLICAS[self.redundancy.replicas]
+
+    @property
+    def losses(self) -> survival.Redundancy:
+        """What may be lost, and the zones that may hold replicas."""
+        return survival.Redundancy(
+            replica_count=self.spare_replica_count,
+            node_count=SPARE_REPLICAS[self.redundancy.nodes],
+            zone_count=SPARE_REPLICAS[self.redundancy.zones],
+            zones=tuple(
+                survival.Zone(
+                    name=zone.name, weights=zone.weights, ingress=zone.ingress, gpu_limit_count=zone.gpu_limit
+                )
+                for zone in self.zones
+                if self.data_region in (None, zone.region)
+            ),
+            replicas_per_node_count=self.redundancy.replicas_per_node,
+        )
+
+    @model_validator(mode="after")
+    def _zones_are_told_apart(self) -> "Scenario":
+        names = [zone.name for zone in self.zones]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise problem(f"zones has {', '.join(twice)} twice", "name each zone once")
+        if self.redundancy.zones != "none" and not names:
+            raise problem("redundancy.zones asks for zones, and none are named", "write zones: [a, b, c]")
+        if self.data_region is not None and not any(zone.region == self.data_region for zone in self.zones):
+            regions = sorted({zone.region for zone in self.zones if zone.region is not None})
+            known = f"regions: {', '.join(regions)}" if regions else "give zones a region: {name: a, region: eu}"
+            raise problem(f'no zone lies in data_region "{self.data_region}"', known)
+        return self
 
 
 def with_overrides(defaults: EngineSettings, choice: EngineChoice) -> EngineSettings:

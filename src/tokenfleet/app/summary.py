@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Final
 
 from tokenfleet import catalog
+from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.slo import SloResult
@@ -43,6 +44,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Promise", [*promised(plan), *_too_few(workload)]),
         *_warned(plan),
         *left_out(plan),
+        *_losses(plan),
         ("Limit", [*limits(plan.limits), *_utilization(plan)]),
     ]
     if plan.bill is not None:
@@ -57,6 +59,20 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
 def _warned(plan: Plan) -> list[Block]:
     """What is odd about the promise itself."""
     return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
+
+
+def _losses(plan: Plan) -> list[Block]:
+    """What may be lost, in columns; a first look examines no more than it was asked to, and shows it above."""
+    if plan.question.first_look or not plan.losses:
+        return []
+    lines = loss_lines(plan)
+    cells = [(line.lost, line.serving, line.verdict, line.spare) for line in lines]
+    widths = [max(len(row[column]) for row in cells) for column in range(4)]
+    told = []
+    for line, row in zip(lines, cells, strict=True):
+        told.append("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
+        told += [f"  {line.note}"] if line.note else []
+    return [("Losses", [f"replicas stand on {places(plan)}; the worst of each, at the peak:", *told])]
 
 
 def left_out(plan: Plan) -> list[Block]:

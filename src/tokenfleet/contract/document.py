@@ -31,6 +31,7 @@ from tokenfleet.contract.schema import (
 from tokenfleet.domain.plan import Bill, Plan, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import Workload
 
 VALID_DAYS = 28
@@ -80,9 +81,9 @@ def contract_document(
         workload=_demand(plan, workload, degraded, digests["demand"]),
         promise=_promise(plan),
         evidence=_evidence(plan, resolved, made_on),
-        survives=_survives(plan, chosen),
+        survives=_survives(plan),
         limits=_limits(plan, chosen),
-        scale_out=ScaleOut(ready_after_s=scale_out_s, source=scale_out_source or "unknown"),
+        scale_out=ScaleOut(ready_after_s=scale_out_s, source="unknown" if scale_out_s is None else scale_out_source),
         degrade=tuple(degrade),
         cost=_cost(chosen, bill),
         valid=Validity(
@@ -184,17 +185,23 @@ def _results(results: Sequence[SloResult]) -> tuple[ClauseResult, ...]:
     return tuple(ClauseResult(**asdict(result)) for result in results)
 
 
-def _survives(plan: Plan, chosen: Sized) -> Survives:
+def _survives(plan: Plan) -> Survives:
+    kinds = {case.kind: _loss(case) for case in plan.losses}
     unseen = Loss(count=1, kept=None, how="not examined")
-    if chosen.spare_count == 0:
-        replica = Loss(count=1, kept=None, how="not examined: no replica is spare")
-    else:
-        replica = Loss(
-            count=chosen.spare_count,
-            kept=all(result.kept for result in (*plan.slo_degraded_overall, *plan.slo_degraded) if result.sample_count),
-            how=f"replay of the whole demand on {chosen.carrying_count} replicas",
-        )
-    return Survives(replica=replica, node=unseen, zone=unseen)
+    return Survives(
+        replica=kinds.get("replica", unseen),
+        node=kinds.get("node", unseen),
+        zone=kinds.get("zone", unseen),
+        rollout=kinds.get("rollout", unseen),
+    )
+
+
+def _loss(case: LossCase) -> Loss:
+    if case.kept is None:
+        return Loss(count=case.count, kept=None, how=f"not examined: {case.why}")
+    left = "1 replica" if case.serving_replica_count == 1 else f"{case.serving_replica_count} replicas"
+    how = f"replay of the whole demand on {left}" if case.serving_replica_count else case.why
+    return Loss(count=case.count, kept=case.kept, how=how if case.kind == "replica" else f"{case.lost}: {how}")
 
 
 def _limits(plan: Plan, chosen: Sized) -> Limits:

@@ -155,6 +155,7 @@ class Survives(_Part):
     replica: Loss
     node: Loss
     zone: Loss
+    rollout: Loss
 
 
 class Limits(_Part):

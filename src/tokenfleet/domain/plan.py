@@ -1,6 +1,6 @@
 """A plan: the question, the answer, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenfleet.domain.fleet import Fleet
@@ -9,6 +9,7 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.survival import LossCase, Placement, Redundancy, Rollout
 
 Limit = Literal[
     "prefill_compute",
@@ -37,6 +38,7 @@ class Reason:
         "price_missing",
         "no_samples",
         "contradiction",
+        "redundancy",
     ]
     """``no_samples``: the promise is about something that no request of the trace does. ``contradiction``: clauses of
     the promise do not fit each other; a warning, as a fleet may keep all of them by being faster than they ask."""
@@ -273,6 +275,9 @@ class PlanQuestion:
     stands_for_count: int = 1
     """Each request of the trace stands for so many of the demand, where the demand is too large to replay: the planner
     sizes the part and multiplies."""
+    redundancy: Redundancy = field(default_factory=Redundancy)
+    """Nodes and zones that may be lost, and where replicas may stand; ``spare_replica_count`` has the replicas."""
+    rollout: Rollout = field(default_factory=Rollout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +338,10 @@ class Plan:
     """``None`` when the trace shows less than a day, or when the price is not that of an hour on demand."""
     warnings: tuple[Reason, ...] = ()
     """What is odd about the promise itself, whatever the fleet."""
+    placement: Placement | None = None
+    """Where the replicas stand; ``None`` without a fleet."""
+    losses: tuple[LossCase, ...] = ()
+    """What happens to the promise when the worst replica, node or zone is gone, and while a version is changed."""
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

@@ -7,13 +7,14 @@ from typing import cast, get_args
 from tokenfleet import cost, workload
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import Limits, LimitSearch
+from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.money import purchase, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
@@ -186,13 +187,14 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     degraded = _proof(work, chosen, sized.carrying_count, reporter)
     whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
     look = question.first_look
+    survived = _losses(work, chosen, {sized.replica_count: whole, sized.carrying_count: degraded}, reporter)
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     limits = _limits(work, detail, sized, reporter)
     families = found.best_of_families()
     sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     curve = () if look else load_curve(replays, detail, chosen, reporter)
-    edge = () if look else frontier(replays, work.searched, families, reporter)
-    cases = () if look else sensitivity(replays, work.searched, sized, sure, reporter)
+    edge = () if look else frontier(replays, work.searched, question, families, reporter)
+    cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
     # Of a handful of requests no share of cases can be told.
     likely = None if look or few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
@@ -210,13 +212,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         slo_degraded=degraded.verdict.peak,
         limits=limits.uses,
         curve=curve,
-        bill=cost.bill(
-            degraded.record,
-            usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
-            gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
-            spare_count=sized.spare_count,
-            span_s=max(degraded.record.end_s, work.traffic.trace.duration_s),
-        ),
+        bill=_bill(work, sized, degraded.record),
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
         replayed_count=replays.count,
@@ -237,6 +233,31 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         sensitivity=cases,
         confidence=likely,
         anomalies=tuple(found.anomalies),
+        placement=survived.placement,
+        losses=survived.cases,
+    )
+
+
+def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Reporter) -> Survived:
+    """Each loss, on the whole trace; counts that were replayed are not replayed again."""
+    verdicts = {count: proof.verdict for count, proof in known.items()}
+
+    def judged(count: int) -> Verdict:
+        if count not in verdicts:
+            reporter.say("verifying", f"{words.fleet(chosen.sized.replica, count)} left", 0.65)
+            verdicts[count] = work.replays.verdict(work.traffic, chosen.sized.replica, count)
+        return verdicts[count]
+
+    return losses(work.question, chosen.sized, judged)
+
+
+def _bill(work: _Work, sized: Sized, record: RunRecord) -> Bill:
+    return cost.bill(
+        record,
+        usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
+        gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
+        spare_count=sized.spare_count,
+        span_s=max(record.end_s, work.traffic.trace.duration_s),
     )
 
 

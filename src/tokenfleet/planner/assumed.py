@@ -2,6 +2,7 @@
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.planner import words
+from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.promises import unbounded_wait
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
@@ -14,7 +15,7 @@ FEW_REQUESTS = 100
 def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, chosen: Sized) -> tuple[str, ...]:
     """Everything the answer hangs on that is not in the question."""
     engine = chosen.replica.deployment.engine
-    spare = question.spare_replica_count
+    spare = whole_of(chosen, question).spare_count
     count = traffic.trace.request_count
     lines = [
         f"The promise is judged by replay over all {words.requests(count)} and over those that arrive in the "

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from tokenfleet.domain.plan import CurvePoint, FrontierPoint
+from tokenfleet.domain.plan import CurvePoint, FrontierPoint, PlanQuestion
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.redundancy import spare_of_a_part
 from tokenfleet.planner.replays import Latencies, Replays
 from tokenfleet.planner.search import Answer
 from tokenfleet.planner.traffic import Traffic, at_load, demand
@@ -42,7 +43,7 @@ def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Rep
 
 
 def frontier(
-    replays: Replays, traffic: Traffic, answers: Sequence[Answer], reporter: Reporter
+    replays: Replays, traffic: Traffic, question: PlanQuestion, answers: Sequence[Answer], reporter: Reporter
 ) -> tuple[FrontierPoint, ...]:
     """Price against latency: every sized fleet, and the chosen one (the first) with more replicas."""
     points = [_point(answer, answer.sized.replica_count, answer.verdict.seen) for answer in answers]
@@ -52,9 +53,12 @@ def frontier(
     for count in sorted(more_of_it):
         if count > replays.most(traffic, chosen.sized.replica):
             break
+        spare = spare_of_a_part(question, chosen.sized.replica, count)
+        if spare is None:
+            break
         reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)
         seen = replays.verdict(traffic, chosen.sized.replica, count).seen
-        points.append(_point(chosen, count + chosen.sized.spare_count, seen))
+        points.append(_point(chosen, count + spare, seen))
     points.sort(key=lambda point: (point.price_usd_per_hour, point.gpu, point.precision, point.tensor_parallel))
     return tuple(_marked(point, points) for point in points)
 

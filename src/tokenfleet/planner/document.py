@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import LengthSummary, Workload
 from tokenfleet.planner import words
 
@@ -39,6 +40,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "assumptions": list(plan.assumptions),
         "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
+        "placement": asdict(plan.placement) if plan.placement else None,
         "cost": {**asdict(bill), "purchase": asdict(plan.purchase) if plan.purchase else None} if bill else None,
         "tenants": asdict(plan.invoice) if plan.invoice else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
@@ -131,7 +133,7 @@ def _redundancy(plan: Plan) -> list[dict[str, object]]:
     if plan.chosen and plan.chosen.spare_count:
         spare = plan.chosen.spare_count
         cases.append((f"{spare} spare gone", spare, plan.slo_degraded, plan.slo_degraded_overall))
-    return [
+    present: list[dict[str, object]] = [
         {
             "scenario": name,
             "lost_replica_count": lost,
@@ -141,6 +143,17 @@ def _redundancy(plan: Plan) -> list[dict[str, object]]:
         }
         for name, lost, peak, overall in cases
     ]
+    return [*present, *(_loss(case) for case in plan.losses)]
+
+
+def _loss(case: LossCase) -> dict[str, object]:
+    said = {f.name: getattr(case, f.name) for f in fields(case) if f.name not in {"slo_peak", "slo_overall"}}
+    return {
+        "scenario": case.lost if case.kind == "rollout" else f"{case.lost} gone",
+        **said,
+        "slo_peak": [asdict(result) for result in case.slo_peak],
+        "slo_overall": [asdict(result) for result in case.slo_overall],
+    }
 
 
 def _kept(result: SloResult) -> bool:

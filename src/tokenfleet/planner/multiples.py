@@ -7,22 +7,24 @@ could build, and a shared one does no worse: over more replicas bursts even out.
 from dataclasses import replace
 
 from tokenfleet.domain.plan import Bill, FrontierPoint, Plan, PlanQuestion, SensitivityCase, Sized
-
-
-def spare_of_a_part(question: PlanQuestion) -> int:
-    """Spare replicas to plan with: those of the question, or none where the demand is a part."""
-    return 0 if question.stands_for_count > 1 else question.spare_replica_count
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.planner.redundancy import spare_replicas
 
 
 def whole_of(sized: Sized, question: PlanQuestion) -> Sized:
     """The fleet for the whole demand."""
-    if question.stands_for_count == 1:
+    factor = question.stands_for_count
+    if factor == 1:
         return sized
-    return replace(
-        sized,
-        carrying_count=sized.carrying_count * question.stands_for_count,
-        spare_count=question.spare_replica_count,
-    )
+    carrying = sized.carrying_count * factor
+    return replace(sized, carrying_count=carrying, spare_count=_spare(question, sized.replica, carrying))
+
+
+def _spare(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int:
+    spare = spare_replicas(question, replica, carrying_count)
+    if spare is None:
+        raise ValueError(f"{carrying_count} replicas were planned that cannot survive what is asked for")
+    return spare
 
 
 def multiplied(plan: Plan) -> Plan:
@@ -42,15 +44,15 @@ def multiplied(plan: Plan) -> Plan:
         bill=None if plan.bill is None or chosen is None else _bill(plan.bill, chosen, question),
         peak_rate_per_s=plan.peak_rate_per_s * factor,
         sustained_rate_per_s=None if plan.sustained_rate_per_s is None else plan.sustained_rate_per_s * factor,
-        frontier=tuple(_point(point, question) for point in plan.frontier),
+        frontier=tuple(_point(point, plan) for point in plan.frontier),
         outpriced=tuple(replace(one, failed_count=one.failed_count * factor) for one in plan.outpriced),
-        sensitivity=tuple(_case(case, question) for case in plan.sensitivity),
+        sensitivity=tuple(_case(case, question, chosen) for case in plan.sensitivity),
     )
 
 
 def _bill(bill: Bill, part: Sized, question: PlanQuestion) -> Bill:
     factor = question.stands_for_count
-    spare = question.spare_replica_count * part.price_usd_per_hour / part.replica_count
+    spare = whole_of(part, question).spare_count * part.price_usd_per_hour / part.replica_count
     whole = bill.total_usd_per_hour * factor
     dearer = (whole + spare) / whole
     loaded, request = bill.usd_per_million_output_tokens_loaded, bill.usd_per_request
@@ -67,14 +69,29 @@ def _bill(bill: Bill, part: Sized, question: PlanQuestion) -> Bill:
     )
 
 
-def _point(point: FrontierPoint, question: PlanQuestion) -> FrontierPoint:
-    count = point.replica_count * question.stands_for_count + question.spare_replica_count
+def _point(point: FrontierPoint, plan: Plan) -> FrontierPoint:
+    """A part is sized without spare replicas; all of them come on top of the whole."""
+    question = plan.question
+    sized = (plan.chosen, *plan.runners_up)
+    replica = next(each.replica for each in sized if each is not None and _is_of(point, each.replica))
+    carrying = point.replica_count * question.stands_for_count
+    count = carrying + _spare(question, replica, carrying)
     price = point.price_usd_per_hour / point.replica_count * count
     return replace(point, replica_count=count, price_usd_per_hour=price)
 
 
-def _case(case: SensitivityCase, question: PlanQuestion) -> SensitivityCase:
-    if case.replica_count is None or case.price_usd_per_hour is None:
+def _is_of(point: FrontierPoint, replica: ReplicaPhysics) -> bool:
+    deployment = replica.deployment
+    found = deployment.gpu, deployment.precision, deployment.layout.tensor_parallel
+    return found == (point.gpu, point.precision, point.tensor_parallel)
+
+
+def _case(case: SensitivityCase, question: PlanQuestion, chosen: Sized | None) -> SensitivityCase:
+    if case.replica_count is None or case.price_usd_per_hour is None or chosen is None:
         return case
-    count = case.replica_count * question.stands_for_count + question.spare_replica_count
+    carrying = case.replica_count * question.stands_for_count
+    spare = spare_replicas(question, chosen.replica, carrying)
+    if spare is None:
+        return replace(case, replica_count=None, price_usd_per_hour=None)
+    count = carrying + spare
     return replace(case, replica_count=count, price_usd_per_hour=case.price_usd_per_hour / case.replica_count * count)

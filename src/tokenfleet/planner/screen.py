@@ -11,6 +11,7 @@ from tokenfleet.planner.estimate import replica_estimate
 from tokenfleet.planner.floors import Shapes, floors, latency_floor_s, shapes
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.redundancy import cannot_survive
 from tokenfleet.planner.search import Candidate
 from tokenfleet.planner.traffic import Demand, Traffic, demand
 
@@ -81,13 +82,16 @@ def _sort_in(
             relax=f"give your own price for {gpu}",
         )
         reasons = (*reasons, reason)
-    elif not reasons:
+    lame = cannot_survive(question, replica)
+    if lame is not None:
+        reasons = (*reasons, lame)
+    if price is not None and not reasons:
         result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo)))
         return
     if variant:
         return
     result.rejected.append(rejected(replica, reasons))
-    if price is not None:
+    if price is not None and lame is None:
         estimate = replica_estimate(replica, wanted, slo)
         result.floored.append(Floored(replica, estimate, _excess(replica, found, slo), reasons))
 

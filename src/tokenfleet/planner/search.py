@@ -1,5 +1,6 @@
 """The loop over candidates: size the promising ones by replay, show the others too dear."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -8,8 +9,8 @@ from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Si
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
-from tokenfleet.planner.multiples import spare_of_a_part
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
 from tokenfleet.planner.replays import Replays, Verdict
 from tokenfleet.planner.room import ROOM_BYTES
 from tokenfleet.planner.traffic import Traffic
@@ -129,9 +130,8 @@ class Search:
     def __init__(self, replays: Replays, traffic: Traffic, question: PlanQuestion, reporter: Reporter) -> None:
         self._replays = replays
         self._traffic = traffic
+        self._question = question
         self._stands_for = question.stands_for_count
-        self._spare_count = spare_of_a_part(question)
-        self._spare_share = question.spare_replica_count / self._stands_for - self._spare_count
         self._reporter = reporter
         self._done_fraction = 0.0
         self.found = Found()
@@ -201,6 +201,7 @@ class Search:
 
         wanted = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
         most = min(wanted, room or self._replays.most(self._traffic, candidate.replica))
+        most = max(1, largest(lambda count: self._paid(candidate, count) is not None, most))
         cap = most if affordable is None else min(most, max(1, affordable))
         border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
@@ -212,7 +213,7 @@ class Search:
         count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)
         sized = self._sized(candidate, count, verdicts[count])
-        answer = Answer(candidate, sized, verdicts[count], self._spare_share)
+        answer = Answer(candidate, sized, verdicts[count], self._spare_share(candidate, count))
         self.found.answers.append(answer)
         self.found.answers.sort(key=lambda one: one.rank)
         best = self.found.answers[0].sized
@@ -227,14 +228,28 @@ class Search:
 
         return replay
 
+    def _paid(self, candidate: Candidate, carrying_count: int) -> float | None:
+        """Spare replicas that so many carrying ones make one pay for, a share of them where the demand is a part."""
+        spare = spare_replicas(self._question, candidate.replica, carrying_count * self._stands_for)
+        return None if spare is None else spare / self._stands_for
+
+    def _spare_count(self, candidate: Candidate, carrying_count: int) -> int:
+        """Whole spare replicas of this stretch: none where the demand is a part."""
+        return spare_of_a_part(self._question, candidate.replica, carrying_count) or 0
+
+    def _spare_share(self, candidate: Candidate, carrying_count: int) -> float:
+        return (self._paid(candidate, carrying_count) or 0.0) - self._spare_count(candidate, carrying_count)
+
     def _price(self, candidate: Candidate, carrying_count: int) -> float:
-        return candidate.usd_per_replica_hour * (carrying_count + self._spare_count + self._spare_share)
+        paid = self._paid(candidate, carrying_count)
+        return math.inf if paid is None else candidate.usd_per_replica_hour * (carrying_count + paid)
 
     def _affordable(self, candidate: Candidate, price: float) -> int:
-        """Largest carrying count that costs at most ``price`` with the spare; 0 or less when there is none."""
+        """Largest carrying count that costs at most ``price`` with the spare; 0 when there is none."""
         # The hair keeps a count whose price equals the limit but for rounding: ties are broken later.
-        # A share of a spare is nothing that a count of its own could fall short by.
-        return int(price * (1 + 1e-12) / candidate.usd_per_replica_hour - self._spare_share) - self._spare_count
+        limit = price * (1 + 1e-12)
+        most = int(limit / candidate.usd_per_replica_hour) if math.isfinite(limit) else 0
+        return largest(lambda count: self._price(candidate, count) <= limit, most)
 
     def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...]) -> None:
         self.found.tried.append(
@@ -245,7 +260,7 @@ class Search:
         return Sized(
             replica=candidate.replica,
             carrying_count=count,
-            spare_count=self._spare_count,
+            spare_count=self._spare_count(candidate, count),
             price=candidate.price.price,
             price_low_usd_per_gpu_hour=candidate.price.low_usd_per_gpu_hour,
             price_high_usd_per_gpu_hour=candidate.price.high_usd_per_gpu_hour,

@@ -7,11 +7,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tokenfleet.domain.plan import Confidence, SensitivityCase, Sized
+from tokenfleet.domain.plan import Confidence, PlanQuestion, SensitivityCase, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.redundancy import spare_of_a_part
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.traffic import Traffic, at_load
 
@@ -35,13 +36,14 @@ class _Case:
 
 
 def sensitivity(
-    replays: Replays, traffic: Traffic, chosen: Sized, sure: Sized | None, reporter: Reporter
+    replays: Replays, traffic: Traffic, question: PlanQuestion, chosen: Sized, sure: Sized | None, reporter: Reporter
 ) -> tuple[SensitivityCase, ...]:
     """Re-judges the carrying replicas under each changed assumption, and counts how many would be needed.
 
     Args:
         replays: Judges.
         traffic: The traffic the fleet was sized on.
+        question: What may be lost; the spare replicas depend on how many carry.
         chosen: The fleet.
         sure: The fleet that keeps the promise with the slowest steps, where one is known.
         reporter: Told what is tried.
@@ -53,7 +55,7 @@ def sensitivity(
     found = []
     for case in _cases(traffic, chosen):
         reporter.say("sensitivity", f"{case.assumption} {case.change}", 0.985)
-        found.append(_judged(replays, case, chosen))
+        found.append(_judged(replays, case, question, chosen))
     return (*found, *_slow(replays, traffic, chosen, sure), *_prices(chosen))
 
 
@@ -83,7 +85,7 @@ def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
-def _judged(replays: Replays, case: _Case, chosen: Sized) -> SensitivityCase:
+def _judged(replays: Replays, case: _Case, question: PlanQuestion, chosen: Sized) -> SensitivityCase:
     verdicts: dict[int, Verdict] = {}
 
     def verdict(count: int) -> Verdict:
@@ -95,15 +97,12 @@ def _judged(replays: Replays, case: _Case, chosen: Sized) -> SensitivityCase:
     cap = min(_MOST_TIMES * chosen.carrying_count, max(chosen.carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
     needed = smallest_enough(lambda count: verdict(count).kept, min(start, cap), cap)
-    return _case(case.assumption, case.change, planned, needed, chosen)
-
-
-def _case(assumption: str, change: str, planned: Verdict, needed: int | None, chosen: Sized) -> SensitivityCase:
-    count = None if needed is None else needed + chosen.spare_count
+    spare = None if needed is None else spare_of_a_part(question, chosen.replica, needed)
+    count = None if needed is None or spare is None else needed + spare
     per_replica = chosen.price_usd_per_hour / chosen.replica_count
     return SensitivityCase(
-        assumption=assumption,
-        change=change,
+        assumption=case.assumption,
+        change=case.change,
         kept=planned.kept,
         broken=tuple(result.name for result in planned.broken),
         replica_count=count,

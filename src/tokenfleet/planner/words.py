@@ -26,6 +26,11 @@ def replicas(count: int) -> str:
     return "1 replica" if count == 1 else f"{count:,} replicas"
 
 
+def zones(count: int) -> str:
+    """``1 zone``, ``3 zones``."""
+    return "1 zone" if count == 1 else f"{count:,} zones"
+
+
 def layout(deployment: Deployment) -> str:
     """``2 x h100_sxm, TP2, fp8``."""
     shape = deployment.layout

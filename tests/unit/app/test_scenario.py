@@ -211,3 +211,37 @@ def test_any_value_under_any_key_is_read_or_refused(tmp_path, key, value):
     path = write(tmp_path, yaml.safe_dump(content, allow_unicode=True))
     with suppress(BadInput):
         assert isinstance(load_scenario(path), Scenario)
+
+
+def test_zones_are_names_or_what_each_has(tmp_path):
+    more = """\
+redundancy: {replicas: n+1, nodes: n+1, zones: n+1, replicas_per_node: 2}
+zones: [a, {name: b, region: eu, ingress: false, gpu_limit: 16}, {name: c, region: eu}]
+rollout: {max_surge: 2}
+cold_start: 6min
+"""
+    asked = load_scenario(write(tmp_path, GOOD + more))
+    losses = asked.losses
+    assert (losses.replica_count, losses.node_count, losses.zone_count) == (1, 1, 1)
+    assert [(zone.name, zone.stands_alone, zone.gpu_limit_count) for zone in losses.zones] == [
+        ("a", True, None),
+        ("b", False, 16),
+        ("c", True, None),
+    ]
+    assert asked.cold_start == 360.0
+    bound = load_scenario(write(tmp_path, GOOD + more + "data_region: eu\n"))
+    assert [zone.name for zone in bound.losses.zones] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("redundancy: {zones: n+1}", "redundancy.zones asks for zones, and none are named; write zones: [a, b, c]"),
+        ("zones: [a, b, a]", "zones has a twice; name each zone once"),
+        ("zones: [a]\ndata_region: eu", 'no zone lies in data_region "eu"; give zones a region'),
+        ("rollout: {max_surge: 0}", "replaces no replica at a time; give max_surge or max_unavailable at least 1"),
+        ("zones: [{name: a, gpu_limit: 0}]", "gpu_limit"),
+    ],
+)
+def test_zones_that_cannot_be_are_problems(tmp_path, more, problem):
+    assert problem in " ".join(said(tmp_path, GOOD + more + "\n"))

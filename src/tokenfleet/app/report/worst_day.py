@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.report.charts import Absent, Chart, Table, TimeAxis
 from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
@@ -21,6 +22,8 @@ class WorstDay:
     table: Table
     promises: Table | None
     """The promises over the whole run, where the plan judged them; the first section holds the peak."""
+    losses: Table | None
+    """Every loss that was examined."""
     charts: tuple[Chart | Absent, ...]
 
 
@@ -38,11 +41,20 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
         sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.{_fullest(plan)}",
         table=_totals(whole, degraded, chosen.spare_count > 0),
         promises=_overall(plan),
+        losses=_losses(plan),
         charts=(
             *gauge_charts(degraded.telemetry, scale, window),
             ttft_chart(plan.question.slo, degraded, scale, window),
         ),
     )
+
+
+def _losses(plan: Plan) -> Table | None:
+    rows = tuple((line.lost, line.serving, line.verdict, line.spare, line.note) for line in loss_lines(plan))
+    where = places(plan)
+    caption = f"The worst of its kind, while the peak arrives; nothing that would still have to start counts. {where}"
+    head = ("What is gone", "Left", "Promise", "Spare for it", "Note")
+    return Table(head=head, rows=rows, numeric=frozenset(), caption=f"{caption.strip()}.") if rows else None
 
 
 def _fullest(plan: Plan) -> str:

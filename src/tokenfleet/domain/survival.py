@@ -1,0 +1,120 @@
+"""What may be lost while a fleet keeps its promise: replicas, nodes, zones, and the replicas under a rollout."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenfleet.domain.slo import SloResult
+
+LossKind = Literal["replica", "node", "zone", "rollout"]
+"""What takes replicas away: three kinds of failure, and the change of a version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """A place whose power, network and ingress fail together."""
+
+    name: str
+    weights: bool = True
+    """The model's weights lie there too, so that its replicas start again without another zone."""
+    ingress: bool = True
+    """Users reach it without another zone."""
+    gpu_limit_count: int | None = None
+    """GPUs to be had there; ``None``: as many as are wanted."""
+
+    @property
+    def stands_alone(self) -> bool:
+        """Its replicas serve when every other zone is gone."""
+        return self.weights and self.ingress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redundancy:
+    """How many of what may be gone at once, each kind on its own."""
+
+    replica_count: int = 0
+    node_count: int = 0
+    zone_count: int = 0
+    zones: tuple[Zone, ...] = ()
+    """Where replicas may stand; none named: one place."""
+    replicas_per_node_count: int | None = None
+    """At most so many on one node; ``None``: as many as its GPUs hold."""
+
+    def count_of(self, kind: LossKind) -> int:
+        """How many of ``kind`` may be gone at once."""
+        return {"replica": self.replica_count, "node": self.node_count, "zone": self.zone_count}.get(kind, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """How a new version replaces the old one, replica by replica."""
+
+    max_surge_count: int = 1
+    """Replicas of the new version beyond the planned number, paid for meanwhile."""
+    max_unavailable_count: int = 0
+    """Replicas that may be missing from the planned number meanwhile."""
+    ready_after_s: float | None = None
+    """From the start of a replica until it takes requests; ``None``: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedNode:
+    """One machine and the replicas on it."""
+
+    zone: str
+    """Empty where no zones are named."""
+    replica_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where every replica of a fleet stands."""
+
+    nodes: tuple[PlacedNode, ...]
+    """Zone by zone, the fullest first; replicas are numbered in this order."""
+    replicas_per_node_count: int
+    """Most that one node holds."""
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas on all nodes."""
+        return sum(node.replica_count for node in self.nodes)
+
+    @property
+    def free_slot_count(self) -> int:
+        """Replicas that the nodes have room for beyond those placed."""
+        return len(self.nodes) * self.replicas_per_node_count - self.replica_count
+
+    @property
+    def by_zone(self) -> dict[str, int]:
+        """Replicas of each zone, in the order of the zones."""
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            found[node.zone] = found.get(node.zone, 0) + node.replica_count
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCase:
+    """The promise at the peak, and over all of the traffic, while something is gone and nothing has been started."""
+
+    kind: LossKind
+    count: int
+    """How many of ``kind`` are gone."""
+    required: bool
+    """Asked for, and paid for; else only examined."""
+    lost: str
+    """What is gone, the worst of its kind, in words: ``node 1 of zone a``."""
+    lost_replica_count: int
+    serving_replica_count: int
+    """What is left and can be reached."""
+    kept: bool | None
+    """``None``: not examined, and ``why`` says why."""
+    why: str
+    """Empty where the clauses say it."""
+    slo_peak: tuple[SloResult, ...]
+    slo_overall: tuple[SloResult, ...]
+    spare_replica_count: int
+    """Replicas that this case alone makes one pay for, on top of the cases before it."""
+    spare_usd_per_hour: float
+    lasts_s: float | None = None
+    """Of a rollout: until every replica is of the new version; ``None``: unknown, or no rollout."""

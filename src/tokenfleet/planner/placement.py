@@ -1,0 +1,128 @@
+"""Where replicas stand, and what the worst loss leaves of them: arithmetic of nodes and zones."""
+
+from collections.abc import Sequence
+
+from tokenfleet import catalog
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.survival import LossKind, PlacedNode, Placement, Redundancy, Zone
+from tokenfleet.planner.counting import smallest_enough
+
+LOSSES: tuple[LossKind, ...] = ("replica", "node", "zone")
+ANYWHERE = Zone(name="")
+"""The only place where nobody named zones."""
+
+
+def replicas_per_node(replica: ReplicaPhysics, redundancy: Redundancy) -> int:
+    """Replicas that share a node, and its fate; one that spans several nodes counts as alone on each."""
+    gpus = catalog.gpu(replica.deployment.gpu).gpus_per_node_count
+    room = max(1, gpus // replica.deployment.layout.gpu_count)
+    return min(room, redundancy.replicas_per_node_count or room)
+
+
+def usable_zones(redundancy: Redundancy) -> tuple[Zone, ...]:
+    """Zones that replicas are placed in.
+
+    Where a zone must be survivable, one without weights or ingress of its own would never count as a survivor; a
+    replica there would only be paid for.
+    """
+    zones = redundancy.zones or (ANYWHERE,)
+    return tuple(zone for zone in zones if zone.stands_alone) if redundancy.zone_count else zones
+
+
+def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> Placement | None:
+    """Spreads replicas evenly over the zones, and in each evenly over as few nodes as hold them.
+
+    Args:
+        replica_count: at least 1.
+        replica: What each of them is.
+        redundancy: Zones, and how many may share a node.
+
+    Returns:
+        ``None`` when the zones have no room for so many.
+    """
+    zones = usable_zones(redundancy)
+    counts = _spread(replica_count, [_room(zone, replica) for zone in zones])
+    if counts is None:
+        return None
+    per_node = replicas_per_node(replica, redundancy)
+    nodes = [
+        PlacedNode(zone=zone.name, replica_count=each)
+        for zone, count in zip(zones, counts, strict=True)
+        for each in _evenly(count, -(-count // per_node))
+    ]
+    return Placement(nodes=tuple(nodes), replicas_per_node_count=per_node)
+
+
+def survivors(placement: Placement, kind: LossKind, count: int, zones: Sequence[Zone] = ()) -> int:
+    """Replicas that still serve when the worst ``count`` of ``kind`` are gone.
+
+    With a zone gone only those zones count that have weights and ingress of their own.
+    """
+    total = placement.replica_count
+    if kind == "node":
+        return total - sum(sorted((node.replica_count for node in placement.nodes), reverse=True)[:count])
+    if kind == "zone":
+        alone = {zone.name for zone in zones or (ANYWHERE,) if zone.stands_alone}
+        left = [size for name, size in placement.by_zone.items() if name in alone]
+        # Losing a zone that cannot stand alone first would leave more: the worst loss takes the largest that can.
+        return sum(sorted(left, reverse=True)[count:])
+    return max(0, total - count)
+
+
+def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> int | None:
+    """The smallest fleet that leaves ``carrying_count`` replicas after each of the losses asked for.
+
+    One more replica, evenly placed, never leaves fewer, so the border is a single one.
+
+    Returns:
+        ``None`` when no number does: too few zones stand alone, or they have no room.
+    """
+    usable = usable_zones(redundancy)
+    if redundancy.zone_count >= len(usable):
+        return None
+
+    def enough(total: int) -> bool:
+        placement = placed(total, replica, redundancy)
+        return placement is not None and all(
+            survivors(placement, kind, redundancy.count_of(kind), redundancy.zones) >= carrying_count
+            for kind in LOSSES
+            if redundancy.count_of(kind)
+        )
+
+    # A lost node takes a node's worth at most, and lost zones their even share of all.
+    taken = redundancy.replica_count + (redundancy.node_count + 1) * replicas_per_node(replica, redundancy)
+    most = (redundancy.zone_count + 1) * (carrying_count + taken * len(usable))
+    rooms = [_room(zone, replica) for zone in usable]
+    limited = sum(room for room in rooms if room is not None) if None not in rooms else most
+    if min(most, limited) < carrying_count:
+        return None
+    found = smallest_enough(enough, carrying_count, min(most, limited))
+    return None if found is None else max(found, carrying_count)
+
+
+def _room(zone: Zone, replica: ReplicaPhysics) -> int | None:
+    if zone.gpu_limit_count is None:
+        return None
+    return zone.gpu_limit_count // replica.deployment.layout.gpu_count
+
+
+def _spread(count: int, rooms: Sequence[int | None]) -> list[int] | None:
+    """As even a split of ``count`` as the rooms allow; ``None`` when they are too small together."""
+    given = [0] * len(rooms)
+    left = count
+    while left:
+        open_ones = [i for i, room in enumerate(rooms) if room is None or given[i] < room]
+        if not open_ones:
+            return None
+        open_ones.sort(key=lambda i: given[i])
+        for i, share in zip(open_ones, _evenly(left, len(open_ones)), strict=True):
+            room = rooms[i]
+            taken = share if room is None else min(share, room - given[i])
+            given[i] += taken
+            left -= taken
+    return given
+
+
+def _evenly(count: int, parts: int) -> list[int]:
+    """``count`` in ``parts`` that differ by one at most, the largest first."""
+    return [count // parts + (index < count % parts) for index in range(parts)]

@@ -1,0 +1,85 @@
+"""What redundancy asks for on top of the replicas that carry the peak, and whether it is enough."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tokenfleet.domain.plan import PlanQuestion, Reason
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.survival import Redundancy
+from tokenfleet.planner import words
+from tokenfleet.planner.placement import LOSSES, fewest_replicas, usable_zones
+
+
+def asked(question: PlanQuestion) -> Redundancy:
+    """Every loss the question wants survived, that of replicas included."""
+    return replace(question.redundancy, replica_count=question.spare_replica_count)
+
+
+def spare_replicas(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int | None:
+    """Replicas to pay for beside ``carrying_count``; ``None`` when no number survives what is asked for."""
+    wanted = asked(question)
+    if not wanted.zones and not wanted.node_count and not wanted.zone_count:
+        return question.spare_replica_count
+    total = fewest_replicas(carrying_count, replica, wanted)
+    return None if total is None else total - carrying_count
+
+
+def spare_of_a_part(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int | None:
+    """The same for the stretch that is replayed: none where it is a part of the demand, which pays for them once."""
+    return 0 if question.stands_for_count > 1 else spare_replicas(question, replica, carrying_count)
+
+
+def largest(possible: Callable[[int], bool], most: int) -> int:
+    """The largest count from 0 to ``most`` that is possible, where every smaller one is; 0 always is."""
+    low, high = 0, max(0, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if possible(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def cannot_survive(question: PlanQuestion, replica: ReplicaPhysics) -> Reason | None:
+    """Why not even one carrying replica can be made to survive what is asked for; ``None`` when it can."""
+    if spare_replicas(question, replica, 1) is not None:
+        return None
+    wanted = asked(question)
+    usable = usable_zones(wanted)
+    if wanted.zone_count >= len(usable):
+        lame = [zone.name for zone in wanted.zones if not zone.stands_alone]
+        without = f" ({', '.join(lame)} without weights or ingress of its own does not count)" if lame else ""
+        return Reason(
+            kind="redundancy",
+            text=(
+                f"{words.zones(wanted.zone_count)} may be lost, and {words.zones(len(usable))} can serve without the "
+                f"others{without}: nothing would be left."
+            ),
+            relax=f"weights and ingress in {words.zones(wanted.zone_count + 1)}, or redundancy: {{zones: none}}",
+        )
+    return Reason(
+        kind="redundancy",
+        text=f"The zones have too few GPUs for {words.layout(replica.deployment)} to survive what may be lost.",
+        relax="a higher gpu_limit, or less redundancy",
+    )
+
+
+def spare_lines(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:
+    """Spare replicas by the loss that asks for them: each on top of those before it; they add up to all of them."""
+    wanted = asked(question)
+    lines: dict[str, int] = {}
+    before = 0
+    for index, kind in enumerate(LOSSES):
+        later = LOSSES[index + 1 :]
+        so_far = replace(
+            wanted,
+            node_count=0 if "node" in later else wanted.node_count,
+            zone_count=0 if "zone" in later else wanted.zone_count,
+        )
+        total = fewest_replicas(carrying_count, replica, so_far)
+        if total is None:
+            raise ValueError(f"{carrying_count} replicas cannot be made to survive {so_far}")
+        lines[kind] = total - carrying_count - before
+        before = total - carrying_count
+    return lines

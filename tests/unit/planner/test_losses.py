@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import pytest
+
+from tokenfleet import workload
+from tokenfleet.domain.survival import Redundancy, Rollout, Zone
+from tokenfleet.planner import cheapest, plan, plan_document
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+
+PRICES = [toy.price("h100_sxm", 3.0)]
+ABC = (Zone(name="a"), Zone(name="b"), Zone(name="c"))
+TRACE = toy.trace(count=600, rate=40.0)
+BUSY = toy.trace(count=1500, rate=100.0)
+
+
+def question(redundancy=None, **more):
+    asked = toy.question([toy.replica(slots=16, tensor_parallel=2)], PRICES, **more)
+    return asked if redundancy is None else replace(asked, redundancy=redundancy)
+
+
+def by_kind(made):
+    return {case.kind: case for case in made.losses}
+
+
+def test_each_loss_is_judged_by_the_replay_of_what_is_left():
+    made = plan(question(Redundancy(node_count=1, zone_count=1, zones=ABC)), TRACE)
+    cases = by_kind(made)
+    carrying = made.chosen.carrying_count
+    for kind in ("replica", "node", "zone"):
+        assert cases[kind].required
+        assert cases[kind].kept
+        assert cases[kind].serving_replica_count >= carrying
+        assert all(result.kept for result in cases[kind].slo_peak)
+    assert cases["zone"].lost == "zone a"
+    assert made.placement.replica_count == made.chosen.replica_count
+    # One carrying replica fewer would have broken it: that is what the border of the search means.
+    assert plan(question(spare=0), TRACE).chosen.carrying_count == carrying
+
+
+def test_spare_lines_are_those_of_the_bill():
+    made = plan(question(Redundancy(node_count=1, zone_count=1, zones=ABC)), TRACE)
+    assert sum(case.spare_replica_count for case in made.losses) == made.chosen.spare_count
+    paid = sum(case.spare_usd_per_hour for case in made.losses)
+    assert paid == pytest.approx(made.bill.spare_usd_per_hour)
+    only = plan(question(), TRACE)
+    assert [case.spare_replica_count for case in only.losses] == [1, 0, 0, 0]
+
+
+def test_what_nobody_asked_for_is_examined_and_may_break():
+    made = plan(question(), TRACE)
+    node = by_kind(made)["node"]
+    assert made.chosen.replica_count <= 4
+    assert (node.required, node.kept, node.why) == (False, False, "all replicas stand on one node")
+    zone = by_kind(made)["zone"]
+    assert (zone.kept, zone.why) == (None, "no zones are named")
+    assert [case.kind for case in plan(replace(question(), first_look=True), TRACE).losses] == ["replica"]
+
+
+def test_a_lost_node_that_leaves_too_few_is_said_to_break_the_promise():
+    spread = plan(question(Redundancy(replicas_per_node_count=2), spare=0), BUSY)
+    node = by_kind(spread)["node"]
+    assert node.serving_replica_count == spread.chosen.replica_count - 2
+    assert node.kept is False
+    assert any(not result.kept for result in node.slo_peak)
+
+
+def test_too_few_zones_is_an_answer_with_what_to_change():
+    lame = (Zone(name="a"), Zone(name="b", ingress=False))
+    made = plan(question(Redundancy(zone_count=1, zones=lame)), TRACE)
+    assert made.chosen is None
+    (reason,) = made.reasons
+    assert reason.kind == "redundancy"
+    assert "b without weights or ingress" in reason.text
+    assert reason.relax == "weights and ingress in 2 zones, or redundancy: {zones: none}"
+    assert cheapest(question(Redundancy(zone_count=1, zones=lame)), TRACE).sized is None
+
+
+def test_zones_that_are_full_leave_no_fleet():
+    small = tuple(replace(zone, gpu_limit_count=2) for zone in ABC)
+    asked = question(Redundancy(zone_count=1, zones=small))
+    assert plan(asked, TRACE).chosen.replica_count == 3
+    assert plan(asked, BUSY).chosen is None
+
+
+def test_two_full_replicas_are_not_one_and_a_spare():
+    made = plan(question(spare=0), TRACE)
+    replica = by_kind(made)["replica"]
+    assert (replica.required, replica.kept) == (False, False)
+
+
+def test_a_rollout_says_what_it_takes():
+    asked = replace(question(), rollout=Rollout(max_surge_count=1, max_unavailable_count=1, ready_after_s=300.0))
+    rollout = by_kind(plan(asked, TRACE))["rollout"]
+    total = rollout.serving_replica_count + 1
+    assert rollout.lasts_s == -(-total // 2) * 300.0
+    assert rollout.kept
+    assert "no other may fail meanwhile" in rollout.why
+    assert "2 GPUs" in rollout.why
+    waiting = by_kind(plan(question(), TRACE))["rollout"]
+    assert waiting.lasts_s is None
+    assert "1 may fail meanwhile" in waiting.why
+
+
+def test_a_part_of_the_demand_pays_for_the_losses_of_the_whole():
+    asked = question(Redundancy(node_count=1))
+    part = plan(asked, TRACE)
+    whole = plan(replace(asked, stands_for_count=5), TRACE)
+    assert whole.chosen.carrying_count == 5 * part.chosen.carrying_count
+    assert by_kind(whole)["node"].serving_replica_count >= whole.chosen.carrying_count
+    assert whole.chosen.spare_count < 5 * part.chosen.spare_count
+    assert whole.bill.total_usd_per_hour == pytest.approx(whole.chosen.price_usd_per_hour)
+
+
+def test_machines_read_every_loss():
+    made = plan(question(Redundancy(node_count=1, zone_count=1, zones=ABC)), TRACE)
+    document = plan_document(made, workload.profile(TRACE), {})
+    cases = {case["kind"]: case for case in document["redundancy"] if "kind" in case}
+    assert list(cases) == ["replica", "node", "zone", "rollout"]
+    assert cases["zone"]["scenario"] == "zone a gone"
+    assert all(case["kept"] for case in cases.values())
+    placed = [(node["zone"], node["replica_count"]) for node in document["placement"]["nodes"]]
+    assert placed == [("a", 1), ("b", 1), ("c", 1)]
