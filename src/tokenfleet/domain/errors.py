@@ -4,7 +4,8 @@
 
     TokenfleetError            70  a bug of ours unless a subclass says otherwise
     |-- BadInput                2  what a person gave cannot be used: where, what, how to mend; all problems at once
-    `-- OutOfRange              2  a question beyond what the physics was shown; refused, never extrapolated in silence
+    |-- OutOfRange              2  a question beyond what the physics was shown; refused, never extrapolated in silence
+    `-- NoAnswer                3  a live system that did not answer; lives in ``app/prometheus.py``, where we ask one
 
 *Infeasible is an answer*, not an error: see :class:`tokenfleet.domain.plan.Reason`.
 """

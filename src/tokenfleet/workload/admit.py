@@ -72,7 +72,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
         raise nothing_left(_files(readings), rows_read, dropped)
-    _mostly_whole(_files(readings), rows_read, dropped, admission)
+    mostly_whole(_files(readings), rows_read, dropped, admission.most_broken_fraction)
     warnings += _unmet_warnings(dropped, kept.height)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
@@ -225,9 +225,10 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
     return rules
 
 
-def _mostly_whole(where: str, rows_read: int, dropped: dict[str, int], admission: Admission) -> None:
+def mostly_whole(where: str, rows_read: int, dropped: dict[str, int], most_broken_fraction: float = 0.5) -> None:
+    """Refuse files of which too many rows have no record or no time: they are not what they were taken for."""
     broken = sum(dropped.get(reason, 0) for reason in ("not a record", "time unknown"))
-    if broken > admission.most_broken_fraction * rows_read:
+    if broken > most_broken_fraction * rows_read:
         raise BadInput.at(
             where,
             f"{broken} of {rows_read} rows have no record or no time that can be read",

@@ -1,8 +1,9 @@
 """One part of a large table: looked into, and counted. A part needs nothing but its own description."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
+from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
-from tokenfleet.workload.formats.table import as_status, as_text, canonical, load_part
+from tokenfleet.workload.formats.table import as_status, as_text, canonical
 from tokenfleet.workload.joint import fixed_edges
-from tokenfleet.workload.tally import NS, Tally, tally_of
+from tokenfleet.workload.tally import NS, Tally, add, tally_of
 from tokenfleet.workload.ticks import tick_of
 
 if TYPE_CHECKING:
@@ -38,11 +40,17 @@ class Part:
     """Role -> column."""
     header: str
     """First line of a CSV file."""
+    separator: str = ","
+    streamed: bool = False
+    """Whether the file is packed or written in another encoding, so that it is read from its start to its end."""
+    encoding: str | None = None
     options: ReadOptions
     admission: Admission
     origin_ns: int = 0
     """Second 0 of the clock that minutes are counted on."""
     first_of_file: bool = False
+    head_only: bool = False
+    """Whether the first piece of a streamed file is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +72,45 @@ class Counted:
 
 def count_part(part: Part) -> Counted:
     """Count one part: compiled and in one go, or step by step where a table of that cannot hold what it finds."""
+    return reduce(_together, (_count_piece(part, piece) for piece in _pieces(part)))
+
+
+def _pieces(part: Part) -> Iterator[Loaded]:
+    """The rows of a part: all at once, or piece by piece where a file cannot be entered in its middle."""
     wanted = list(dict.fromkeys(part.columns.values()))
-    frame = load_part(part.path, part.kind, part.start, part.stop, part.header, wanted)
+    if part.kind == "parquet":
+        yield load_rows(part.path, part.start, part.stop, wanted)
+        return
+    if not part.streamed:
+        with Path(part.path).open("rb") as file:
+            file.seek(part.start)
+            data = file.read(part.stop - part.start)
+        yield _of_text(part, data, wanted, headed=False)
+        return
+    for place, data in enumerate(chunks(Path(part.path), part.stop - part.start, part.encoding)):
+        yield _of_text(part, data, wanted, headed=place == 0)
+        if part.head_only:
+            return
+
+
+def _of_text(part: Part, data: bytes, wanted: list[str], *, headed: bool) -> Loaded:
+    if part.kind == "csv" and not headed:
+        data = part.header.encode() + b"\n" + data
+    return load_text(data, part.kind, part.separator, wanted, where=part.path)
+
+
+def _count_piece(part: Part, loaded: Loaded) -> Counted:
+    frame = loaded.frame
     # Names are few and rows are many: the compiled way looks at each name once, and not at each cell.
-    reading = _reading(part, frame, {role: name for role, name in part.columns.items() if role not in _NAMED})
+    reading = _reading(part, loaded, {role: name for role, name in part.columns.items() if role not in _NAMED})
     rows = reading.rows
     above = False
     if "cached_tokens" in rows.columns:
         above = bool((rows["cached_tokens"] > rows["input_tokens"]).any())
-    dropped: dict[str, int] = {}
+    dropped: dict[str, int] = dict(reading.dropped)
     found = _swept(part, rows, frame, dropped)
     if found is None:
-        found = _stepped(part, _reading(part, frame, part.columns), dropped)
+        found = _stepped(part, _reading(part, loaded, part.columns), dropped)
     tally, first_ns, ticks = found
     known = rows["arrival_ns"].null_count() < rows.height
     return Counted(
@@ -90,9 +125,28 @@ def count_part(part: Part) -> Counted:
     )
 
 
-def _reading(part: Part, frame: "pl.DataFrame", columns: Mapping[str, str]) -> Reading:
+def _together(left: Counted, right: Counted) -> Counted:
+    """Both counts as one."""
+    tallies = [part.tally for part in (left, right) if part.tally is not None]
+    first = [part.first_ns for part in (left, right) if part.first_ns is not None]
+    dropped = dict(left.dropped)
+    for reason, count in right.dropped.items():
+        dropped[reason] = dropped.get(reason, 0) + count
+    return Counted(
+        tally=reduce(add, tallies) if tallies else None,
+        first_ns=min(first) if first else None,
+        rows_read=left.rows_read + right.rows_read,
+        dropped=dropped,
+        clock=left.clock or right.clock,
+        cached_above_input=left.cached_above_input or right.cached_above_input,
+        ticks=left.ticks or right.ticks,
+        detected=left.detected,
+    )
+
+
+def _reading(part: Part, loaded: Loaded, columns: Mapping[str, str]) -> Reading:
     name = f"{part.kind} table, in parts"
-    return canonical(frame, dict(columns), part.options, where=part.path, name=name, unit=None)
+    return canonical(loaded, dict(columns), part.options, where=part.path, name=name, unit=None)
 
 
 _Found = tuple[Tally | None, int | None, bool]

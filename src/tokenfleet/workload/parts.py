@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Quality, Workload
-from tokenfleet.workload.admit import Admission, files_named, nothing_left
+from tokenfleet.workload.admit import Admission, files_named, mostly_whole, nothing_left
 from tokenfleet.workload.checks import look_at_minutes
 from tokenfleet.workload.counting import Counted, Part, count_part
 from tokenfleet.workload.formats.columns import map_columns
@@ -113,6 +113,8 @@ def in_threads(function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator
 
 
 def _head(part: Part) -> Part:
+    if part.streamed:
+        return replace(part, stop=part.start + HEAD_BYTES, head_only=True)
     length = HEAD_ROWS if part.kind == "parquet" else HEAD_BYTES
     if part.stop - part.start <= length:
         return part
@@ -162,16 +164,17 @@ def _cut_one(
     kind = source.kind
     if kind not in ("parquet", "csv", "jsonl"):
         raise BadInput.at(source.where, f"is {kind}, not a table", "parts are cut from CSV, JSON lines or Parquet")
-    if source.packed:
-        raise BadInput.at(source.where, "is gzip, which cannot be cut into parts", "unpack it, or write Parquet")
-    mapped = map_columns(source.columns, options.columns, where=source.where)
+    mapped = map_columns(source.leaves, options.columns, where=source.where)
     roles = {role: column for role, column in mapped.items() if role in _ROLES}
     header = source.head.split("\n", 1)[0] if kind == "csv" else ""
+    streamed = source.packed or source.encoding is not None
     if kind == "parquet":
         bounds = _row_bounds(source.path, rows_per_part)
+    elif streamed:
+        bounds = [(0, bytes_per_part)]
     else:
         # A line break inside quotes would be taken for the end of a row: such files stay in one piece.
-        whole = kind == "csv" and '"' in source.head
+        whole = kind == "csv" and any(line.count('"') % 2 for line in source.head.split("\n")[:-1])
         skipped = len(header.encode()) + 1 if kind == "csv" else 0
         bounds = _byte_bounds(source.path, skipped, bytes_per_part, whole=whole)
     return [
@@ -182,6 +185,9 @@ def _cut_one(
             stop=stop,
             columns=roles,
             header=header,
+            separator=source.separator,
+            streamed=streamed,
+            encoding=source.encoding,
             options=replace(options, columns={}),
             admission=admission,
             first_of_file=place == 0,
@@ -235,6 +241,7 @@ def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
             dropped[reason] = dropped.get(reason, 0) + count
     if not tallies:
         raise nothing_left(where, sum(part.rows_read for part in counted), dropped)
+    mostly_whole(where, sum(part.rows_read for part in counted), dropped)
     whole = from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns)))
     warnings = look_at_minutes(whole.minute_requests)
     if np.isnan(interarrival_cv(whole)) and whole.request_count > 2:

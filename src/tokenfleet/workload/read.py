@@ -13,7 +13,7 @@ from tokenfleet.workload.benchmarks.read import tool_of
 from tokenfleet.workload.formats import cloud, engine_logs, gateways, litellm, otel, public_traces, usage
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
-from tokenfleet.workload.formats.table import read_table
+from tokenfleet.workload.formats.table import is_table, read_table
 from tokenfleet.workload.metrics.exposition import is_query
 from tokenfleet.workload.spelling import nearest
 from tokenfleet.workload.trace_file import is_own, read_own
@@ -31,13 +31,11 @@ class Format:
     read: Callable[[Source, ReadOptions], Reading]
 
 
-def _is_table(source: Source) -> bool:
-    return source.kind in ("csv", "jsonl", "parquet")
-
-
 def _read_table(source: Source, options: ReadOptions) -> Reading:
-    kinds = {"csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
-    return read_table(source, options, name=f"{kinds[source.kind]} table")
+    kinds = {"csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet", "json": "JSON"}
+    separators = {";": ", semicolons", "\t": ", tabs", "|": ", bars"}
+    name = f"{kinds[source.kind]} table{separators.get(source.separator, '')}"
+    return read_table(source, options, name=name)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -60,7 +58,7 @@ FORMATS: tuple[Format, ...] = (
     Format("tgi", engine_logs.is_tgi, engine_logs.read_tgi),
     Format("vllm_log", engine_logs.is_vllm_log, engine_logs.read_vllm_log),
     Format("usage", usage.is_usage, usage.read_usage),
-    Format("table", _is_table, _read_table),
+    Format("table", is_table, _read_table),
 )
 """In order: the first that recognises the content reads it."""
 

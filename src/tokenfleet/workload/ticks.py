@@ -16,8 +16,8 @@ _HEAD = 4096
 def tick_of(arrival_ns: Longs) -> int | None:
     """The clock's tick in nanoseconds when stamps are coarse and requests share them, else ``None``.
 
-    Two patterns are known: every stamp a whole second, or nearly all gaps between different stamps within 1 % of
-    one length (the public Mooncake trace ticks every 2,997 to 3,003 ms).
+    Two patterns are known: every stamp a whole minute or second, or nearly all gaps between different stamps within 1 %
+    of one length (the public Mooncake trace ticks every 2,997 to 3,003 ms).
 
     Args:
         arrival_ns: Sorted stamps.
@@ -35,7 +35,7 @@ def tick_of(arrival_ns: Longs) -> int | None:
     steady = np.mean(np.abs(gaps - middle) <= _LOOSE * middle)
     if middle >= SMALLEST_TICK_NS and steady >= 0.9 and len(gaps) >= 10:
         return int(round(middle / 1e6) * 1_000_000)
-    return NS if np.all(gaps % NS == 0) else None
+    return next((tick_ns for tick_ns in (60 * NS, NS) if np.all(gaps % tick_ns == 0)), None)
 
 
 def spread(arrival_ns: Longs, tick_ns: int) -> Longs:

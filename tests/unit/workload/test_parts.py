@@ -1,6 +1,7 @@
 """Counting in parts gives what counting the whole gives."""
 
 import codecs
+import gzip
 import pickle
 
 import numpy as np
@@ -119,14 +120,33 @@ def test_what_cannot_be_cut_is_refused(tmp_path):
         profile_files(tmp_path / "c.csv")
 
 
-def test_a_bad_line_is_named_by_its_place_in_the_whole_file(tmp_path):
+def test_bad_lines_are_counted_in_parts_as_in_the_whole(tmp_path):
     rows = [f"{1774745880123 + number},5,6" for number in range(20_000)]
     rows[15_000] = '1774745895123,"5,6'
+    rows[3] = "1774745880126,5,6,7"
     (tmp_path / "a.csv").write_text("time_ms,input_tokens,output_tokens\n" + "\n".join(rows))
-    with pytest.raises(BadInput, match=r"^\S*a\.csv:15002: a quote is not closed; [^\n]*$"):
-        profile_files(tmp_path / "a.csv", bytes_per_part=100_000)
-    records = [f'{{"time_ms": {number}, "input_tokens": 5, "output_tokens": 6}}' for number in range(300)]
+    records = [
+        f'{{"time_ms": {1774745880123 + number}, "input_tokens": 5, "output_tokens": 6}}' for number in range(300)
+    ]
     records[150] = records[150][:30]
     (tmp_path / "b.jsonl").write_text("\n".join(records))
-    with pytest.raises(BadInput, match=r"^\S*b\.jsonl:151: the line is no JSON record; [^\n]*$"):
-        profile_files(tmp_path / "b.jsonl", bytes_per_part=2_000)
+    for name, size, bad in (("a.csv", 100_000, 2), ("b.jsonl", 2_000, 1)):
+        found = profile_files(tmp_path / name, bytes_per_part=size)
+        assert_same(profile(*read_trace(tmp_path / name)), found)
+        assert found.quality.rows_dropped == {"not a record": bad}
+    (tmp_path / "c.jsonl").write_text("\n".join(records[:3] + [records[150]] * 9))
+    with pytest.raises(BadInput, match="9 of 12 rows have no record"):
+        profile_files(tmp_path / "c.jsonl", bytes_per_part=200)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "utf-16", "gzip, byte-order mark"])
+def test_files_that_cannot_be_entered_in_their_middle_are_read_piece_by_piece(tmp_path, packing):
+    text = table().write_csv()
+    data = text.encode("utf-16") if packing == "utf-16" else text.encode("utf-8-sig" if "mark" in packing else "utf-8")
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(data) if "gzip" in packing else data)
+    parts = profile_files(path, bytes_per_part=5_000)
+    assert_same(profile(*read_trace(path)), parts)
+    path.write_bytes(gzip.compress(text.encode())[:-30])
+    with pytest.raises(BadInput, match="broken gzip"):
+        profile_files(path, bytes_per_part=5_000)

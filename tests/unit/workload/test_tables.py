@@ -355,23 +355,31 @@ def test_rows_without_output_name_the_file_and_the_way_to_keep_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    ("rows", "lines", "kept"),
     [
-        (['1,2,3,"said"', '2,3,4,"my secret', "3,4,5,x"], 3),
-        (['1,2,3,"two', 'lines"', '2,3,4,"my secret"x', "3,4,5,x"], 4),
-        (["1,2,3,x", "2,3,4,x", '3,4,5,my "secret', "4,5,6,x"], 4),
+        (['1,2,3,"said"', '2,3,4,"my secret', "3,4,5,x"], [3], [2, 4]),
+        (['1,2,3,"two', 'lines"', '2,3,4,"my secret"x', "3,4,5,x"], [4], [2, 4]),
+        (["1,2,3,x", "2,3,4,x", '3,4,5,my "secret', "4,5,6,x"], [], [2, 3, 4, 5]),
+        (['1,"2,3,x', "2,3,4,x", '3,"4",5,x', '4,"5",6,x'], [2], [3, 4, 5]),
+        (["1,2,3,x,more", "2,3,4,x,", "3,4,5,x,,"], [2], [3, 4]),
     ],
 )
-def test_a_bare_quote_is_one_line_that_names_the_row_and_shows_no_cell(tmp_path, rows, line):
-    problem = problem_of(tmp_path, "\n".join(["time_s,input_tokens,output_tokens,tenant", *rows]))
-    mend = 'close it, and write a quote inside a cell twice: ""'
-    assert problem == f"{tmp_path / 'log.csv'}:{line}: a quote is not closed; {mend}"
+def test_a_row_that_is_none_costs_only_itself_and_is_named_by_its_line(tmp_path, rows, lines, kept):
+    text = "\n".join(["time_s,input_tokens,output_tokens,tenant", *rows])
+    trace, quality = read(tmp_path, text, most_broken_fraction=1.0)
+    assert trace.input_tokens.tolist() == kept
+    assert [reject.where.rsplit(":", 1)[1] for reject in quality.rejects] == [str(line) for line in lines]
+    assert {reject.reason for reject in quality.rejects} <= {"not a record"}
+    assert quality.rows_read == len(kept) + len(lines)
 
 
-def test_a_broken_record_is_one_line_that_names_the_row(tmp_path):
+def test_a_broken_record_costs_only_itself_and_a_file_of_them_is_refused(tmp_path):
     record = '{"time_s": 0, "input_tokens": 5, "output_tokens": 6}\n'
-    problem = problem_of(tmp_path, record * 2 + record[:20] + "\n" + record, "log.jsonl")
-    assert problem == f"{tmp_path / 'log.jsonl'}:3: the line is no JSON record; export the log again"
+    _, quality = read(tmp_path, record * 2 + record[:20] + "\n\n" + record, "log.jsonl")
+    assert (quality.rows_kept, quality.rows_dropped) == (3, {"not a record": 1})
+    assert quality.rejects[0].where == f"{tmp_path / 'log.jsonl'}:3"
+    problem = problem_of(tmp_path, record * 2 + (record[:20] + "\n") * 3, "log.jsonl")
+    assert "3 of 5 rows have no record or no time" in problem
 
 
 def test_a_damaged_parquet_file_is_one_line(tmp_path):

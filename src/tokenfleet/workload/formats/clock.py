@@ -1,6 +1,7 @@
 """Time stamps as people write them, turned into nanoseconds; what cannot be known is asked for, not guessed."""
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -28,10 +29,13 @@ _TICKS_TO_EPOCH = 621_355_968_000_000_000
 """Ticks of 100 ns from year 1 to 1970, as .NET counts."""
 
 _STAMP = (
-    r"^\s*(?P<day>\d{4}-\d\d-\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,12}))?"
-    r"\s*(?P<zone>Z|z|UTC|[+-]\d\d:?\d\d|[+-]\d\d)?\s*$"
+    r"^\s*(?P<day>\d{4}[-/]\d\d[-/]\d\d)[ Tt](?P<clock>\d\d:\d\d)(?P<second>:\d\d)?(?:[.,](?P<fraction>\d{1,12}))?"
+    r"\s*(?P<zone>Z|z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?\s*$"
 )
-_US_FORMATS = ("%m/%d/%Y, %I:%M:%S%.f %p", "%m/%d/%Y %I:%M:%S%.f %p")
+_MONTH_FIRST = ("%m/%d/%Y, %I:%M:%S%.f %p", "%m/%d/%Y %I:%M:%S%.f %p", "%m/%d/%Y %H:%M:%S%.f", "%m/%d/%Y %H:%M")
+_DAY_FIRST = ("%d/%m/%Y %H:%M:%S%.f", "%d/%m/%Y %H:%M", "%d.%m.%Y %H:%M:%S%.f", "%d.%m.%Y %H:%M")
+_WITH_ZONE = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%Y%m%dT%H%M%S%z")
+"""How mail and web servers write a time."""
 
 
 def unit_of_name(column: str) -> str | None:
@@ -129,11 +133,11 @@ def _scaled(stamps: "pl.Series", factor: int) -> "pl.Series":
     stamps = pl.select(pl.when(stamps.is_between(-room, room)).then(stamps)).to_series()
     if not stamps.dtype.is_float():
         return stamps.cast(pl.Int64) * factor
-    # Whole and broken part apart: a float of seconds since 1970 has no room for nanoseconds.
+    # Whole and broken part apart, the broken one to microseconds: a float since 1970 has no room for more.
     whole = stamps.floor()
-    return whole.cast(pl.Int64, strict=False) * factor + ((stamps - whole) * factor).round().cast(
-        pl.Int64, strict=False
-    )
+    step = 1000 if float(stamps.abs().max() or 0) * factor > 2**53 else 1  # type: ignore[arg-type]
+    rest = ((stamps - whole) * (factor / step)).round().cast(pl.Int64, strict=False)
+    return whole.cast(pl.Int64, strict=False) * factor + rest * step
 
 
 def _from_text(
@@ -150,12 +154,11 @@ def _from_text(
         return ns - int(_offset_ns(pl.Series([zone])).item()), _zoned(detected)
     parts = stamps.str.extract_groups(_STAMP).struct.unnest()
     if parts["day"].null_count() * 2 > len(stamps):
-        for layout in _US_FORMATS:
-            american = stamps.str.strip_chars().str.to_datetime(layout, strict=False, time_unit="ns")
-            if american.null_count() * 2 <= len(stamps):
-                detected["time unit"] = "date and time, month first"
-                return _naive(american.dt.timestamp("ns"), options, detected)
-    seconds = (parts["day"] + " " + parts["clock"]).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
+        other = _other_layout(stamps.str.strip_chars(), options, where, detected)
+        if other is not None:
+            return other
+    clock = parts["day"].str.replace_all("/", "-") + " " + parts["clock"] + parts["second"].fill_null(":00")
+    seconds = clock.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
     fraction = (parts["fraction"].fill_null("") + "000000000").str.slice(0, 9).cast(pl.Int64)
     ms = seconds.dt.timestamp("ms")
     # Years that nanoseconds cannot count are no times of requests, and must not wrap round into ones that are.
@@ -164,6 +167,44 @@ def _from_text(
     digits = int(parts["fraction"].str.len_chars().fill_null(0).max() or 0)  # type: ignore[arg-type]
     _tell_digits(digits, detected)
     return _on_a_clock(ns, parts["zone"], options, where, detected)
+
+
+def _other_layout(
+    stamps: "pl.Series", options: ReadOptions, where: str, detected: dict[str, str]
+) -> "tuple[pl.Series, Clock] | None":
+    """Stamps in the ways of mail, web servers and spreadsheets; ``None`` when most are in none of them.
+
+    Raises:
+        BadInput: dates whose day may be the month.
+    """
+    written = stamps.str.replace(r" ?(GMT|UTC|Z)$", " +0000").str.replace(r"^(\d{8}T\d{6}) ", "$1")
+    for layout in _WITH_ZONE:
+        zoned = written.str.to_datetime(layout, strict=False, time_unit="ns")
+        if zoned.null_count() * 2 <= len(stamps):
+            detected["time unit"] = "date and time, whole seconds"
+            return zoned.dt.timestamp("ns"), _zoned(detected)
+    month_first, day_first = (_best(stamps, layouts) for layouts in (_MONTH_FIRST, _DAY_FIRST))
+    if month_first is None and day_first is None:
+        return None
+    if month_first is not None and day_first is not None:
+        if month_first.null_count() == day_first.null_count() and not month_first.equals(day_first):
+            mend = "write dates as 2026-03-29"
+            raise BadInput.at(where, "dates such as 04/03/2026 may begin with the day or with the month", mend)
+        if month_first.null_count() > day_first.null_count():
+            month_first = None
+    chosen = day_first if month_first is None else month_first
+    assert chosen is not None
+    detected["time unit"] = f"date and time, {'day' if month_first is None else 'month'} first"
+    return _naive(chosen.dt.timestamp("ns"), options, detected)
+
+
+def _best(stamps: "pl.Series", layouts: Sequence[str]) -> "pl.Series | None":
+    """Stamps under the first layout that at least half of them have."""
+    for layout in layouts:
+        found = stamps.str.to_datetime(layout, strict=False, time_unit="ns")
+        if found.null_count() * 2 <= len(stamps):
+            return found
+    return None
 
 
 _MINUTE_CHARS = 16

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.workload.formats.frames import load
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
-from tokenfleet.workload.formats.table import as_count, canonical, load_frame, read_table, with_hashes
+from tokenfleet.workload.formats.table import as_count, canonical, read_table, with_hashes
 
 _FASTEST_PER_S = 200.0
 """A Mooncake-like file that would be faster than this in milliseconds was written in seconds, or is not from a log."""
@@ -43,9 +44,9 @@ def read_burstgpt(source: Source, options: ReadOptions) -> Reading:
     }
     if "Session ID" in source.columns:
         mapped["session"] = "Session ID"
-    frame = load_frame(source, list(mapped.values()))
+    loaded = load(source, list(mapped.values()))
     unit = options.time_unit or "s"
-    return canonical(frame, mapped, options, where=source.where, name="BurstGPT", unit=unit)
+    return canonical(loaded, mapped, options, where=source.where, name="BurstGPT", unit=unit)
 
 
 def is_mooncake(source: Source) -> bool:
@@ -64,11 +65,12 @@ def read_mooncake(source: Source, options: ReadOptions) -> Reading:
     import polars as pl
 
     mapped = {"arrival": "timestamp", "input_tokens": "input_length", "output_tokens": "output_length"}
-    frame = load_frame(source, [*mapped.values(), "hash_ids"])
+    loaded = load(source, [*mapped.values(), "hash_ids"])
+    frame = loaded.frame
     # Damaged rows may turn the column into text, or into numbers of more digits than any clock has.
     stamps = frame["timestamp"].cast(pl.Float64, strict=False).to_numpy()
     unit = options.time_unit or _mooncake_unit(stamps, source.where)
-    reading = canonical(frame, mapped, options, where=source.where, name="Mooncake trace", unit=unit)
+    reading = canonical(loaded, mapped, options, where=source.where, name="Mooncake trace", unit=unit)
     return with_hashes(reading, frame)
 
 
@@ -84,9 +86,10 @@ def read_bailian(source: Source, options: ReadOptions) -> Reading:
     mapped = {"arrival": "timestamp", "input_tokens": "input_length", "output_tokens": "output_length", "label": "type"}
     wanted = [*mapped.values(), "chat_id", "parent_chat_id"]
     has_hashes = "hash_ids" in source.columns
-    frame = load_frame(source, [*wanted, "hash_ids"] if has_hashes else wanted)
+    loaded = load(source, [*wanted, "hash_ids"] if has_hashes else wanted)
+    frame = loaded.frame
     reading = canonical(
-        frame, mapped, options, where=source.where, name="Qwen-Bailian trace", unit=options.time_unit or "s"
+        loaded, mapped, options, where=source.where, name="Qwen-Bailian trace", unit=options.time_unit or "s"
     )
     chats, parents = (as_count(frame[name]).to_list() for name in ("chat_id", "parent_chat_id"))
     roots = _roots(chats, parents)

@@ -1,7 +1,5 @@
 """Logs of nested records: one JSON object per call, in lines or in a list."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +8,7 @@ from typing import Any
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.clock import to_ns
+from tokenfleet.workload.formats.frames import load_text
 from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
 
@@ -33,7 +32,7 @@ def json_lines(source: Source) -> Found:
     for number, line in enumerate(source.content().decode("utf-8", errors="replace").splitlines(), start=1):
         if not line.strip():
             continue
-        value = _parsed(line)
+        value = parsed(line)
         if isinstance(value, dict):
             found.records.append((number, value))
         else:
@@ -72,18 +71,9 @@ def json_list(source: Source, *path: str) -> Found:
 
 def csv_records(source: Source) -> Found:
     """Rows of a CSV file by column name, empty cells as ``None``; a row that cannot be parsed is counted."""
-    found = Found()
-    csv.field_size_limit(2**24)
-    rows = csv.DictReader(io.StringIO(source.content().decode("utf-8", errors="replace"), newline=""))
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error:
-            found.broken.append(rows.line_num)
-            continue
-        if row is None:
-            return found
-        found.records.append((rows.line_num, {key: value or None for key, value in row.items() if key is not None}))
+    loaded = load_text(source.content(), "csv", source.separator, None, where=source.where)
+    rows = [{name: value or None for name, value in row.items()} for row in loaded.frame.iter_rows(named=True)]
+    return Found(records=list(zip(loaded.lines, rows, strict=True)), broken=list(loaded.broken))
 
 
 def reading_of(
@@ -252,9 +242,10 @@ def reconcile(
     return (input_ if habit[0] else input_ + more_in), (output if habit[1] else output + more_out)
 
 
-def _parsed(line: str) -> Any:  # noqa: ANN401 - any JSON
+def parsed(content: str) -> Any:  # noqa: ANN401 - any JSON
+    """What JSON text holds; ``None`` where it is no JSON."""
     try:
-        return json.loads(line)
+        return json.loads(content)
     except (ValueError, RecursionError):
         return None
 

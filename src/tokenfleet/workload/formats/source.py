@@ -1,5 +1,6 @@
 """Opens a file whatever it is packed in, and looks at its head to find out what it holds."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -15,7 +16,11 @@ from tokenfleet.workload.spelling import nearest
 HEAD_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _OPENING = re.compile(r"""\s*(?:\{\s*"([^"]+)"\s*:\s*)?\[\s*(?=\{)""")
-_BOM = b"\xef\xbb\xbf"
+_DEEPEST = 4
+"""Records inside records are looked into so far."""
+_FIRST_LINES = 20
+_FEWEST_NAMES = 3
+_NAME = re.compile(r"[A-Za-z_][\w .()/#-]{0,63}")
 
 Kind = Literal["parquet", "csv", "jsonl", "json", "prometheus", "text"]
 
@@ -34,6 +39,12 @@ class Source:
     """CSV header, Parquet schema, or keys of the first JSON record."""
     record: dict[str, Any]
     """First JSON record, or the whole JSON document's top level when small enough to fit the head."""
+    separator: str = ","
+    """Between the cells of a CSV file."""
+    encoding: str | None = None
+    """What else than UTF-8 with line feeds the text is written in; ``None`` when it is not."""
+    leaves: tuple[str, ...] = ()
+    """Columns of a table; fields inside the records of JSON by dotted names."""
 
     @property
     def where(self) -> str:
@@ -41,7 +52,7 @@ class Source:
         return str(self.path)
 
     def content(self) -> bytes:
-        """All bytes, unpacked, without a byte-order mark."""
+        """All bytes, unpacked, in UTF-8 with line feeds, without a byte-order mark."""
         if self.packed:
             try:
                 with gzip.open(self.path) as file:
@@ -50,7 +61,7 @@ class Source:
                 raise BadInput.at(self.where, f"is a broken gzip file: {error}", "copy it again") from error
         else:
             data = self.path.read_bytes()
-        return data.removeprefix(_BOM)
+        return _as_utf8(data, self.encoding)
 
 
 def open_source(path: Path) -> Source:
@@ -62,7 +73,11 @@ def open_source(path: Path) -> Source:
     _must_be_file(path)
     head, packed = _head_of(path)
     if head.startswith(b"PAR1"):
-        return Source(path, "parquet", packed, "", _parquet_columns(path), {})
+        columns, leaves = _parquet_columns(path)
+        return Source(path, "parquet", packed, "", columns, {}, leaves=leaves)
+    encoding = _encoding_of(head)
+    complete = len(head) < HEAD_BYTES
+    head = _as_utf8(head, encoding)
     if not head.strip():
         raise BadInput.at(str(path), "is empty", "export the log again, with its rows")
     if b"\x00" in head[:4096]:
@@ -72,8 +87,24 @@ def open_source(path: Path) -> Source:
             "give CSV, JSON lines, JSON or Parquet; gzip of the first three is fine",
         )
     text = head.decode("utf-8", errors="replace")
-    kind, columns, record = _sniff(text, complete=len(head) < HEAD_BYTES)
-    return Source(path, kind, packed, text, columns, record)
+    kind, columns, record, separator = _sniff(text, complete=complete)
+    leaves = columns
+    if kind == "jsonl":
+        columns, leaves = _keys(text, columns, complete=complete)
+    elif kind == "json":
+        leaves = _keys_of_entries(record)
+    return Source(path, kind, packed, text, columns, record, separator, encoding, leaves)
+
+
+def leaf_values(record: dict[str, Any], inside: str = "") -> dict[str, Any]:
+    """Values of a record and of the records in it, by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict) and inside.count(".") < _DEEPEST:
+            found.update(leaf_values(value, f"{inside}{key}."))
+        else:
+            found[inside + key] = value
+    return found
 
 
 def _must_be_file(path: Path) -> None:
@@ -95,36 +126,98 @@ def _head_of(path: Path) -> tuple[bytes, bool]:
                 head = unpacked.read(HEAD_BYTES)
         except (EOFError, gzip.BadGzipFile, OSError) as error:
             raise BadInput.at(str(path), f"is a broken gzip file: {error}", "copy it again") from error
-    return head.removeprefix(_BOM), packed
+    return head, packed
 
 
-def _parquet_columns(path: Path) -> tuple[str, ...]:
+def _encoding_of(head: bytes) -> str | None:
+    """UTF-16 shows by its mark, text of old computers by its line ends."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig" if b"\n" not in head and head.rstrip(b"\r").count(b"\r") else None
+
+
+def _as_utf8(data: bytes, encoding: str | None) -> bytes:
+    if encoding is None:
+        return data.removeprefix(codecs.BOM_UTF8)
+    text = data.decode(encoding, errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n").encode()
+
+
+def _parquet_columns(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     import polars as pl
 
     try:
-        return tuple(pl.read_parquet_schema(path))
+        schema = pl.read_parquet_schema(path)
+        return tuple(schema), tuple(name for column, kind in schema.items() for name in _leaves_of(column, kind))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput.at(str(path), "is a broken Parquet file", "write it again") from error
 
 
-def _sniff(text: str, *, complete: bool) -> tuple[Kind, tuple[str, ...], dict[str, Any]]:
+def _leaves_of(name: str, kind: Any) -> list[str]:  # noqa: ANN401 - a polars type
+    fields = getattr(kind, "fields", None)
+    if fields is None:
+        return [name]
+    return [leaf for field in fields for leaf in _leaves_of(f"{name}.{field.name}", field.dtype)]
+
+
+def _keys(text: str, first: tuple[str, ...], *, complete: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Keys of all records of the head: what only some records have, such as an error, counts too."""
+    lines = text.split("\n")
+    records = [found for line in (lines if complete else lines[:-1]) if (found := _record_of(line)) is not None]
+    tops = dict.fromkeys((*first, *(key for record in records for key in record)))
+    return tuple(tops), tuple(dict.fromkeys(name for record in records for name in leaf_values(record)))
+
+
+def _keys_of_entries(document: dict[str, Any]) -> tuple[str, ...]:
+    """The same of the entries of the only list of a document."""
+    lists = [value for value in document.values() if isinstance(value, list)]
+    entries = lists[0] if len(lists) == 1 else []
+    return tuple(dict.fromkeys(name for entry in entries if isinstance(entry, dict) for name in leaf_values(entry)))
+
+
+_Sniffed = tuple[Kind, tuple[str, ...], dict[str, Any], str]
+
+
+def _sniff(text: str, *, complete: bool) -> _Sniffed:
     start = text.lstrip()
     if start[0] in "{[":
         first_line = start.split("\n", 1)[0]
         record = _record_of(first_line)
         if record is not None and start[0] == "{" and _is_lines(start, record):
-            return "jsonl", tuple(record), record
+            return "jsonl", tuple(record), record, ","
         document = _record_of(start) if complete else _opening(start)
-        return "json", tuple(document or ()), document or {}
+        if document is None and start[0] == "{":
+            record = _record_of_lines(start)
+            if record is not None:
+                return "jsonl", tuple(record), record, ","
+        return "json", tuple(document or ()), document or {}, ","
     if start.startswith(("# HELP", "# TYPE")):
-        return "prometheus", (), {}
-    try:
-        header = next(csv.reader(io.StringIO(start.split("\n", 1)[0].rstrip("\r"), newline="")), [])
-    except csv.Error:
-        header = []
+        return "prometheus", (), {}, ","
+    first_line = start.split("\n", 1)[0].rstrip("\r")
+    header = _header(first_line, ",")
     if len(header) > 1 and not header[0].startswith(("INFO", "(")) and not _looks_like_log(start):
-        return "csv", tuple(name.strip() for name in header), {}
-    return "text", (), {}
+        other = _other_separator(first_line, len(header))
+        header = _header(first_line, other) if other else header
+        return "csv", header, {}, other or ","
+    other = _other_separator(first_line, 1)
+    return ("csv", _header(first_line, other), {}, other) if other else ("text", (), {}, ",")
+
+
+def _header(line: str, separator: str) -> tuple[str, ...]:
+    try:
+        cells = next(csv.reader(io.StringIO(line, newline=""), delimiter=separator), [])
+    except csv.Error:
+        return ()
+    return tuple(name.strip() for name in cells)
+
+
+def _other_separator(line: str, cells: int) -> str | None:
+    """A semicolon, tab or bar that cuts the line into more names than the comma does: at least three."""
+    for separator in ";\t|":
+        header = _header(line, separator)
+        if len(header) >= max(_FEWEST_NAMES, cells + 1) and all(_NAME.fullmatch(name) for name in header):
+            return separator
+    return None
 
 
 def _record_of(text: str) -> dict[str, Any] | None:
@@ -137,6 +230,12 @@ def _record_of(text: str) -> dict[str, Any] | None:
     if isinstance(value, list):
         return {"": value}
     return value if isinstance(value, dict) else None
+
+
+def _record_of_lines(start: str) -> dict[str, Any] | None:
+    """A record of JSON lines whose first line is broken: two of the next that are whole show what they are."""
+    found = [record for line in start.split("\n")[1:6] if line.startswith("{") and (record := _record_of(line))]
+    return found[0] if len(found) > 1 else None
 
 
 def _opening(start: str) -> dict[str, Any] | None:
@@ -155,7 +254,7 @@ def _is_lines(start: str, record: dict[str, Any]) -> bool:
     """Whether the first line is one record of several, and not a whole document written on one line."""
     rest = start.split("\n", 1)[1].lstrip() if "\n" in start else ""
     if rest:
-        return rest.startswith("{")
+        return any(line.lstrip().startswith("{") for line in rest.split("\n", _FIRST_LINES)[:_FIRST_LINES])
     return not any(isinstance(value, list) and value and isinstance(value[0], dict) for value in record.values())
 
 

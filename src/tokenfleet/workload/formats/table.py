@@ -1,16 +1,13 @@
 """Tables: CSV, JSON lines and Parquet with one row per request, by column name."""
 
-import csv
-import io
-import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload.formats.clock import UNIT_NS, to_ns, unit_of_name
 from tokenfleet.workload.formats.columns import map_columns
+from tokenfleet.workload.formats.frames import Loaded, load
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
 
@@ -35,11 +32,28 @@ def read_table(source: Source, options: ReadOptions, *, name: str, unit: str | N
     Raises:
         BadInput: columns missing or open to doubt, a time unit nobody states, or a file that cannot be parsed.
     """
-    mapped = map_columns(source.columns, options.columns, where=source.where)
-    has_hashes = HASHES in source.columns and source.kind != "csv"
-    frame = load_frame(source, list(dict.fromkeys([*mapped.values(), *([HASHES] if has_hashes else [])])))
-    reading = canonical(frame, mapped, options, where=source.where, name=name, unit=unit)
-    return with_hashes(reading, frame) if has_hashes else reading
+    loaded = None
+    columns = source.leaves
+    if source.kind in ("json", "jsonl"):
+        # Any record may bring a key that no record before it had.
+        loaded = load(source)
+        columns = tuple(loaded.frame.columns)
+    mapped = map_columns(columns, options.columns, where=source.where)
+    has_hashes = HASHES in columns and source.kind != "csv"
+    if loaded is None:
+        loaded = load(source, list(dict.fromkeys([*mapped.values(), *([HASHES] if has_hashes else [])])))
+    reading = canonical(loaded, mapped, options, where=source.where, name=name, unit=unit)
+    return with_hashes(reading, loaded.frame) if has_hashes else reading
+
+
+def is_table(source: Source) -> bool:
+    """A row per request: CSV, JSON lines, Parquet, or the list of a JSON document whose entries say so themselves."""
+    if source.kind != "json":
+        return source.kind in ("csv", "jsonl", "parquet")
+    try:
+        return bool(map_columns(source.leaves, {}, where=source.where))
+    except BadInput:
+        return False
 
 
 def with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
@@ -60,17 +74,18 @@ def with_hashes(reading: Reading, frame: "pl.DataFrame") -> Reading:
 
 
 def canonical(
-    frame: "pl.DataFrame", mapped: dict[str, str], options: ReadOptions, *, where: str, name: str, unit: str | None
+    loaded: Loaded, mapped: dict[str, str], options: ReadOptions, *, where: str, name: str, unit: str | None
 ) -> Reading:
-    """Rows under canonical names, from a frame and the column of each role."""
+    """Rows under canonical names, from a table and the column of each role."""
     import polars as pl
 
+    frame = loaded.frame
     detected = {"format": name, "columns": ", ".join(f"{role}={column}" for role, column in mapped.items())}
     stamp = mapped["arrival"]
     arrival, clock = to_ns(
         frame[stamp], options, where=f"{where}, column '{stamp}'", detected=detected, unit=unit or unit_of_name(stamp)
     )
-    rows = {"arrival_ns": arrival, "line": pl.int_range(2, frame.height + 2, eager=True, dtype=pl.Int64)}
+    rows = {"arrival_ns": arrival, "line": _lines(loaded.lines)}
     for role in _COUNTS:
         if role in mapped:
             rows[role] = as_count(frame[mapped[role]])
@@ -87,120 +102,23 @@ def canonical(
     if "status" in mapped:
         rows["status"] = as_status(as_text(frame[mapped["status"]]))
     table = pl.DataFrame(rows)
-    return Reading(rows=table, rows_read=table.height, clock=clock, detected=detected)
-
-
-def load_frame(source: Source, columns: list[str]) -> "pl.DataFrame":
-    """The named columns of a file; CSV cells stay text, so that a bad cell is a counted null and no crash."""
-    import polars as pl
-
-    data = b""
-    try:
-        if source.kind == "parquet":
-            return pl.read_parquet(source.path, columns=columns)
-        data = source.content()
-        if source.kind == "csv":
-            return _read_csv(data, columns)
-        if source.kind == "jsonl":
-            return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
-        return pl.read_json(io.BytesIO(data)).select(columns)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(source.where, source.kind, data) from error
-
-
-def load_part(path: str, kind: str, start: int, stop: int, header: str, columns: list[str]) -> "pl.DataFrame":
-    """The named columns of a stretch of a file: rows of Parquet, bytes of text that begin and end with lines.
-
-    Raises:
-        BadInput: the stretch cannot be parsed.
-    """
-    import polars as pl
-
-    data = b""
-    try:
-        if kind == "parquet":
-            return pl.scan_parquet(path).select(columns).slice(start, stop - start).collect()
-        with Path(path).open("rb") as file:
-            file.seek(start)
-            data = file.read(stop - start)
-        if kind == "csv":
-            return _read_csv(header.encode() + b"\n" + data, columns)
-        return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None).select(columns)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(path, kind, data, lines_before=_lines_before(Path(path), start)) from error
-
-
-def _unreadable(where: str, kind: str, data: bytes, *, lines_before: int = 0) -> BadInput:
-    """One line on the first line that cannot be read.
-
-    What the library says is for programmers, and it quotes cells: prompts may stand in them.
-    """
-    if kind == "csv":
-        line = _open_quote(data)
-        if line is not None:
-            mend = 'close it, and write a quote inside a cell twice: ""'
-            return BadInput.at(f"{where}:{lines_before + line}", "a quote is not closed", mend)
-    if kind == "jsonl":
-        line = _not_json(data)
-        if line is not None:
-            return BadInput.at(f"{where}:{lines_before + line}", "the line is no JSON record", "export the log again")
-    shown = {"csv": "CSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet"}[kind]
-    return BadInput.at(where, f"cannot be read as {shown}", "check the export, or write it again")
-
-
-def _lines_before(path: Path, start: int) -> int:
-    count = 0
-    with path.open("rb") as file:
-        while start > 0 and (block := file.read(min(start, 1 << 20))):
-            count += block.count(b"\n")
-            start -= len(block)
-    return count
-
-
-def _open_quote(data: bytes) -> int | None:
-    """Line on which the first row with a bare or unclosed quote begins, counted from 1."""
-    quotes = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal quotes
-        for line in io.StringIO(data.decode("utf-8", errors="replace"), newline=""):
-            quotes += line.count('"')
-            yield line
-
-    rows = csv.reader(lines(), strict=True)
-    first = 1
-    try:
-        for _ in rows:
-            if quotes % 2:
-                return first
-            first, quotes = rows.line_num + 1, 0
-    except csv.Error:
-        return first
-    return None
-
-
-def _not_json(data: bytes) -> int | None:
-    """The first line that holds no JSON record, counted from 1."""
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        try:
-            if line.strip() and not isinstance(json.loads(line), dict):
-                return number
-        except (ValueError, RecursionError):
-            return number
-    return None
-
-
-def _read_csv(data: bytes, columns: list[str]) -> "pl.DataFrame":
-    import polars as pl
-
-    frame = pl.read_csv(
-        data,
-        infer_schema=False,
-        truncate_ragged_lines=True,
-        encoding="utf8-lossy",
-        raise_if_empty=False,
+    broken = len(loaded.broken)
+    return Reading(
+        rows=table,
+        rows_read=table.height + broken,
+        clock=clock,
+        detected=detected,
+        dropped={"not a record": broken} if broken else {},
+        broken_lines=list(loaded.broken),
     )
-    return frame.rename({name: name.strip() for name in frame.columns if name != name.strip()}).select(columns)
+
+
+def _lines(lines: Sequence[int]) -> "pl.Series":
+    import polars as pl
+
+    if isinstance(lines, range):
+        return pl.int_range(lines.start, lines.stop, eager=True, dtype=pl.Int64)
+    return pl.Series(lines, dtype=pl.Int64)
 
 
 def as_count(column: "pl.Series") -> "pl.Series":
@@ -216,6 +134,9 @@ def as_count(column: "pl.Series") -> "pl.Series":
         bare = column.cast(pl.Int64, strict=False)
         if bare.null_count() == column.null_count():
             return bare
+        # Spreadsheets group digits; any other comma makes no whole number.
+        grouped = column.str.contains(r"^\s*\d{1,3}(?:,\d{3})+\s*$")
+        column = pl.select(pl.when(grouped).then(column.str.replace_all(",", "")).otherwise(column)).to_series()
     text = column.str.strip_chars() if column.dtype == pl.String else column
     whole = (
         text.cast(pl.Int64, strict=False)

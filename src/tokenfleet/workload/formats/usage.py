@@ -1,15 +1,19 @@
 """Responses with a usage object: OpenAI chat and responses, Anthropic, Gemini, llama.cpp; whole or as stream chunks."""
 
+import re
 from typing import Any
 
+from tokenfleet.workload.formats.columns import NAMES, plain
 from tokenfleet.workload.formats.records import (
     Found,
     Record,
     Row,
     at,
     count,
+    csv_records,
     each,
     json_list,
+    parsed,
     reading_of,
     reconcile,
     scaled,
@@ -19,14 +23,19 @@ from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
 
 _MARKS = ("usage", "usageMetadata")
+_TOKENS = re.compile(r'""?(?:prompt_tokens|input_tokens|promptTokenCount)""?\s*:')
+_PACKED = ("response", "body", *_MARKS)
+"""Fields that databases export as text that holds JSON."""
 
 
 def is_usage(source: Source) -> bool:
-    """Lines or a list of response objects."""
-    record = source.record
+    """Lines or a list of response objects, or a table with a column of usage objects."""
+    if source.kind == "csv":
+        return any(mark in source.columns for mark in _MARKS) and bool(_TOKENS.search(source.head))
+    record = _unpacked(source.record)
     if source.kind == "json":
         entries = record.get("")
-        record = entries[0] if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
+        record = _unpacked(entries[0]) if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
     body = _body(record)
     return source.kind in ("json", "jsonl") and (
         any(isinstance(body.get(mark), dict) for mark in _MARKS)
@@ -41,7 +50,8 @@ def read_usage(source: Source, options: ReadOptions) -> Reading:
     OpenAI and Gemini count cached tokens inside the prompt, Anthropic beside it; Gemini counts thoughts beside the
     candidates. A stream that was cut has no usage at all: its tokens are unknown, not 0.
     """
-    found = json_list(source)
+    found = csv_records(source) if source.kind == "csv" else json_list(source)
+    found.records = [(line, _unpacked(record)) for line, record in found.records]
     merged, pieces = _merged(found)
     rows = list(each(merged, _row))
     kinds = sorted({row.pop("kind") for _, row in rows})
@@ -61,6 +71,12 @@ def read_usage(source: Source, options: ReadOptions) -> Reading:
         unit="s",
         ordered=False,
     )
+
+
+def _unpacked(record: Record) -> Record:
+    """The record with objects where a database wrote their text."""
+    texts = {key: record[key] for key in _PACKED if isinstance(record.get(key), str)}
+    return {**record, **{key: value for key, text_ in texts.items() if isinstance(value := parsed(text_), dict)}}
 
 
 def _body(record: Record) -> Record:
@@ -115,6 +131,9 @@ def _row(record: Record) -> Row:
         "finish": text(record.get("stop_reason")) or text(_choice(record, "finish_reason")),
         "streamed": True if str(record.get("object")).endswith(".chunk") else None,
         "status": "ok" if counts["input_tokens"] is not None else None,
+        "tenant": _told(record, "tenant"),
+        "session": _told(record, "session"),
+        "label": _told(record, "label"),
         "request_id": text(record.get("id")) or text(record.get("responseId")),
     }
 
@@ -124,6 +143,11 @@ def _arrival(record: Record) -> Any:  # noqa: ANN401 - JSON is untyped
         if record.get(key) is not None:
             return record[key]
     return None
+
+
+def _told(record: Record, role: str) -> str | None:
+    """What somebody logged beside the usage, under one of the usual names of the role."""
+    return next((text(value) for key, value in record.items() if plain(key) in NAMES[role]), None)
 
 
 def _choice(record: Record, key: str) -> Any:  # noqa: ANN401 - JSON is untyped
