@@ -96,8 +96,6 @@ def write_plan(
                 scale_out_source="cold_start of the scenario",
             )
             contract.write_contract(promise, draft / CONTRACT)
-            # The contract comes from a private temporary file; what is promised is for everybody the plan is for.
-            shutil.copymode(draft / "plan.json", draft / CONTRACT)
         files = tuple(sorted(entry.name for entry in draft.iterdir()))
     stale = CONTRACT not in files and (folder / CONTRACT).exists()
     return Written(folder=folder, files=files, stale_contract=stale)

@@ -45,7 +45,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         *_warned(plan),
         *left_out(plan),
         *_losses(plan),
-        ("Limit", [*limits(plan.limits), *_utilization(plan)]),
+        ("Limit", [*limits(plan.limits, plan.found_within_fraction), *_utilization(plan)]),
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
@@ -243,7 +243,7 @@ def data(quality: Quality) -> list[str]:
     return [*lines, *quality.warnings]
 
 
-def limits(uses: Sequence[LimitUse]) -> list[str]:
+def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]:
     """What binds, and what binds next."""
     if not uses:
         return ["no limit found below the loads tried"]
@@ -251,6 +251,8 @@ def limits(uses: Sequence[LimitUse]) -> list[str]:
     text = f"{LIMIT_NAMES[first.limit]} at {_rate_of(first)} requests/s in the peak minute"
     if len(uses) > 1:
         text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {_rate_of(uses[1])}"
+    if within_fraction is not None:
+        text += f" (rates to {within_fraction * 100:.0f} %)"
     return [text]
 
 

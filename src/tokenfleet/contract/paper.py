@@ -1,7 +1,6 @@
 """The contract on paper: YAML with comments a person can read, and back again with the line of every mistake."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -85,13 +84,13 @@ def write_contract(document: Mapping[str, object], path: Path) -> None:
         OSError: the folder cannot be written.
     """
     text = contract_text(document)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    # A temporary file of the library would be private, and what is promised is for everybody the folder is for.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(draft).replace(path)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
     finally:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def read_contract(path: Path) -> dict[str, object]:

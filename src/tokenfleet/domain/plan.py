@@ -315,6 +315,8 @@ class Plan:
     """Requests per second in the peak window."""
     sustained_rate_per_s: float | None = None
     """Largest peak rate at which the carrying replicas keep the promise, by replay of this traffic made denser."""
+    found_within_fraction: float | None = None
+    """How much more than that rate, and than those of the limits, may be true: the search for them stopped there."""
     kv_peak_fraction: float | None = None
     """KV blocks in use on the fullest replica in the peak window, the spare gone."""
     sequence_peak_count: int | None = None

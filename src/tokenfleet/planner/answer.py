@@ -225,6 +225,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=peak_rate_per_s,
         sustained_rate_per_s=None if limits.sustained is None else limits.sustained.factor * peak_rate_per_s,
+        found_within_fraction=_load_precision(question) - 1.0,
         kv_peak_fraction=limits.peak.kv_fraction,
         sequence_peak_count=limits.peak.running_count,
         frontier=edge,
@@ -262,9 +263,13 @@ def _bill(work: _Work, sized: Sized, record: RunRecord) -> Bill:
 
 
 def _limits(work: _Work, detail: Traffic, sized: Sized, reporter: Reporter) -> Limits:
-    precision = FIRST_LOOK_LOAD_PRECISION if work.question.first_look else LOAD_PRECISION
+    precision = _load_precision(work.question)
     search = LimitSearch(work.replays, detail, work.question.model, sized.carrying_count, reporter, precision)
     return search.of(sized.replica)
+
+
+def _load_precision(question: PlanQuestion) -> float:
+    return FIRST_LOOK_LOAD_PRECISION if question.first_look else LOAD_PRECISION
 
 
 def _sure_notes(question: PlanQuestion, sized: Sized, sure: Sized | None) -> tuple[str, ...]:

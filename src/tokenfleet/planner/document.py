@@ -124,6 +124,7 @@ def _limits(plan: Plan) -> dict[str, object]:
         "next_limit": limits[1].limit if len(limits) > 1 else None,
         "limits": [asdict(limit) for limit in limits],
         "sustained_rate_per_s": plan.sustained_rate_per_s,
+        "found_within_fraction": plan.found_within_fraction,
     }
 
 

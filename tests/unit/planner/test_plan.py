@@ -130,6 +130,7 @@ def test_limits_name_what_stops_the_queue():
     first, second = made.limits[:2]
     assert first.limit == "sequence_slots"
     assert first.rate_at_limit_per_s == pytest.approx(made.sustained_rate_per_s)
+    assert made.found_within_fraction == pytest.approx(0.03)
     assert first.rate_at_limit_per_s >= made.peak_rate_per_s
     assert second.rate_at_limit_per_s > first.rate_at_limit_per_s
     assert len({use.limit for use in made.limits}) == len(made.limits) == 5
