@@ -47,6 +47,28 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What KV crosses between two replicas, as one gpu sees it."""
+
+    name: str
+    line_bytes_per_s: float
+    """Line rate of one gpu's port, one way."""
+    efficiency_fraction: float
+    """Share of it that large transfers reach."""
+    latency_s: float
+    """Start-up of one transfer: software and wire."""
+    title: str = ""
+    confidence: str = ""
+    source: str = ""
+    note: str = ""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What one gpu gets through."""
+        return self.line_bytes_per_s * self.efficiency_fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPrice:
     """One published rental price of one gpu for one hour."""
 

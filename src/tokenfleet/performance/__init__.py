@@ -18,6 +18,7 @@ from tokenfleet.performance.shard import Stage
 from tokenfleet.performance.slices import gpu_slice
 from tokenfleet.performance.step_time import scaled, step_shares, step_time_model
 from tokenfleet.performance.support import missing_facts, unsupported
+from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
 from tokenfleet.performance.workspace import worst_case_encoder_tokens
 
 __all__ = [
@@ -34,7 +35,9 @@ __all__ = [
     "error_band",
     "gpu_slice",
     "index_bytes",
+    "kv_bytes",
     "kv_bytes_per_token",
+    "kv_transfer_s",
     "memory_budget",
     "memory_convention",
     "missing_facts",
@@ -42,6 +45,7 @@ __all__ = [
     "pipeline_memory",
     "pools_of_free",
     "prediction_layer",
+    "prefill_alone_s",
     "replica_physics",
     "scaled",
     "sequences_at",

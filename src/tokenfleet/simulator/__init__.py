@@ -5,12 +5,17 @@ and KV blocks are conserved. Must not choose a fleet, know prices or read files.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
 
-__all__ = ["replay", "rule_set_note", "warm_up"]
+if TYPE_CHECKING:
+    from tokenfleet.simulator.splitting import apart, apart_stages
+
+__all__ = ["apart", "apart_stages", "replay", "replay_stages", "rule_set_note", "warm_up"]
 
 
 def replay(
@@ -24,6 +29,28 @@ def replay(
     from tokenfleet.simulator.replaying import replay as run
 
     return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
+
+
+def replay_stages(
+    trace: Trace,
+    pools: Pools,
+    *,
+    peak_window_s: tuple[float, float] | None = None,
+    telemetry_interval_s: float | None = None,
+) -> StagedRun:
+    """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
+    from tokenfleet.simulator.staging import replay_stages as run
+
+    return run(trace, pools, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load what builds stages when it is first asked for: it needs physics, and most replays do not."""
+    if name not in ("apart", "apart_stages"):
+        raise AttributeError(f"module 'tokenfleet.simulator' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module("tokenfleet.simulator.splitting"), name)
 
 
 def rule_set_note(engine_name: str) -> str:

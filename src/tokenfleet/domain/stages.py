@@ -1,0 +1,102 @@
+"""The way of requests through several pools: prefill and decode apart, chains, several models side by side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.gpu import Link
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Requests are served by a pool, and go on when it has answered. Columns have one entry per request."""
+
+    pool: str
+    """Each pool is called by one stage: requests that came back to it would not feed forward."""
+    takes: Bools
+    """Requests that make this call; the others pass by. What columns hold for those is of no concern."""
+    input_tokens: Ints
+    output_tokens: Ints
+    call_count: int = 1
+    """Equal calls side by side, such as one per document to rerank; the last to end counts."""
+    kv_delivered: bool = False
+    """The KV of the prompt comes along, see :class:`tokenfleet.domain.trace.Trace`."""
+    shares_prefixes: bool = False
+    """The prompt begins as the trace says, so a prefix cache can find it."""
+    is_seen: bool = True
+    """Its tokens are what the user reads; else only its end counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Something outside the fleets that takes its time and has room for everybody, such as a search."""
+
+    takes: Bools
+    duration_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """KV goes from the replica of the last call to the next pool: one request after the other on the replica's link."""
+
+    takes: Bools
+    duration_s: Floats
+    """With the link to itself."""
+    latency_s: float
+    """On top, and in nobody's way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """How the KV of a prompt, and its first token, get from a pool that prefills to one that decodes."""
+
+    link: Link
+    first_token: Literal["prefill", "decode"] = "decode"
+    """Whose first token the user gets. ``prefill`` (SGLang, TensorRT-LLM): it travels with the KV, and the decode pool
+    yields the second on. ``decode`` (vLLM): it is thrown away, and the decode pool yields every token."""
+    overlapped_layer_count: int | None = None
+    """Layers that are sent one by one while prefill computes; ``None``: all of them at its end."""
+
+
+Stage = Call | Wait | Transfer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRun:
+    """What one pool made of the calls to it."""
+
+    trace: Trace
+    """The calls in order of arrival."""
+    record: RunRecord
+    caller: Ints
+    """Number of the request behind each call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRun:
+    """A run through several pools."""
+
+    record: RunRecord
+    """The requests as their users see them. Gaps are those of the pools whose tokens are seen, and those between such
+    calls; busy time and replicas are those of all pools, replicas counted over them in order."""
+    pools: Mapping[str, PoolRun]
+    """In the order of the stages."""
+    transfer_s: Floats
+    """Time each request spent in transfers, those before it on the link included; 0 without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """A system of pools: fleets by name, in any order."""
+
+    fleets: Mapping[str, Fleet]
+    stages: tuple[Stage, ...]
+    """In the order in which requests take them; no request takes two at once."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of all pools."""
+        return sum(fleet.gpu_count for fleet in self.fleets.values())

@@ -1,0 +1,290 @@
+"""Replays requests through several pools, one pool after the other.
+
+Stages feed forward: what a pool does changes nothing in those before it. So each pool is replayed on its own, with
+the arrivals that the stages before it yield, and the whole is what one replay of everything at once would be.
+"""
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.stages import Call, PoolRun, Pools, StagedRun, Transfer, Wait
+from tokenfleet.domain.trace import Trace
+from tokenfleet.simulator.bins import gap_bounds_ps
+from tokenfleet.simulator.building import PS_PER_S, to_ps
+from tokenfleet.simulator.replaying import replay
+
+Buffer = npt.NDArray[np.int64]
+Window = tuple[float, float]
+
+
+@dataclass(slots=True)
+class Journey:
+    """Where the requests are by now; one entry per request."""
+
+    now_ps: Buffer
+    status: npt.NDArray[np.int8]
+    first_ps: Buffer
+    """First token that the user has seen; -1 before it."""
+    last_ps: Buffer
+    """Last token that the user has seen; -1 before the first."""
+    replica: Buffer
+    """Of the last call, counted over all pools."""
+    sender: Buffer
+    cached_tokens: Buffer
+    preemption_count: Buffer
+    transfer_ps: Buffer
+
+
+def replay_stages(
+    trace: Trace, pools: Pools, *, peak_window_s: Window | None = None, telemetry_interval_s: float | None = None
+) -> StagedRun:
+    """Replay every request of a trace through its stages.
+
+    Args:
+        trace: Requests in order of arrival; their lengths are what users sent and got.
+        pools: Fleets, and the stages in the order in which requests take them.
+        peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
+        telemetry_interval_s: As there; a pool that has ended before the others reads as idle.
+
+    Returns:
+        The run of each pool, and the requests as their users see them. A request that a pool refuses goes no further.
+
+    Raises:
+        BadInput: A stage cannot be replayed; or a pool cannot, with the pool's name in front of the place.
+    """
+    check_stages(trace, pools)
+    journey = start(trace)
+    runs: dict[str, PoolRun] = {}
+    bridges: list[tuple[Buffer, Buffer]] = []
+    for stage in pools.stages:
+        going = stage.takes & (journey.status == Status.FINISHED)
+        if isinstance(stage, Wait):
+            journey.now_ps[going] += to_ps_column(stage.duration_s[going])
+        elif isinstance(stage, Transfer):
+            send(journey, stage, going)
+        else:
+            calls, caller = calls_of(trace, journey, stage, going)
+            try:
+                record = replay(
+                    calls,
+                    pools.fleets[stage.pool],
+                    peak_window_s=peak_window_s,
+                    telemetry_interval_s=telemetry_interval_s,
+                )
+            except BadInput as error:
+                named = (replace(each, where=f"{stage.pool}: {each.where}") for each in error.problems)
+                raise BadInput(named) from None
+            before = sum(run.record.replica_count for run in runs.values())
+            runs[stage.pool] = PoolRun(trace=calls, record=record, caller=caller.astype(np.int32))
+            bridges.append(arrive(journey, stage, runs[stage.pool], before))
+    record = joined(trace, journey, pools, runs, bridges, peak_window_s)
+    return StagedRun(record=record, pools=runs, transfer_s=journey.transfer_ps / PS_PER_S)
+
+
+def check_stages(trace: Trace, pools: Pools) -> None:
+    """Raise one :class:`BadInput` with everything that is wrong with the stages."""
+    problems: list[Problem] = []
+    called: set[str] = set()
+    for index, stage in enumerate(pools.stages):
+        where = f"stages[{index}]"
+        columns: dict[str, npt.NDArray[np.generic]] = {"takes": stage.takes}
+        if isinstance(stage, Call):
+            columns |= {"input_tokens": stage.input_tokens, "output_tokens": stage.output_tokens}
+            problems += _call_problems(where, stage, pools, called)
+            called.add(stage.pool)
+        else:
+            columns["duration_s"] = stage.duration_s
+            if not np.all((stage.duration_s >= 0) & np.isfinite(stage.duration_s)):
+                problems.append(Problem(f"{where}.duration_s", "a time that is negative or not known", "at least 0"))
+        for name, column in columns.items():
+            if len(column) != trace.request_count:
+                what = f"{len(column)} entries for {trace.request_count} requests"
+                problems.append(Problem(f"{where}.{name}", what, "give one per request"))
+    if not called:
+        problems.append(Problem("stages", "no pool is called", "give at least one Call"))
+    if problems:
+        raise BadInput(problems)
+
+
+def _call_problems(where: str, stage: Call, pools: Pools, called: set[str]) -> list[Problem]:
+    problems = []
+    if stage.pool not in pools.fleets:
+        near = get_close_matches(stage.pool, pools.fleets, n=1, cutoff=0.0)
+        mend = f"nearest: {near[0]}" if near else "give its fleet"
+        problems.append(Problem(f"{where}.pool", f"no pool is called {stage.pool!r}", mend))
+    if stage.pool in called:
+        what = f"{stage.pool!r} is called twice: requests would come back to it"
+        problems.append(Problem(f"{where}.pool", what, "give each stage a pool of its own"))
+    if stage.call_count < 1:
+        problems.append(Problem(f"{where}.call_count", f"{stage.call_count}", "at least 1"))
+    if stage.call_count > 1 and stage.is_seen:
+        problems.append(Problem(f"{where}.is_seen", "nobody reads several answers at once", "set it to False"))
+    return problems
+
+
+def start(trace: Trace) -> Journey:
+    """Everybody at the door."""
+    count = trace.request_count
+
+    def column(value: int = 0) -> Buffer:
+        return np.full(count, value, dtype=np.int64)
+
+    return Journey(
+        now_ps=to_ps_column(trace.arrival_s),
+        status=np.zeros(count, dtype=np.int8),
+        first_ps=column(-1),
+        last_ps=column(-1),
+        replica=column(),
+        sender=column(),
+        cached_tokens=column(),
+        preemption_count=column(),
+        transfer_ps=column(),
+    )
+
+
+def to_ps_column(times_s: npt.NDArray[np.float64]) -> Buffer:
+    """Seconds as picoseconds; what never happened (NaN) is -1."""
+    return np.rint(np.where(np.isnan(times_s), -1.0 / PS_PER_S, times_s) * PS_PER_S).astype(np.int64)
+
+
+def calls_of(trace: Trace, journey: Journey, stage: Call, going: npt.NDArray[np.bool_]) -> tuple[Trace, Buffer]:
+    """The calls to a pool in order of arrival, at equal times of their requests; and the request behind each."""
+    rows = np.flatnonzero(going)
+    rows = rows[np.argsort(journey.now_ps[rows], kind="stable")]
+    caller = np.repeat(rows, stage.call_count)
+    shared = stage.shares_prefixes and trace.prefix_node is not None
+    calls = Trace(
+        arrival_s=journey.now_ps[caller] / PS_PER_S,
+        input_tokens=stage.input_tokens[caller],
+        output_tokens=stage.output_tokens[caller],
+        prefix_node=trace.prefix_node[caller] if shared and trace.prefix_node is not None else None,
+        prefixes=trace.prefixes if shared else None,
+        session=None if trace.session is None else trace.session[caller],
+        tenant=None if trace.tenant is None else trace.tenant[caller],
+        tenants=trace.tenants,
+        kv_delivered=np.ones(len(caller), dtype=np.bool_) if stage.kv_delivered else None,
+    )
+    return calls, caller
+
+
+def send(journey: Journey, stage: Transfer, going: npt.NDArray[np.bool_]) -> None:
+    """Move KV over the links of the replicas that hold it, first come first served on each.
+
+    A link that is busy for ``s[i]`` with the i-th transfer, which is ready at ``r[i]``, is done with it at the sum of
+    all ``s`` up to ``i`` and the latest start that any of those before it forces.
+    """
+    rows = np.flatnonzero(going)
+    rows = rows[np.lexsort((rows, journey.now_ps[rows], journey.sender[rows]))]
+    durations_ps = to_ps_column(stage.duration_s)
+    edges = np.flatnonzero(np.diff(journey.sender[rows], prepend=-1, append=-1))
+    for first, end in pairwise(edges):
+        on_link = rows[first:end]
+        ready_ps = journey.now_ps[on_link]
+        busy_ps = np.cumsum(durations_ps[on_link])
+        done_ps = busy_ps + np.maximum.accumulate(ready_ps - busy_ps + durations_ps[on_link])
+        done_ps += to_ps(stage.latency_s)
+        journey.transfer_ps[on_link] += done_ps - ready_ps
+        journey.now_ps[on_link] = done_ps
+
+
+def arrive(journey: Journey, stage: Call, run: PoolRun, replicas_before: int) -> tuple[Buffer, Buffer]:
+    """Move the requests of a pool to the end of its answer.
+
+    Returns:
+        Gaps between a seen token of an earlier call and the first of this one, and when they end; in picoseconds.
+    """
+    rows, record = run.caller, run.record
+    np.maximum.at(journey.status, rows, record.status)
+    journey.replica[rows] = record.replica.astype(np.int64) + replicas_before
+    journey.sender[rows] = journey.replica[rows]
+    np.add.at(journey.preemption_count, rows, record.preemption_count)
+    if stage.shares_prefixes:
+        np.add.at(journey.cached_tokens, rows, record.cached_tokens)
+    ended = record.status == Status.FINISHED
+    finish_ps = to_ps_column(record.finish_s)
+    np.maximum.at(journey.now_ps, rows[ended], finish_ps[ended])
+    first_ps = to_ps_column(record.first_token_s)
+    speaks = ended & (first_ps >= 0) & stage.is_seen
+    rows, first_ps = rows[speaks], first_ps[speaks]
+    known = journey.last_ps[rows] >= 0
+    gaps_ps = first_ps[known] - journey.last_ps[rows[known]]
+    fresh = rows[~known]
+    journey.first_ps[fresh] = first_ps[~known]
+    journey.last_ps[rows] = finish_ps[speaks]
+    return gaps_ps, first_ps[known]
+
+
+def joined(
+    trace: Trace,
+    journey: Journey,
+    pools: Pools,
+    runs: dict[str, PoolRun],
+    bridges: list[tuple[Buffer, Buffer]],
+    peak_window_s: Window | None,
+) -> RunRecord:
+    """One record of all pools, one row per request of the trace."""
+    ended = journey.status == Status.FINISHED
+    seen = [runs[stage.pool].record for stage in pools.stages if isinstance(stage, Call) and stage.is_seen]
+    gaps_ps, ends_ps = (np.concatenate(parts) for parts in zip(*bridges, strict=True))
+    records = [run.record for run in runs.values()]
+    inside = np.zeros(len(gaps_ps), dtype=np.bool_)
+    if peak_window_s is not None:
+        inside = (ends_ps >= to_ps(peak_window_s[0])) & (ends_ps < to_ps(peak_window_s[1]))
+    peaks = [record.peak_gaps for record in seen if record.peak_gaps is not None]
+    return RunRecord(
+        arrival_s=trace.arrival_s,
+        first_token_s=np.where(ended & (journey.first_ps >= 0), journey.first_ps / PS_PER_S, np.nan),
+        finish_s=np.where(ended, journey.now_ps / PS_PER_S, np.nan),
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+        cached_tokens=journey.cached_tokens.astype(np.int32),
+        preemption_count=journey.preemption_count.astype(np.int32),
+        replica=journey.replica.astype(np.int32),
+        status=journey.status,
+        gaps=added([record.gaps for record in seen], gaps_ps),
+        peak_gaps=None if peak_window_s is None else added(peaks, gaps_ps[inside]),
+        busy=BusyTime(
+            prefill_s=sum(record.busy.prefill_s for record in records),
+            decode_s=sum(record.busy.decode_s for record in records),
+            cached_prefix_s=sum(record.busy.cached_prefix_s for record in records),
+            step_count=sum(record.busy.step_count for record in records),
+            mixed_step_count=sum(record.busy.mixed_step_count for record in records),
+        ),
+        replica_count=sum(record.replica_count for record in records),
+        end_s=float(np.max(journey.now_ps[ended], initial=0)) / PS_PER_S,
+        telemetry=side_by_side([record.telemetry for record in records if record.telemetry is not None]),
+    )
+
+
+def added(histograms: list[GapHistogram], gaps_ps: Buffer) -> GapHistogram:
+    """Histograms as one, and single gaps with them."""
+    bounds_ps = gap_bounds_ps()
+    lower_s = bounds_ps / PS_PER_S
+    lower_s[-1] = np.inf
+    places = np.clip(np.searchsorted(bounds_ps, gaps_ps, side="right") - 1, 0, len(bounds_ps) - 2)
+    counts = np.bincount(places, minlength=len(bounds_ps) - 1).astype(np.int64)
+    return GapHistogram(lower_s=lower_s, count=counts + sum(each.count for each in histograms))
+
+
+def side_by_side(gauges: list[Telemetry]) -> Telemetry | None:
+    """Gauges of several pools as those of one fleet; whoever has ended reads as idle."""
+    if not gauges:
+        return None
+    longest = max(gauges, key=lambda each: len(each.time_s))
+
+    def stacked(columns: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+        missing = [len(longest.time_s) - len(column) for column in columns]
+        return np.hstack([np.pad(column, ((0, rows), (0, 0))) for column, rows in zip(columns, missing, strict=True)])
+
+    return Telemetry(
+        time_s=longest.time_s,
+        running=stacked([each.running for each in gauges]).astype(np.int32),
+        waiting=stacked([each.waiting for each in gauges]).astype(np.int32),
+        kv_used_fraction=stacked([each.kv_used_fraction for each in gauges]).astype(np.float64),
+    )

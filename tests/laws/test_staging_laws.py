@@ -1,0 +1,75 @@
+"""Laws of requests through several pools."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.fleets import random_fleet, random_trace
+from tokenfleet.domain.gpu import Link
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.stages import Handover
+from tokenfleet.simulator import apart, replay_stages
+
+SEEDS = st.integers(0, 2**32 - 1)
+LAWS = settings(max_examples=60, deadline=None)
+
+
+def drawn(seed: int):
+    draw = np.random.default_rng(seed)
+    rows = random_trace(draw, shared=bool(draw.random() < 0.5))
+    pools = []
+    for _ in range(2):
+        fleet = random_fleet(draw, name=str(draw.choice(["vllm-0.32", "sglang-0.5", "trtllm-1.2"])))
+        pools.append(type(fleet)(groups=fleet.groups[:1], router=fleet.router))
+    link = Link(
+        name="drawn",
+        line_bytes_per_s=float(draw.choice([100.0, 1e4, 1e9])),
+        efficiency_fraction=1.0,
+        latency_s=float(draw.choice([0.0, 0.003])),
+    )
+    first = "prefill" if draw.random() < 0.5 else "decode"
+    return rows, apart(rows, *pools, Handover(link=link, first_token=first)), first
+
+
+@LAWS
+@given(SEEDS)
+def test_nobody_is_lost_and_every_token_leaves_once(seed: int) -> None:
+    rows, pools, _ = drawn(seed)
+    run = replay_stages(rows, pools)
+    ended = run.record.status == Status.FINISHED
+    assert np.isfinite(run.record.finish_s[ended]).all()
+    assert np.isnan(run.record.finish_s[~ended]).all()
+    if ended.all():
+        assert run.record.gaps.count.sum() == np.maximum(rows.output_tokens - 1, 0).sum()
+    for pool in run.pools.values():
+        assert len(np.unique(pool.caller)) == len(pool.caller)
+    refused = sum(int((pool.record.status != Status.FINISHED).sum()) for pool in run.pools.values())
+    assert refused == int((~ended).sum())
+
+
+@LAWS
+@given(SEEDS)
+def test_causes_come_before_what_they_cause(seed: int) -> None:
+    rows, pools, first = drawn(seed)
+    run = replay_stages(rows, pools)
+    record, prefill, decode = run.record, run.pools["prefill"], run.pools["decode"]
+    spoken = np.isfinite(record.first_token_s)
+    assert (record.first_token_s[spoken] > rows.arrival_s[spoken]).all()
+    assert (record.finish_s[spoken] >= record.first_token_s[spoken]).all()
+    computed_s = np.full(rows.request_count, np.nan)
+    computed_s[prefill.caller] = prefill.record.finish_s
+    margin_s = 1e-9
+    assert (decode.trace.arrival_s + margin_s >= (computed_s + run.transfer_s)[decode.caller]).all()
+    pool = prefill if first == "prefill" else decode
+    heard = pool.caller[np.isfinite(pool.record.first_token_s)]
+    kept = heard[record.status[heard] == Status.FINISHED]
+    assert np.isfinite(record.first_token_s[kept]).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
+    rows, pools, _ = drawn(seed)
+    one, two = replay_stages(rows, pools).record, replay_stages(rows, pools).record
+    assert one.finish_s.tobytes() == two.finish_s.tobytes()
+    assert one.gaps.count.tobytes() == two.gaps.count.tobytes()
