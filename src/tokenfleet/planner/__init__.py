@@ -6,7 +6,29 @@ talk to people.
 
 from tokenfleet.planner.answer import Cheapest, cheapest, plan
 from tokenfleet.planner.assumed import FEW_REQUESTS
+from tokenfleet.planner.bursts import Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.progress import PlanProgress, Progress
+from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
+from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
-__all__ = ["FEW_REQUESTS", "Cheapest", "PlanProgress", "Progress", "cheapest", "plan", "plan_document", "why_it_lost"]
+__all__ = [
+    "FEW_REQUESTS",
+    "Burst",
+    "Cheapest",
+    "Endured",
+    "Event",
+    "FirstMinute",
+    "HotPrefix",
+    "KnownSpike",
+    "PlanProgress",
+    "Progress",
+    "TokenBudget",
+    "Warmed",
+    "bursts",
+    "cheapest",
+    "known_spike",
+    "plan",
+    "plan_document",
+    "why_it_lost",
+]

@@ -15,6 +15,7 @@ from tokenfleet.workload.presets import Preset, preset, preset_document, preset_
 from tokenfleet.workload.profile import profile
 from tokenfleet.workload.scale import grow, peak_window
 from tokenfleet.workload.splice import splice, stretch
+from tokenfleet.workload.surge import FRONT_FRACTION, Shape, surge
 from tokenfleet.workload.synthesize import synthesize
 
 if TYPE_CHECKING:
@@ -62,12 +63,14 @@ _HOME = {
 """What is loaded on first use: a command that draws its traffic should not wait for thirty readers."""
 
 __all__ = [
+    "FRONT_FRACTION",
     "Aggregates",
     "Change",
     "Lengths",
     "MetricsSnapshot",
     "Preset",
     "RangeQuery",
+    "Shape",
     "aggregates_of_answers",
     "between",
     "compare",
@@ -96,6 +99,7 @@ __all__ = [
     "snapshot_of_answer",
     "splice",
     "stretch",
+    "surge",
     "synthesize",
     "synthesize_like",
     "write_trace",

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
     "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
+    "spike": "What an event takes, and how large a burst the fleet rides out.",
     "synth": "Draw traffic like a profile, or of a preset.",
     "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",
     "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",

@@ -1,0 +1,42 @@
+"""``tokenfleet spike``: known events and unknown bursts."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+
+@click.command("spike", short_help="What an event takes, and how large a burst the fleet rides out.")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--at", metavar="TIME", help="When the event begins, in the demand. [default: with its busiest minute]")
+@click.option("--duration", metavar="TIME", help="How long it lasts. [default: 15min]")
+@click.option("--factor", help="Demand of that time against the usual, such as 3.")
+@click.option("--tokens", help="Tokens on top of the usual, input and output together, instead of a factor.")
+@click.option("--requests", help="Requests on top of the usual, instead of a factor.")
+@click.option("--shape", type=click.Choice(["flat", "ramp", "hill", "front"]), help="How it fills its time.")
+@face_options
+@click.pass_obj
+def command(face: Face, /, scenario: Path, **options: Any) -> int:  # noqa: ANN401 - click's options by name
+    """Say what an event takes of the fleet that SCENARIO plans, and how large a burst it rides out.
+
+    Of an event: its tokens, what the usual fleet makes of it, the fleet that keeps the promise, when to ask for it,
+    what to warm, what to reserve, when to let go. Bursts of 10 s, 1 min and 5 min are made larger until the promise
+    breaks. Shapes: flat, as the usual; ramp, rising to its end; hill; front, all of it in the first tenth.
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
+    from tokenfleet.app.spike import SpikeOptions, spike, spike_blocks, spike_document
+
+    face.action = "spike"
+    asked = load_scenario(scenario)
+    values = {name: value for name, value in options.items() if value is not None}
+    event = checked(SpikeOptions, values, lambda path: f"--{path[0]}")
+    with shown(face) as teller, placed(lines_of(scenario)):
+        found = spike(asked, event, teller)
+    if face.json:
+        face.document(spike_document(found))
+    else:
+        face.blocks(spike_blocks(found))
+    return 0

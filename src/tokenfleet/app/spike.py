@@ -1,0 +1,377 @@
+"""``spike``: an event that is known, and the bursts that are not, for the fleet that a scenario plans."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from tokenfleet import catalog, performance, planner, workload
+from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
+from tokenfleet.app.scenario_types import Count, Duration, Positive, Scenario, Strict, Tokens
+from tokenfleet.app.summary import Block, replica_name, spoken
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Trace
+
+_HOUR_S = 3600.0
+
+
+class SpikeOptions(Strict):
+    """The event, where one is known."""
+
+    at: Duration | None = None
+    duration: Duration = 900.0
+    factor: Positive | None = None
+    tokens: Tokens | None = None
+    requests: Annotated[Count, Field(ge=1)] | None = None
+    shape: workload.Shape = "flat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """From the decision to a ready replica."""
+
+    low_s: float
+    typical_s: float
+    high_s: float
+    source: str
+    prepared_high_s: float | None
+    """The longest with a node, image, weights and compiled graphs that are there already; ``None``: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spike:
+    """Everything the command says."""
+
+    usual: Sized | None
+    """The fleet planned for the usual demand; ``None`` when there is none."""
+    why_not: tuple[str, ...]
+    ready: Ready | None
+    known: planner.KnownSpike | None
+    bursts: tuple[planner.Burst, ...]
+
+    @property
+    def trigger_s(self) -> float | None:
+        """When the added replicas must be asked for, in seconds of the demand, at the longest start; may be below 0."""
+        if self.known is None or self.ready is None or not self.known.added_replica_count:
+            return None
+        lead_s = self.known.warm.lead_s if self.known.warm else 0.0
+        return self.known.event.start_s - self.ready.high_s - lead_s
+
+    @property
+    def scale_back_s(self) -> float | None:
+        """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
+        if self.known is None or self.known.endured is None or self.known.endured.settled_s is None:
+            return None
+        return self.known.event.demand_end_s + self.known.endured.settled_s
+
+    @property
+    def reserve_gpu_hours(self) -> float | None:
+        """What the added replicas hold from trigger to the end."""
+        if self.known is None or self.trigger_s is None or self.scale_back_s is None:
+            return None
+        return self.known.added_gpu_count * (self.scale_back_s - self.trigger_s) / _HOUR_S
+
+
+def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
+    """Plans the usual fleet, then asks it for the event and for bursts.
+
+    Raises:
+        BadInput: as for a plan; an event outside of the demand, or said in two ways.
+    """
+    from tokenfleet import simulator
+
+    composition = compose(scenario, teller)
+    event = _event(composition.trace, options)
+    simulator.warm_up(announce=teller.announce)
+    base = planner.cheapest(composition.question, composition.trace, progress=teller.step)
+    if base.sized is None:
+        return Spike(usual=None, why_not=tuple(r.text for r in base.reasons), ready=None, known=None, bursts=())
+    question, trace = composition.question, composition.trace
+    known = None
+    if event is not None:
+        teller.say("replaying the event")
+        known = planner.known_spike(question, trace, base.sized, event, progress=teller.step)
+    teller.say("looking for the largest burst")
+    return Spike(
+        usual=base.sized,
+        why_not=(),
+        ready=_ready(scenario, base.sized),
+        known=known,
+        bursts=planner.bursts(question, trace, base.sized, progress=teller.step),
+    )
+
+
+def _event(trace: Trace, options: SpikeOptions) -> planner.Event | None:
+    given = [name for name in ("factor", "tokens", "requests") if getattr(options, name) is not None]
+    if not given:
+        if options.at is not None:
+            raise BadInput.at("--at", "says when, not how much", "give --factor, --tokens or --requests")
+        return None
+    if len(given) > 1:
+        said = " and ".join(f"--{name}" for name in given)
+        raise BadInput.at(f"--{given[1]}", f"the event is said in two ways: {said}", "give one of them")
+    start_s = workload.peak_window(trace)[0] if options.at is None else options.at
+    end_s = start_s + options.duration
+    if end_s > trace.duration_s + 1.0:
+        what = f"the event ends at {end_s:,.0f} s, the demand at {trace.duration_s:,.0f} s"
+        raise BadInput.at("--duration", what, "make it shorter, earlier, or workload.duration longer")
+    return planner.Event(
+        start_s=start_s, length_s=options.duration, factor=_factor(trace, start_s, end_s, options), shape=options.shape
+    )
+
+
+def _factor(trace: Trace, start_s: float, end_s: float, options: SpikeOptions) -> float:
+    inside = (trace.arrival_s >= start_s) & (trace.arrival_s < end_s)
+    if not inside.any():
+        raise BadInput.at("--at", "nobody asks for anything then", "choose a time in which requests arrive")
+    if options.factor is not None:
+        factor = options.factor
+    elif options.tokens is not None:
+        usual = int(trace.input_tokens[inside].sum(dtype=int)) + int(trace.output_tokens[inside].sum(dtype=int))
+        factor = 1.0 + options.tokens / usual
+    else:
+        factor = 1.0 + (options.requests or 0) / int(inside.sum())
+    if factor <= 1.0:
+        raise BadInput.at("--factor", f"{factor:g} is no surge", "give a factor above 1")
+    return factor
+
+
+def _ready(scenario: Scenario, sized: Sized) -> Ready:
+    if scenario.cold_start is not None:
+        each = scenario.cold_start
+        return Ready(low_s=each, typical_s=each, high_s=each, source="cold_start of the scenario", prepared_high_s=None)
+    deployment = sized.replica.deployment
+    gpus = deployment.layout.gpu_count
+    weights = float(sized.replica.memory.weights_bytes) * gpus
+    gpu = catalog.gpu(deployment.gpu)
+    start = performance.cold_start_s(weights, gpu, gpu_count=gpus)
+    prepared = performance.cold_start_s(
+        weights,
+        gpu,
+        gpu_count=gpus,
+        storage="local_nvme",
+        node_is_warm=True,
+        image_is_cached=True,
+        compiled_is_cached=True,
+    )
+    return Ready(
+        low_s=start.low_s,
+        typical_s=start.typical_s,
+        high_s=start.high_s,
+        source="starts that others measured, stage by stage; time your own",
+        prepared_high_s=prepared.high_s,
+    )
+
+
+def spike_document(found: Spike) -> dict[str, object]:
+    """Everything found, for machines; times in seconds of the demand."""
+    return {
+        "usual": _fleet(found.usual),
+        "why_not": list(found.why_not),
+        "ready": asdict(found.ready) if found.ready else None,
+        "event": _known(found) if found.known else None,
+        "bursts": [asdict(burst) for burst in found.bursts],
+    }
+
+
+def _known(found: Spike) -> dict[str, object]:
+    known = found.known
+    if known is None:
+        return {}
+    return {
+        **asdict(known.event),
+        "budget": asdict(known.budget),
+        "usual_fleet": asdict(known.usual),
+        "needed": _fleet(known.needed),
+        "reasons": [reason.text for reason in known.reasons],
+        "endured": asdict(known.endured) if known.endured else None,
+        "warm": asdict(known.warm) if known.warm else None,
+        "added_replica_count": known.added_replica_count,
+        "added_gpu_count": known.added_gpu_count,
+        "trigger_s": found.trigger_s,
+        "scale_back_s": found.scale_back_s,
+        "reserve_gpu_hours": found.reserve_gpu_hours,
+        "reserve_usd": _reserve_usd(found),
+    }
+
+
+def _fleet(sized: Sized | None) -> dict[str, object] | None:
+    if sized is None:
+        return None
+    return {
+        "gpu": sized.replica.deployment.gpu,
+        "gpu_count": sized.gpu_count,
+        "replica_count": sized.replica_count,
+        "carrying_replica_count": sized.carrying_count,
+        "price_usd_per_hour": sized.price_usd_per_hour,
+    }
+
+
+def _reserve_usd(found: Spike) -> float | None:
+    if found.reserve_gpu_hours is None or found.usual is None:
+        return None
+    return found.reserve_gpu_hours * found.usual.price.price_usd_per_gpu_hour
+
+
+def spike_blocks(found: Spike) -> list[Block]:
+    """The same for a person."""
+    if found.usual is None:
+        return [("Answer", ["no fleet keeps the promise in usual times", *found.why_not])]
+    usual = found.usual
+    blocks: list[Block] = [("Usual", [f"{_replicas(usual.replica_count)} of {replica_name(usual)}, {_hour(usual)}"])]
+    if found.known is not None:
+        blocks += _known_blocks(found, found.known)
+    blocks.append(("Bursts", list(_burst_lines(found))))
+    return blocks
+
+
+def _known_blocks(found: Spike, known: planner.KnownSpike) -> Iterator[Block]:
+    yield "Event", list(_event_lines(known))
+    yield "As is", [_endured(known.usual)]
+    if known.needed is None:
+        yield "Needs", ["no number of these replicas keeps the promise through it", *(r.text for r in known.reasons)]
+        return
+    needed, formula = known.needed, known.budget.formula_carrying_count
+    spare = needed.replica_count - needed.carrying_count
+    lost = f", {spare} may fail as in usual times" if spare else ""
+    lines = [f"{_replicas(needed.replica_count)}: {needed.carrying_count} carry it{lost}; {_hour(needed)}"]
+    if formula != needed.carrying_count:
+        lines.append(
+            f"tokens of the busiest minute alone would say {formula} carry it: they know neither queues nor quantiles"
+        )
+    yield "Needs", [*lines, *([_endured(known.endured)] if known.endured else [])]
+    yield "When", list(_when(found, known))
+    yield "Warm", list(_warm_lines(known, found.ready))
+
+
+def _event_lines(known: planner.KnownSpike) -> Iterator[str]:
+    event, budget = known.event, known.budget
+    yield (
+        f"{event.factor:.3g} times the usual from {shown_duration(event.start_s)} on for "
+        f"{shown_duration(event.length_s)}, {event.shape}: {budget.request_count:,} requests instead of "
+        f"{budget.usual_request_count:,}"
+    )
+    yield (
+        f"{shown_count(budget.input_tokens)} input + {shown_count(budget.output_tokens)} output tokens, "
+        f"{shown_rate(budget.mean_tokens_per_s)} tokens/s on average"
+    )
+    yield (
+        f"by the plain formula {shown_duration(budget.work_s)} of work at the "
+        f"{shown_rate(budget.carried_tokens_per_s)} tokens/s of the usual peak"
+    )
+    yield (
+        f"KV {_gigabytes(budget.kv_at_once_bytes)} if all of it were there at once, "
+        f"{_gigabytes(budget.kv_pool_bytes)} on the replicas that carry"
+    )
+
+
+def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
+    ready = found.ready
+    if not known.added_replica_count or ready is None or found.trigger_s is None:
+        yield "nothing to start: the usual fleet is enough"
+        return
+    span = shown_duration(ready.high_s)
+    if ready.low_s < ready.high_s:
+        span = f"{shown_duration(ready.low_s)} to {span}, {shown_duration(ready.typical_s)} as a rule"
+    early = found.trigger_s
+    moment = f"at {shown_duration(early)}" if early >= 0.0 else f"{shown_duration(-early)} before the demand begins"
+    more = _replicas(known.added_replica_count)
+    yield f"ask for {more} more ({known.added_gpu_count} GPUs) {moment}: a start takes {span} ({ready.source})"
+    if found.scale_back_s is None:
+        yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
+        return
+    yield f"let them go at {shown_duration(found.scale_back_s)}: by then those who arrive are served as promised again"
+    usd = _reserve_usd(found)
+    if found.reserve_gpu_hours is not None and usd is not None:
+        hours = f"{found.reserve_gpu_hours:,.1f} GPU-hours, {shown_usd(usd)}"
+        yield f"reserve {hours}: on that day there may be none to rent"
+
+
+def _warm_lines(known: planner.KnownSpike, ready: Ready | None) -> Iterator[str]:
+    if ready is not None and ready.prepared_high_s is not None and known.added_replica_count:
+        yield (
+            f"image, weights on local disk and compiled graphs on nodes that stand ready: a start takes at most "
+            f"{shown_duration(ready.prepared_high_s)} instead of {shown_duration(ready.high_s)}"
+        )
+    warm = known.warm
+    if warm is None:
+        yield "no prompt beginnings are shared, so there is no prefix to warm"
+        return
+    longest = ", ".join(f"{each.token_count:,} tokens ({each.request_count:,} requests)" for each in warm.prefixes[:3])
+    count = "1 prefix" if len(warm.prefixes) == 1 else f"{len(warm.prefixes)} prefixes"
+    yield f"{count} on every replica, {shown_duration(warm.lead_s)} ahead; the hottest: {longest}"
+    cold, hot = warm.cold, warm.warm
+    yield (
+        f"first minute on fresh replicas: TTFT p50 {_time(cold.ttft_p50_s)} cold, {_time(hot.ttft_p50_s)} warm; p99 "
+        f"{_time(cold.ttft_p99_s)} cold, {_time(hot.ttft_p99_s)} warm; input from the cache {cold.cached_fraction:.0%} "
+        f"cold, {hot.cached_fraction:.0%} warm"
+    )
+
+
+def _burst_lines(found: Spike) -> Iterator[str]:
+    yield "nobody foresaw, in the middle of the peak; times the usual demand, by replay:"
+    for burst in found.bursts:
+        least = " or more" if burst.at_least else ""
+        recovery = (
+            "is felt to the end of this demand"
+            if burst.larger_settled_s is None
+            else f"is felt for {shown_duration(burst.larger_settled_s)} after its end"
+            if burst.larger_settled_s
+            else "is over with its end"
+        )
+        yield (
+            f"{shown_duration(burst.length_s)}: {burst.whole_factor:.2f}{least} with all replicas, "
+            f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} {recovery}"
+        )
+
+
+def _endured(endured: planner.Endured) -> str:
+    one = endured.replica_count == 1
+    kept, broken = ("keeps the promise", "breaks it") if one else ("keep the promise", "break it")
+    verdict = kept if endured.kept else f"{broken} ({_worst(endured.slo)})"
+    settled = (
+        "not over within this demand"
+        if endured.settled_s is None
+        else f"over {shown_duration(endured.settled_s)} after the event"
+        if endured.settled_s
+        else "over with the event"
+    )
+    return (
+        f"{_replicas(endured.replica_count)} {verdict}: at most {endured.waiting_peak_count:,} requests wait, {settled}"
+    )
+
+
+def _worst(results: tuple[SloResult, ...]) -> str:
+    broken = [each for each in results if each.sample_count and not each.kept]
+    if not broken:
+        return "outside of the event's own window"
+    said = []
+    for each in broken:
+        value = "never" if each.predicted is None else _value(each, each.predicted)
+        said.append(f"{spoken(each.name)} {value} of {_value(each, each.promised)}")
+    return ", ".join(said)
+
+
+def _value(result: SloResult, value: float) -> str:
+    return shown_duration(value) if result.unit == "s" else f"{value:.2%}"
+
+
+def _time(value_s: float | None) -> str:
+    return "unknown" if value_s is None else shown_duration(value_s)
+
+
+def _gigabytes(size_bytes: float) -> str:
+    size = size_bytes / 1e9
+    return f"{size:,.0f} GB" if size >= 100.0 else f"{size:.3g} GB"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def _hour(sized: Sized) -> str:
+    return f"{shown_usd(sized.price_usd_per_hour)}/h"

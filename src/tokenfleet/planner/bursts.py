@@ -1,0 +1,113 @@
+"""Bursts nobody foresaw: how much more than usual a fleet rides out at its peak, and how a larger one ends."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, stretch
+
+BURST_LENGTHS_S = (10.0, 60.0, 300.0)
+_MOST_REQUESTS = 10_000
+_LARGEST_FACTOR = 32.0
+_PRECISION = 1.05
+_FACTOR_OF_TWICE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """The largest burst of one length that a fleet rides out at its peak."""
+
+    length_s: float
+    carrying_factor: float
+    """Demand against the usual, the spare replicas gone, to 5 %; 1 when it takes no more than the usual."""
+    whole_factor: float
+    """The same with all replicas."""
+    at_least: bool
+    """Nothing broke where the search stopped."""
+    larger_factor: float
+    """A burst with twice as much on top of the usual as the whole fleet rides out..."""
+    larger_settled_s: float | None
+    """...and how long after its end the promise holds again; ``None``: not in this trace."""
+
+
+def bursts(
+    question: PlanQuestion, trace: Trace, sized: Sized, *, progress: Progress | None = None
+) -> tuple[Burst, ...]:
+    """Finds by replay how large a burst each length may have in the middle of the peak window.
+
+    The promise is judged as for a plan: over the stretch around the peak, and over its busiest minute.
+
+    Args:
+        question: The promise and the router.
+        trace: The usual demand.
+        sized: The fleet planned for it.
+        progress: Told what is being tried.
+    """
+    replays = Replays(question.slo, cast(Router, question.router))
+    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    reporter = Reporter(progress)
+    return tuple(_burst(replays, traffic, sized, length_s, reporter) for length_s in BURST_LENGTHS_S)
+
+
+def _burst(replays: Replays, traffic: Traffic, sized: Sized, length_s: float, reporter: Reporter) -> Burst:
+    start_s = _start_s(traffic, length_s)
+
+    def surged(factor: float) -> Traffic:
+        trace = workload.surge(traffic.trace, start_s=start_s, length_s=length_s, factor=factor)
+        return Traffic(trace, workload.peak_window(trace))
+
+    def keeps(count: int, factor: float) -> bool:
+        burst = f"{factor:.3g} times the usual for {words.seconds(length_s)}"
+        reporter.say("sizing", f"{burst} on {words.fleet(sized.replica, count)}", 0.5)
+        return replays.verdict(surged(factor), sized.replica, count).kept
+
+    carrying = _largest(lambda factor: keeps(sized.carrying_count, factor))
+    whole = carrying if not sized.spare_count else _largest(lambda factor: keeps(sized.replica_count, factor))
+    larger = min(1.0 + _FACTOR_OF_TWICE * max(whole - 1.0, _PRECISION - 1.0), 2.0 * _LARGEST_FACTOR)
+    record = replays.run(surged(larger), sized.replica, sized.replica_count)
+    return Burst(
+        length_s=length_s,
+        carrying_factor=carrying,
+        whole_factor=whole,
+        at_least=whole >= _LARGEST_FACTOR,
+        larger_factor=larger,
+        larger_settled_s=recovery_s(record, replays.slo, start_s + length_s, window_s=traffic.window_length_s),
+    )
+
+
+def _start_s(traffic: Traffic, length_s: float) -> float:
+    """In the middle of the peak window, where somebody arrives."""
+    trace = traffic.trace
+    middle_s = (traffic.window_s[0] + traffic.window_s[1] - length_s) / 2.0
+    middle_s = max(0.0, min(middle_s, trace.duration_s - length_s))
+    following = int(np.searchsorted(trace.arrival_s, middle_s))
+    # In thin traffic a short burst could begin where nobody is: it waits for the next arrival.
+    next_s = float(trace.arrival_s[min(following, trace.request_count - 1)])
+    return middle_s if next_s < middle_s + length_s else next_s
+
+
+def _largest(keeps: Callable[[float], bool]) -> float:
+    """The largest factor that is kept, to 5 %, by bisection from 1 up."""
+    good, bad = 1.0, 2.0
+    while bad <= _LARGEST_FACTOR and keeps(bad):
+        good, bad = bad, bad * 2.0
+    if good >= _LARGEST_FACTOR:
+        return good
+    while bad / good > _PRECISION:
+        middle = math.sqrt(good * bad)
+        if keeps(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -1,0 +1,63 @@
+"""How long after a shock a run keeps its promise again."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from tokenfleet.contract import conservative_rank
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.trace import Floats
+
+_STEP_S = 1.0
+_LASTING_WINDOWS = 3
+"""A queue that grows slowly breaks nothing in the first minute."""
+
+
+def recovery_s(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) -> float | None:
+    """Seconds from a shock until the promise holds again for those who arrive.
+
+    From then on, and for three windows, the requests that arrive in any window keep TTFT, TPOT and E2E at their
+    quantiles and the error rate. ITL has no place in it: its gaps belong to no arrival.
+
+    Args:
+        record: What happened, in order of arrival.
+        slo: The promise.
+        shock_s: When it came.
+        window_s: Arrivals that are judged together, such as a minute.
+
+    Returns:
+        0 when it never broke; ``None`` when it is broken up to the end of the record.
+    """
+    clauses = list(_clauses(record, slo))
+    lasting = math.ceil(_LASTING_WINDOWS * window_s / _STEP_S)
+    kept_since_s: float | None = None
+    kept_count = 0
+    for start_s in np.arange(shock_s, max(float(record.arrival_s[-1]), shock_s) + _STEP_S, _STEP_S):
+        first, last = (int(row) for row in np.searchsorted(record.arrival_s, [start_s, start_s + window_s]))
+        if any(_late(values[first:last], quantile, limit) for values, quantile, limit in clauses):
+            kept_since_s, kept_count = None, 0
+            continue
+        kept_since_s = float(start_s) if kept_since_s is None else kept_since_s
+        kept_count += 1
+        if kept_count == lasting:
+            break
+    return None if kept_since_s is None else kept_since_s - shock_s
+
+
+def _clauses(record: RunRecord, slo: Slo) -> Iterator[tuple[Floats, float, float]]:
+    """For each clause a value per request (NaN: it is not about this one), the quantile and the limit."""
+    done = record.status == Status.FINISHED
+    yield np.where(done, 0.0, 1.0), 1.0 - slo.error_rate_fraction, 0.5
+    times = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}
+    for target in slo.latency:
+        if target.metric != "itl":
+            told = done & np.isnan(times[target.metric])
+            values = np.where(done, times[target.metric], np.inf)
+            yield np.where(told, np.nan, values), target.quantile, target.limit_s
+
+
+def _late(values: Floats, quantile: float, limit: float) -> bool:
+    held = np.sort(values[~np.isnan(values)])
+    return len(held) > 0 and bool(held[conservative_rank(len(held), quantile) - 1] > limit)

@@ -1,0 +1,199 @@
+"""An event that is known beforehand: what its window asks for, the fleet it takes, what to warm, when it is over."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, cut
+from tokenfleet.planner.warming import Warmed, warmed
+
+_AROUND_S = 600.0
+_SAMPLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A surge that is known beforehand."""
+
+    start_s: float
+    """Second of the trace."""
+    length_s: float
+    factor: float
+    """Demand of the window against the usual, above 1."""
+    shape: workload.Shape = "flat"
+
+    @property
+    def demand_end_s(self) -> float:
+        """When its last request has arrived."""
+        return self.start_s + self.length_s * (workload.FRONT_FRACTION if self.shape == "front" else 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBudget:
+    """What the window asks for, and what the formulas people use say of it."""
+
+    request_count: int
+    usual_request_count: int
+    input_tokens: int
+    output_tokens: int
+    mean_tokens_per_s: float
+    carried_tokens_per_s: float
+    """Tokens per second that the usual carrying replicas take in their peak window: a rate they are known to keep."""
+    work_s: float
+    """Tokens of the window over that rate: the plain formula."""
+    formula_carrying_count: int
+    """Usual carrying replicas times the busiest minute's tokens with the event over those without."""
+    kv_at_once_bytes: float
+    """KV cache if every request of the window were there at once, on all gpus."""
+    kv_pool_bytes: float
+    """KV cache of the usual carrying replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endured:
+    """The event on one fleet, by replay."""
+
+    replica_count: int
+    kept: bool
+    slo: tuple[SloResult, ...]
+    """Requests that arrive in the window of the event."""
+    waiting_peak_count: int
+    """Most requests that wait at once, on all replicas."""
+    settled_s: float | None
+    """After the last request of the event, until those who arrive are served as promised; ``None``: not in the trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSpike:
+    """What an event takes."""
+
+    event: Event
+    budget: TokenBudget
+    usual: Endured
+    """The planned fleet with all its replicas, nothing added."""
+    needed: Sized | None
+    """The fleet of the same kind that keeps the promise through the event; ``None`` when no number does."""
+    reasons: tuple[Reason, ...]
+    """Why there is none."""
+    endured: Endured | None
+    """The event on the carrying replicas of that fleet."""
+    warm: Warmed | None
+    """What warming prefixes does; ``None`` where there is no fleet, or the trace shows no shared prefix."""
+    added_replica_count: int
+    added_gpu_count: int
+
+
+def known_spike(
+    question: PlanQuestion, trace: Trace, usual: Sized, event: Event, *, progress: Progress | None = None
+) -> KnownSpike:
+    """Sizes the fleet of ``usual``'s kind for an event, and says what the usual one would make of it.
+
+    Args:
+        question: The promise, what may be lost, the router.
+        trace: The usual demand.
+        usual: The fleet planned for it.
+        event: When, how long, how much.
+        progress: Told what is being tried.
+
+    Raises:
+        BadInput: an event outside of the trace.
+    """
+    if not 0.0 <= event.start_s < trace.duration_s:
+        what = f"{event.start_s:g} s is not within the demand, which lasts {trace.duration_s:g} s"
+        raise BadInput.at("at", what, "choose a time inside")
+    surged = workload.surge(
+        trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape
+    )
+    traffic = _around(surged, event)
+    replays = Replays(question.slo, cast(Router, question.router))
+    reporter = Reporter(progress)
+    reporter.say("verifying", f"the event on {words.fleet(usual.replica, usual.replica_count)}", 0.1)
+    as_is = _endured(replays, traffic, event, usual.replica, usual.replica_count)
+    narrowed = replace(question, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
+    found = cheapest(narrowed, traffic.trace, progress=progress)
+    endured = warm = None
+    if found.sized is not None:
+        endured = _endured(replays, traffic, event, found.sized.replica, found.sized.carrying_count)
+        warm = warmed(replays, traffic, found.sized.replica, found.sized.carrying_count)
+    added = max(0, found.sized.replica_count - usual.replica_count) if found.sized else 0
+    return KnownSpike(
+        event=event,
+        budget=_budget(trace, surged, usual, event),
+        usual=as_is,
+        needed=found.sized,
+        reasons=found.reasons,
+        endured=endured,
+        warm=warm,
+        added_replica_count=added,
+        added_gpu_count=added * usual.replica.deployment.layout.gpu_count,
+    )
+
+
+def _around(surged: Trace, event: Event) -> Traffic:
+    """The event with what comes ten minutes before and after it; its window is what is judged."""
+    start_s, end_s = event.start_s, event.start_s + event.length_s
+    first, last = (int(row) for row in np.searchsorted(surged.arrival_s, [start_s - _AROUND_S, end_s + _AROUND_S]))
+    return cut(Traffic(surged, (start_s, end_s)), first, last)
+
+
+def _endured(replays: Replays, traffic: Traffic, event: Event, replica: ReplicaPhysics, count: int) -> Endured:
+    record = replays.run(traffic, replica, count, telemetry_interval_s=_SAMPLE_S)
+    verdict = replays.judged(traffic, record)
+    ended_s = traffic.window_s[0] + event.demand_end_s - event.start_s
+    waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)
+    return Endured(
+        replica_count=count,
+        kept=verdict.kept,
+        slo=verdict.peak,
+        waiting_peak_count=int(waiting.max(initial=0)),
+        settled_s=recovery_s(record, replays.slo, ended_s, window_s=60.0),
+    )
+
+
+def _budget(trace: Trace, surged: Trace, usual: Sized, event: Event) -> TokenBudget:
+    window_s = event.start_s, event.start_s + event.length_s
+    requests, inputs, outputs = _asked(surged, window_s)
+    peak_s = workload.peak_window(trace)
+    _, peak_inputs, peak_outputs = _asked(trace, peak_s)
+    carried = (peak_inputs + peak_outputs) / (peak_s[1] - peak_s[0])
+    busiest = [_busiest_minute_tokens(each) for each in (trace, surged)]
+    replica = usual.replica
+    per_token = replica.memory.kv_bytes_per_token * replica.deployment.layout.gpu_count
+    return TokenBudget(
+        request_count=requests,
+        usual_request_count=_asked(trace, window_s)[0],
+        input_tokens=inputs,
+        output_tokens=outputs,
+        mean_tokens_per_s=(inputs + outputs) / event.length_s,
+        carried_tokens_per_s=carried,
+        work_s=(inputs + outputs) / carried,
+        formula_carrying_count=math.ceil(usual.carrying_count * busiest[1] / busiest[0]),
+        kv_at_once_bytes=float(inputs + outputs) * per_token,
+        kv_pool_bytes=float(replica.memory.kv_capacity_tokens) * per_token * usual.carrying_count,
+    )
+
+
+def _asked(trace: Trace, window_s: tuple[float, float]) -> tuple[int, int, int]:
+    """Requests, input and output tokens that arrive in a window."""
+    inside = (trace.arrival_s >= window_s[0]) & (trace.arrival_s < window_s[1])
+    inputs, outputs = (int(each[inside].sum(dtype=np.int64)) for each in (trace.input_tokens, trace.output_tokens))
+    return int(inside.sum()), inputs, outputs
+
+
+def _busiest_minute_tokens(trace: Trace) -> float:
+    tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
+    return float(np.bincount((trace.arrival_s // 60.0).astype(np.int64), weights=tokens).max())

@@ -1,0 +1,99 @@
+"""A stretch of a trace with more demand than usual: a launch, a campaign, a burst nobody foresaw."""
+
+from dataclasses import replace
+from typing import Final, Literal
+
+import numpy as np
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Floats, Ints, Trace
+from tokenfleet.workload.scale import grow
+
+Shape = Literal["flat", "ramp", "hill", "front"]
+"""How a surge fills its time: as evenly as usual; rising to its end; rising to its middle and falling; all of it in the
+first tenth."""
+FRONT_FRACTION: Final = 0.1
+"""Part of its time in which a surge of shape ``front`` asks for all it wants."""
+
+
+def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape: Shape = "flat") -> Trace:
+    """The same trace with ``factor`` times its demand for a while.
+
+    More users who behave as those of that stretch do: copies share what several of them shared before, such as system
+    prompts, and nothing else.
+
+    Args:
+        trace: Any trace.
+        start_s: Second of the trace at which it begins.
+        length_s: How long it lasts.
+        factor: Demand of that stretch against the usual, above 1.
+        shape: How the requests of that stretch, the usual ones included, fill it.
+
+    Raises:
+        BadInput: a factor of 1 or less or above 1,000, or a stretch in which nobody asks for anything.
+    """
+    if not 1.0 < factor <= 1000.0:
+        raise BadInput.at("surge", f"is {factor:g} times the usual demand", "give a factor above 1, up to 1000")
+    end_s = start_s + length_s
+    first, last = (int(row) for row in np.searchsorted(trace.arrival_s, [start_s, end_s]))
+    if length_s <= 0.0 or first == last:
+        raise BadInput.at(
+            "surge",
+            f"from {start_s:g} s to {end_s:g} s holds no request to take for a pattern",
+            f"the demand lasts {trace.duration_s:g} s: choose a time inside",
+        )
+    grown = grow(_rows(trace, np.arange(first, last)), factor)
+    # Copies come seconds before or after their original; those that would leave the stretch come in at its other end.
+    inside = np.mod(grown.arrival_s - start_s, length_s) / length_s
+    arrival_s = np.minimum(start_s + length_s * _placed(inside, shape), np.nextafter(end_s, start_s))
+    rest = np.concatenate([np.arange(first), np.arange(last, trace.request_count)])
+    return _joined(_rows(trace, rest), replace(grown, arrival_s=arrival_s), trace)
+
+
+def _rows(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Trace:
+    """Some requests of a trace on its own clock and with its own prefix tree."""
+    return replace(
+        trace,
+        arrival_s=trace.arrival_s[rows],
+        input_tokens=trace.input_tokens[rows],
+        output_tokens=trace.output_tokens[rows],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[rows],
+        session=None if trace.session is None else trace.session[rows],
+        tenant=None if trace.tenant is None else trace.tenant[rows],
+        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[rows],
+        observed=None,
+    )
+
+
+def _placed(share: Floats, shape: Shape) -> Floats:
+    """Places from 0 to 1 in the stretch, of requests spread evenly over it at ``share``."""
+    if shape == "ramp":
+        return np.sqrt(share)
+    if shape == "hill":
+        return np.where(share < 0.5, np.sqrt(share / 2.0), 1.0 - np.sqrt((1.0 - share) / 2.0))
+    return share * FRONT_FRACTION if shape == "front" else share
+
+
+def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
+    """Both on one clock. The tree of ``grown`` begins with that of ``usual``, so its numbers hold for both."""
+    arrival_s = np.concatenate([usual.arrival_s, grown.arrival_s])
+    order = np.argsort(arrival_s, kind="stable")
+
+    def column(left: Ints | None, right: Ints | None, shift: int = 0) -> Ints | None:
+        if left is None or right is None:
+            return None
+        moved = np.where(right >= 0, right + shift, right)
+        return np.concatenate([left, moved])[order].astype(np.int32)
+
+    sessions = 0 if before.session is None else int(before.session.max(initial=-1)) + 1
+    return Trace(
+        arrival_s=arrival_s[order],
+        input_tokens=np.concatenate([usual.input_tokens, grown.input_tokens])[order],
+        output_tokens=np.concatenate([usual.output_tokens, grown.output_tokens])[order],
+        prefix_node=column(usual.prefix_node, grown.prefix_node),
+        prefixes=grown.prefixes,
+        session=column(usual.session, grown.session, sessions),
+        tenant=column(usual.tenant, grown.tenant),
+        tenants=before.tenants,
+        start_utc=before.start_utc,
+    )

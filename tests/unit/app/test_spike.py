@@ -1,0 +1,89 @@
+"""Events and bursts end to end: what the command says, to a person and to a machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenfleet.app.cli import main
+
+SCENARIO = """\
+name: small
+workload: {preset: agents, peak_rate: 4, duration: 10min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 4s, itl_p95: 100ms, error_rate: 0.1%}
+gpus: [h100_sxm]
+precision: fp8
+tensor_parallel: 1
+"""
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments, text=SCENARIO):
+        Path("small.yaml").write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            main(["spike", "small.yaml", *arguments])
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+def test_an_event_is_sized_triggered_warmed_and_let_go(run):
+    event = ("--at", "4min", "--duration", "2min", "--factor", "4")
+    code, out, err = run(*event, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    told, usual = found["event"], found["usual"]
+    assert told["needed"]["replica_count"] - usual["replica_count"] == told["added_replica_count"] > 0
+    assert told["usual_fleet"]["kept"] is False
+    assert told["endured"]["kept"] is True
+    ready, warm = found["ready"], told["warm"]
+    assert ready["low_s"] < ready["typical_s"] < ready["high_s"]
+    assert ready["prepared_high_s"] < ready["high_s"]
+    assert told["trigger_s"] == pytest.approx(240.0 - ready["high_s"] - warm["lead_s"])
+    assert told["scale_back_s"] == pytest.approx(360.0 + told["endured"]["settled_s"])
+    held_s = told["scale_back_s"] - told["trigger_s"]
+    assert told["reserve_gpu_hours"] == pytest.approx(told["added_gpu_count"] * held_s / 3600)
+    # Sessions of agents share most of their prompts anyway: here a warm start is worth little.
+    assert warm["warm"]["cached_fraction"] == pytest.approx(warm["cold"]["cached_fraction"], abs=0.05)
+    assert warm["prefixes"][0]["token_count"] > 10_000
+    _, said, _ = run(*event)
+    labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
+    assert labels == ["Usual", "Event", "As", "Needs", "When", "Warm", "Bursts"]
+    assert "before the demand begins" in said
+
+
+def test_without_an_event_only_bursts_are_told(run):
+    code, out, _ = run("--json", text=SCENARIO + "cold_start: 4min\n")
+    found = json.loads(out)
+    assert code == 0
+    assert found["event"] is None
+    assert found["ready"]["high_s"] == 240.0
+    assert [burst["length_s"] for burst in found["bursts"]] == [10.0, 60.0, 300.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--at", "1min"), "--at: says when, not how much; give --factor, --tokens or --requests"),
+        (("--factor", "2", "--tokens", "1000"), "--tokens: the event is said in two ways: --factor and --tokens"),
+        (("--factor", "2", "--at", "9min", "--duration", "5min"), "--duration: the event ends at 840 s"),
+        (("--factor", "0.5", "--duration", "1min", "--at", "1min"), "--factor: 0.5 is no surge"),
+        (("--factor", "2", "--at", "soon"), '--at: "soon" is not a duration'),
+    ],
+)
+def test_events_that_cannot_be_are_problems(run, options, problem):
+    code, out, err = run(*options)
+    assert (code, out) == (2, "")
+    assert problem in err
+
+
+def test_no_fleet_in_usual_times_is_an_answer(run):
+    code, out, _ = run("--factor", "2", "--duration", "1min", text=SCENARIO.replace("ttft_p95: 4s", "ttft_p95: 1ms"))
+    assert code == 0
+    assert out.startswith("Answer  no fleet keeps the promise in usual times")

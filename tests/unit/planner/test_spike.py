@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet import workload
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.run import Status
+from tokenfleet.planner import Event, bursts, cheapest, known_spike
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.workload import scale
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+
+QUESTION = toy.question([toy.replica(slots=16, tensor_parallel=2)], [toy.price("h100_sxm", 3.0)])
+TRACE = toy.trace(count=4000, rate=40.0)
+
+
+@pytest.fixture
+def real_time(monkeypatch, toy_world):
+    """The toy's ten-second peak and its growth by compression do not fit a surge: workload's own do."""
+    monkeypatch.setattr(workload, "grow", scale.grow)
+    monkeypatch.setattr(workload, "peak_window", scale.peak_window)
+
+
+def test_an_event_takes_more_and_a_formula_stands_beside_it(real_time):
+    sized = cheapest(QUESTION, TRACE).sized
+    event = Event(start_s=30.0, length_s=40.0, factor=3.0)
+    found = known_spike(QUESTION, TRACE, sized, event)
+    assert found.needed.carrying_count > sized.carrying_count
+    assert found.added_replica_count == found.needed.replica_count - sized.replica_count
+    assert found.added_gpu_count == 2 * found.added_replica_count
+    assert found.endured.kept
+    assert not found.usual.kept
+    assert found.usual.settled_s > 0
+    budget = found.budget
+    assert budget.request_count == pytest.approx(3 * budget.usual_request_count, abs=2)
+    assert budget.mean_tokens_per_s == pytest.approx((budget.input_tokens + budget.output_tokens) / 40.0)
+    assert budget.work_s == pytest.approx((budget.input_tokens + budget.output_tokens) / budget.carried_tokens_per_s)
+    assert budget.kv_at_once_bytes == (budget.input_tokens + budget.output_tokens) * 2
+    assert found.warm is None
+
+
+def test_an_event_outside_of_the_demand_is_bad_input(real_time):
+    sized = cheapest(QUESTION, TRACE).sized
+    with pytest.raises(BadInput, match="not within the demand"):
+        known_spike(QUESTION, TRACE, sized, Event(start_s=1e6, length_s=1.0, factor=2.0))
+
+
+def test_short_bursts_may_be_larger_and_more_replicas_take_larger_ones(real_time):
+    sized = cheapest(QUESTION, TRACE).sized
+    found = bursts(QUESTION, TRACE, sized)
+    assert [burst.length_s for burst in found] == [10.0, 60.0, 300.0]
+    for burst in found:
+        assert burst.whole_factor >= burst.carrying_factor >= 1.0
+        assert burst.larger_factor > burst.whole_factor
+    assert found[0].whole_factor >= found[1].whole_factor / 1.05
+
+
+def record(late, *, status=None):
+    """One request a second; those in ``late`` wait 5 s for their first token."""
+    made = toy.replay(toy.trace(count=600, rate=1.0), fleet())
+    arrival = np.arange(600.0)
+    first = arrival + np.where(late(arrival), 5.0, 0.5)
+    return replace(
+        made,
+        arrival_s=arrival,
+        first_token_s=first,
+        finish_s=first + 1.0,
+        status=made.status if status is None else status(arrival),
+    )
+
+
+def fleet():
+    return Fleet(groups=(ReplicaGroup(replica=toy.replica(), replica_count=1),))
+
+
+def test_recovery_is_when_those_who_arrive_are_served_again():
+    promise = toy.slo(ttft=2.0)
+    assert recovery_s(record(lambda at: at < 0), promise, 100.0, window_s=60.0) == 0.0
+    shocked = record(lambda at: (at >= 100) & (at < 130))
+    assert recovery_s(shocked, promise, 100.0, window_s=60.0) == 30.0
+    # A queue that breaks the promise only after a while is not recovered before it has.
+    slow = record(lambda at: (at >= 190) & (at < 200))
+    assert recovery_s(slow, promise, 100.0, window_s=60.0) == 100.0
+    assert recovery_s(record(lambda at: at >= 100), promise, 100.0, window_s=60.0) is None
+    lost = record(lambda at: at < 0, status=lambda at: np.where(at == 120, Status.REJECTED_TOO_LONG, 0).astype(np.int8))
+    assert recovery_s(lost, promise, 100.0, window_s=60.0) == 21.0
