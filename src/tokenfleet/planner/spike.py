@@ -74,7 +74,7 @@ class Endured:
     waiting_peak_count: int
     """Most requests that wait at once, on all replicas."""
     settled_s: float | None
-    """After the last request of the event, until those who arrive are served as promised; ``None``: not in the trace."""
+    """After the last request of the event, until arrivals are served as promised; ``None``: not in the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
