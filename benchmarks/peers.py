@@ -125,11 +125,11 @@ def main() -> None:
     print(machine())
     print(f"{'simulator':20s}{'requests':>11s}{'whole s':>10s}{'core s':>9s}{'requests/s whole':>18s}{'core':>12s}")
     for run in found:
-        core = "-" if run.core_s is None else f"{run.request_count / run.core_s:,.0f}"
-        print(
-            f"{run.name:20s}{run.request_count:11,d}{run.whole_s:10.2f}"
-            f"{'-' if run.core_s is None else f'{run.core_s:.2f}':>9s}{run.request_count / run.whole_s:18,.0f}{core:>12s}"
+        core_s, core = (
+            ("-", "-") if run.core_s is None else (f"{run.core_s:.2f}", f"{run.request_count / run.core_s:,.0f}")
         )
+        whole = f"{run.whole_s:10.2f}{core_s:>9s}{run.request_count / run.whole_s:18,.0f}"
+        print(f"{run.name:20s}{run.request_count:11,d}{whole}{core:>12s}")
 
 
 if __name__ == "__main__":
