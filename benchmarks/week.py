@@ -13,7 +13,6 @@ import resource
 import time
 
 from replay import machine, one_replica
-
 from tokenfleet import workload
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.simulator import replay, warm_up
