@@ -21,8 +21,8 @@ from tokenfleet.app.capacity_table import (
     sized,
 )
 from tokenfleet.app.checkpoint_files import measured_bytes
-from tokenfleet.app.scenario_types import EngineName, InputFile, ModelName, Strict, Tokens, problem
-from tokenfleet.app.scenario_types import Lengths as LengthsText
+from tokenfleet.app.scenario_words import EngineName, InputFile, ModelName, Strict, Tokens, problem
+from tokenfleet.app.scenario_words import Lengths as LengthsText
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from tokenfleet.app.scenario_types import Count, Duration, Fraction, GpuName, ModelName, Positive, Rate, Strict, Tokens
+from tokenfleet.app.scenario_words import Count, Duration, Fraction, GpuName, ModelName, Positive, Rate, Strict, Tokens
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
 from tokenfleet.planner import claims

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tokenfleet import workload
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
-from tokenfleet.app.scenario_types import Duration, Positive, Rate, Strict, problem
+from tokenfleet.app.scenario_words import Duration, Positive, Rate, Strict, problem
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Trace, Workload
 

@@ -6,7 +6,7 @@ from typing import Final
 from tokenfleet import catalog, workload
 from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.fit import Fit, fit
-from tokenfleet.app.scenario_types import EngineName, GpuName, InputFile, ModelName, Strict, Tokens
+from tokenfleet.app.scenario_words import EngineName, GpuName, InputFile, ModelName, Strict, Tokens
 from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, MemoryFacts, Precision
 
 _USUAL_CONTEXTS: Final = {"1k": 1024, "8k": 8192, "32k": 32768, "128k": 131072}

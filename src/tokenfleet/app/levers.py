@@ -7,7 +7,8 @@ import numpy as np
 
 from tokenfleet import planner
 from tokenfleet.app.compose import Composition, Teller, compose, gpu_prices, sort_out
-from tokenfleet.app.scenario_types import Fraction, ModelName, Scenario, Strict, Tokens
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.trace import Trace

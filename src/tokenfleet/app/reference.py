@@ -21,22 +21,23 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tokenfleet.app import scenario_types as types
+from tokenfleet.app import scenario_words
 from tokenfleet.app.cli import COMMANDS, root
 
 _BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
 _END: Final = "<!-- end of generated part -->"
 _QUANTITIES: Final = {
-    types.Duration: "duration",
-    types.Fraction: "percent",
-    types.Rate: "rate",
-    types.Tokens: "tokens",
-    types.Count: "whole number",
-    types.Positive: "number",
-    types.GpuName: "gpu",
-    types.ModelName: "model",
-    types.EngineName: "engine",
-    types.InputFile: "file",
-    types.Lengths: "lengths",
+    scenario_words.Duration: "duration",
+    scenario_words.Fraction: "percent",
+    scenario_words.Rate: "rate",
+    scenario_words.Tokens: "tokens",
+    scenario_words.Count: "whole number",
+    scenario_words.Positive: "number",
+    scenario_words.GpuName: "gpu",
+    scenario_words.ModelName: "model",
+    scenario_words.EngineName: "engine",
+    scenario_words.InputFile: "file",
+    scenario_words.Lengths: "lengths",
 }
 _PARTS: Final = (
     ("", types.Scenario),
@@ -123,11 +124,11 @@ def _default(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if default is None or isinstance(default, BaseModel) or default == {}:
         return ""
-    if get_args(types.Duration)[1] in field.metadata:
+    if get_args(scenario_words.Duration)[1] in field.metadata:
         from tokenfleet.app.quantities import written_duration
 
         return f"`{written_duration(default)}`"
-    if get_args(types.Fraction)[1] in field.metadata:
+    if get_args(scenario_words.Fraction)[1] in field.metadata:
         return f"`{default * 100:g}%`"
     listed = (
         f"[{', '.join(default)}]"

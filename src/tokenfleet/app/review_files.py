@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tokenfleet.app.scenario_types import Count, Lengths, Positive, Rate, Strict, Tokens
+from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict, Tokens
 from tokenfleet.domain.errors import BadInput
 
 

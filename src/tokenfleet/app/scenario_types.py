@@ -6,10 +6,9 @@ that every problem of a file is found in one go. Reading the file itself, with i
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import (
@@ -17,23 +16,30 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from tokenfleet import catalog, workload
-from tokenfleet.app.quantities import (
-    Unreadable,
-    parse_duration_s,
-    parse_fraction,
-    parse_positive,
-    parse_rate_per_s,
-    parse_tokens,
+from tokenfleet import workload
+from tokenfleet.app.quantities import Unreadable, parse_duration_s
+from tokenfleet.app.scenario_words import (
+    Count,
+    Duration,
+    EngineName,
+    Fraction,
+    GpuName,
+    InputFile,
+    Lengths,
+    ModelName,
+    Positive,
+    Rate,
+    Strict,
+    Tokens,
+    one_as_list,
+    problem,
+    read_by,
 )
 from tokenfleet.domain import survival
-from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
 from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
@@ -41,92 +47,6 @@ from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
 SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
-
-
-def problem(what: str, mend: str = "") -> PydanticCustomError:
-    """An error that carries our two sentences through pydantic untouched."""
-    return PydanticCustomError("tokenfleet", "{what}; {mend}", {"what": what, "mend": mend})
-
-
-def _read_by(parse: Callable[[object], float]) -> BeforeValidator:
-    def read(value: object) -> float:
-        try:
-            return parse(value)
-        except Unreadable as error:
-            raise problem(error.what, error.mend) from None
-
-    return BeforeValidator(read, json_schema_input_type=str | float)
-
-
-def _known(look_up: Callable[[str, ValidationInfo], str]) -> BeforeValidator:
-    def read(value: object, info: ValidationInfo) -> str:
-        if not isinstance(value, str):
-            raise problem(f"{value} is not a name", "write it as text")
-        try:
-            return look_up(value, info)
-        except BadInput as error:
-            first = error.problems[0]
-            raise problem(first.what, first.mend) from None
-
-    return BeforeValidator(read, json_schema_input_type=str)
-
-
-def _one_as_list(value: object) -> object:
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _by_file(info: ValidationInfo) -> Path:
-    return Path(info.context["folder"]) if info.context else Path()
-
-
-def beside(path: str, folder: Path) -> Path:
-    """``path`` as the scenario means it: relative to the scenario's own folder."""
-    return (folder / Path(path).expanduser()).resolve()
-
-
-def _model_name(name: str, info: ValidationInfo) -> str:
-    local = beside(name, _by_file(info))
-    found = catalog.model(str(local) if local.exists() else name)
-    return str(local) if local.exists() else found.name
-
-
-def _engine_name(name: str, _info: ValidationInfo) -> str:
-    return catalog.engine(name, gpu=catalog.gpus()[0]).name
-
-
-def _existing_file(path: str, info: ValidationInfo) -> str:
-    local = beside(path, _by_file(info))
-    if not local.exists():
-        raise problem(f'no file "{path}"', f"looked for {local}; paths count from the folder of the scenario")
-    return str(local)
-
-
-def _lengths(value: object) -> str:
-    text = value if isinstance(value, str) else str(value)
-    try:
-        workload.Lengths.parse(text)
-    except BadInput as error:
-        raise problem(error.problems[0].what, error.problems[0].mend) from None
-    return text
-
-
-Duration = Annotated[float, _read_by(parse_duration_s)]
-Fraction = Annotated[float, _read_by(parse_fraction)]
-Rate = Annotated[float, _read_by(parse_rate_per_s)]
-Tokens = Annotated[int, _read_by(parse_tokens)]
-Count = Annotated[int, _read_by(parse_tokens)]
-Positive = Annotated[float, _read_by(parse_positive)]
-GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
-ModelName = Annotated[str, _known(_model_name)]
-EngineName = Annotated[str, _known(_engine_name)]
-InputFile = Annotated[str, _known(_existing_file)]
-Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | int)]
-
-
-class Strict(BaseModel):
-    """Every part of a scenario: unknown keys and near-miss types are problems."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class DrawnLengths(Strict):
@@ -141,7 +61,7 @@ class DrawnLengths(Strict):
 class WorkloadSource(Strict):
     """Where the demand comes from: exactly one of ``trace``, ``preset``, ``profile``, ``lengths``."""
 
-    trace: Annotated[list[InputFile], BeforeValidator(_one_as_list)] | None = None
+    trace: Annotated[list[InputFile], BeforeValidator(one_as_list)] | None = None
     """A request log, or a list of them: CSV, JSON lines or Parquet, compressed or not."""
     format: str | None = None
     """Format of the trace; found from the content when left out."""
@@ -296,7 +216,7 @@ def _latency_limit(value: object) -> float:
     raise Unreadable(f'unknown promise "{value.key}"', mend)
 
 
-LatencyLimit = Annotated[float, _read_by(_latency_limit)]
+LatencyLimit = Annotated[float, read_by(_latency_limit)]
 
 
 class SloSpec(BaseModel):
@@ -348,15 +268,15 @@ class Scenario(Strict):
     """A name of the catalog, or a path to a ``config.json`` or its folder."""
     slo: SloSpec
     """What is promised."""
-    gpus: Annotated[list[GpuName], BeforeValidator(_one_as_list), Field(min_length=1)] = Field(
+    gpus: Annotated[list[GpuName], BeforeValidator(one_as_list), Field(min_length=1)] = Field(
         default=["h100_sxm", "h200_sxm", "a100_sxm_80gb", "l40s"]
     )
     """Accelerators to try."""
-    precision: Annotated[list[Precision], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
+    precision: Annotated[list[Precision], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
     """Weight precisions to try. Left out: as the checkpoint stores them where it is quantized, else bf16 and fp8."""
-    kv_dtype: Annotated[list[KvPrecision], BeforeValidator(_one_as_list), Field(min_length=1)] = ["bf16"]
+    kv_dtype: Annotated[list[KvPrecision], BeforeValidator(one_as_list), Field(min_length=1)] = Field(default=["bf16"])
     """Precisions of the KV cache to try."""
-    tensor_parallel: Annotated[list[Count], BeforeValidator(_one_as_list), Field(min_length=1)] | None = None
+    tensor_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
     """GPUs per replica to try. Left out: 1, 2, 4, 8 as far as a node reaches."""
     engine: Annotated[
         EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
@@ -364,7 +284,7 @@ class Scenario(Strict):
     """Serving engine, as a name or with settings."""
     redundancy: Redundancy = Redundancy()
     """What may fail while the promise holds."""
-    zones: Annotated[list[Zone], BeforeValidator(_one_as_list)] = []
+    zones: Annotated[list[Zone], BeforeValidator(one_as_list)] = Field(default=[])
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None
     """Region that the data must not leave."""

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
 from tokenfleet.app.scenario import checked
-from tokenfleet.app.scenario_types import Count, EngineName, GpuName, Scenario, Strict, Tokens, with_overrides
+from tokenfleet.app.scenario_types import Scenario, with_overrides
+from tokenfleet.app.scenario_words import Count, EngineName, GpuName, Strict, Tokens
 from tokenfleet.app.yaml_lines import KeyPath, dotted
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup

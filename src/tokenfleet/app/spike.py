@@ -9,7 +9,8 @@ from pydantic import Field
 from tokenfleet import catalog, performance, planner, workload
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
-from tokenfleet.app.scenario_types import Count, Duration, Positive, Scenario, Strict, Tokens
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
 from tokenfleet.app.summary import Block, replica_name, spoken
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized

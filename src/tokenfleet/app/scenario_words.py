@@ -1,0 +1,108 @@
+"""The words of a scenario: quantities with their units, names that are looked up while reading, strict parts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from tokenfleet import catalog, workload
+from tokenfleet.app.quantities import (
+    Unreadable,
+    parse_duration_s,
+    parse_fraction,
+    parse_positive,
+    parse_rate_per_s,
+    parse_tokens,
+)
+from tokenfleet.domain.errors import BadInput
+
+
+def problem(what: str, mend: str = "") -> PydanticCustomError:
+    """An error that carries our two sentences through pydantic untouched."""
+    return PydanticCustomError("tokenfleet", "{what}; {mend}", {"what": what, "mend": mend})
+
+
+def read_by(parse: Callable[[object], float]) -> BeforeValidator:
+    """A field that a person writes with its unit."""
+
+    def read(value: object) -> float:
+        try:
+            return parse(value)
+        except Unreadable as error:
+            raise problem(error.what, error.mend) from None
+
+    return BeforeValidator(read, json_schema_input_type=str | float)
+
+
+def _known(look_up: Callable[[str, ValidationInfo], str]) -> BeforeValidator:
+    def read(value: object, info: ValidationInfo) -> str:
+        if not isinstance(value, str):
+            raise problem(f"{value} is not a name", "write it as text")
+        try:
+            return look_up(value, info)
+        except BadInput as error:
+            first = error.problems[0]
+            raise problem(first.what, first.mend) from None
+
+    return BeforeValidator(read, json_schema_input_type=str)
+
+
+def one_as_list(value: object) -> object:
+    """One value where a list may stand."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _by_file(info: ValidationInfo) -> Path:
+    return Path(info.context["folder"]) if info.context else Path()
+
+
+def beside(path: str, folder: Path) -> Path:
+    """``path`` as the scenario means it: relative to the scenario's own folder."""
+    return (folder / Path(path).expanduser()).resolve()
+
+
+def _model_name(name: str, info: ValidationInfo) -> str:
+    local = beside(name, _by_file(info))
+    found = catalog.model(str(local) if local.exists() else name)
+    return str(local) if local.exists() else found.name
+
+
+def _engine_name(name: str, _info: ValidationInfo) -> str:
+    return catalog.engine(name, gpu=catalog.gpus()[0]).name
+
+
+def _existing_file(path: str, info: ValidationInfo) -> str:
+    local = beside(path, _by_file(info))
+    if not local.exists():
+        raise problem(f'no file "{path}"', f"looked for {local}; paths count from the folder of the scenario")
+    return str(local)
+
+
+def _lengths(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    try:
+        workload.Lengths.parse(text)
+    except BadInput as error:
+        raise problem(error.problems[0].what, error.problems[0].mend) from None
+    return text
+
+
+Duration = Annotated[float, read_by(parse_duration_s)]
+Fraction = Annotated[float, read_by(parse_fraction)]
+Rate = Annotated[float, read_by(parse_rate_per_s)]
+Tokens = Annotated[int, read_by(parse_tokens)]
+Count = Annotated[int, read_by(parse_tokens)]
+Positive = Annotated[float, read_by(parse_positive)]
+GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
+ModelName = Annotated[str, _known(_model_name)]
+EngineName = Annotated[str, _known(_engine_name)]
+InputFile = Annotated[str, _known(_existing_file)]
+Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | int)]
+
+
+class Strict(BaseModel):
+    """Every part of a scenario: unknown keys and near-miss types are problems."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
