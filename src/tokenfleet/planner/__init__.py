@@ -8,6 +8,7 @@ from tokenfleet.planner.answer import Cheapest, cheapest, plan
 from tokenfleet.planner.assumed import FEW_REQUESTS
 from tokenfleet.planner.bursts import Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
+from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
@@ -21,14 +22,19 @@ __all__ = [
     "FirstMinute",
     "HotPrefix",
     "KnownSpike",
+    "PackedNode",
+    "Packing",
     "PlanProgress",
+    "Pool",
     "Progress",
     "TokenBudget",
     "Warmed",
     "bursts",
     "cheapest",
     "known_spike",
+    "pack",
     "plan",
     "plan_document",
+    "room_for_failover",
     "why_it_lost",
 ]

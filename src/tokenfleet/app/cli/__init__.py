@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "init": "Write a commented scenario from a few questions.",
     "levers": "What each way to save would save, re-planned, with its price in latency.",
     "memory": "Does the model fit, what eats the memory, how many sequences run.",
+    "pack": "Put the fleets of several scenarios on shared nodes.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
     "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",

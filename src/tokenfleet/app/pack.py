@@ -1,0 +1,211 @@
+"""``pack``: the fleets of several scenarios on shared nodes, and whose bill the nodes are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenfleet import catalog, planner
+from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.summary import Block, replica_name
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.plan import Sized
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Pools of one gpu on nodes of one kind."""
+
+    gpu: str
+    price_usd_per_gpu_hour: float
+    pools: tuple[planner.Pool, ...]
+    packing: planner.Packing
+    apart_node_count: int
+    """Nodes if no pool shared any."""
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Whole nodes, their free GPUs included."""
+        return self.packing.node_count * self.packing.gpus_per_node_count * self.price_usd_per_gpu_hour
+
+    def share_usd_per_hour(self, pool: planner.Pool) -> float:
+        """What a pool pays: its GPUs, and of the free ones as much as its part of those in use."""
+        used = sum(self.packing.replica_count(each.name) * each.gpu_count for each in self.pools)
+        return self.usd_per_hour * self.packing.replica_count(pool.name) * pool.gpu_count / used
+
+    @property
+    def hottest(self) -> planner.Pool:
+        """The pool with most GPUs in use: the one whose move would ask for most."""
+        return max(self.pools, key=lambda pool: pool.carrying_count * pool.gpu_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """All scenarios."""
+
+    sized: dict[str, Sized]
+    shared: tuple[Shared, ...]
+    infeasible: dict[str, tuple[str, ...]]
+    """Scenarios that no fleet serves, and why."""
+
+
+def packed(scenarios: Sequence[Scenario], isolated: Sequence[str], teller: Teller) -> Packed:
+    """Plans each scenario alone, then puts their replicas on as few nodes as hold them.
+
+    Raises:
+        BadInput: as for a plan; two scenarios of one name, or an isolated one that is not among them.
+    """
+    from tokenfleet import simulator
+
+    _check(scenarios, isolated)
+    simulator.warm_up(announce=teller.announce)
+    sized: dict[str, Sized] = {}
+    infeasible: dict[str, tuple[str, ...]] = {}
+    for scenario in scenarios:
+        composition = compose(scenario, teller)
+        made = planner.cheapest(composition.question, composition.trace, progress=teller.step)
+        if made.sized is None:
+            infeasible[scenario.name] = tuple(reason.text for reason in made.reasons)
+        else:
+            sized[scenario.name] = made.sized
+    teller.say("packing nodes")
+    gpus = dict.fromkeys(each.replica.deployment.gpu for each in sized.values())
+    asked = {scenario.name: scenario for scenario in scenarios}
+    shared = tuple(_shared(gpu, sized, asked, isolated) for gpu in gpus)
+    return Packed(sized=sized, shared=shared, infeasible=infeasible)
+
+
+def _check(scenarios: Sequence[Scenario], isolated: Sequence[str]) -> None:
+    names = [scenario.name for scenario in scenarios]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput.at("name", f"{', '.join(twice)} stands for several scenarios", "give each its own name")
+    strangers = [name for name in isolated if name not in names]
+    if strangers:
+        raise BadInput.at("--isolate", f"no scenario is called {strangers[0]}", f"scenarios: {', '.join(names)}")
+
+
+def _shared(gpu: str, sized: dict[str, Sized], asked: dict[str, Scenario], isolated: Sequence[str]) -> Shared:
+    mine = {name: each for name, each in sized.items() if each.replica.deployment.gpu == gpu}
+    pools = tuple(_pool(name, each, asked[name], name in isolated) for name, each in mine.items())
+    per_node = catalog.gpu(gpu).gpus_per_node_count
+    return Shared(
+        gpu=gpu,
+        price_usd_per_gpu_hour=next(iter(mine.values())).price.price_usd_per_gpu_hour,
+        pools=pools,
+        packing=planner.pack(pools, per_node),
+        apart_node_count=sum(planner.pack([pool], per_node).node_count for pool in pools),
+    )
+
+
+def _pool(name: str, sized: Sized, scenario: Scenario, isolated: bool) -> planner.Pool:
+    return planner.Pool(
+        name=name,
+        gpu_count=sized.replica.deployment.layout.gpu_count,
+        carrying_count=sized.carrying_count,
+        spare_count=scenario.spare_replica_count,
+        survives_node=scenario.redundancy.nodes != "none",
+        isolated=isolated,
+    )
+
+
+def pack_document(found: Packed) -> dict[str, object]:
+    """For machines."""
+    return {
+        "nodes": [_document(shared, found) for shared in found.shared],
+        "usd_per_hour": sum(shared.usd_per_hour for shared in found.shared),
+        "infeasible": {name: list(reasons) for name, reasons in found.infeasible.items()},
+    }
+
+
+def _document(shared: Shared, found: Packed) -> dict[str, object]:
+    packing, hottest = shared.packing, shared.hottest
+    return {
+        "gpu": shared.gpu,
+        "gpus_per_node_count": packing.gpus_per_node_count,
+        "node_count": packing.node_count,
+        "apart_node_count": shared.apart_node_count,
+        "proved": packing.proved,
+        "free_gpu_count": packing.free_gpu_count(shared.pools),
+        "usd_per_hour": shared.usd_per_hour,
+        "mixes": [{"node_count": node.node_count, "replicas": node.replicas} for node in packing.nodes],
+        "pools": [
+            {
+                "name": pool.name,
+                "gpu_count_per_replica": pool.gpu_count,
+                "replica_count": packing.replica_count(pool.name),
+                "carrying_replica_count": pool.carrying_count,
+                "lost_with_a_node_count": packing.lost_with_a_node(pool.name),
+                "survives_node": _survives(packing, pool),
+                "neighbours": list(packing.neighbours(pool.name)),
+                "usd_per_hour": shared.share_usd_per_hour(pool),
+                "usd_per_hour_alone": found.sized[pool.name].price_usd_per_hour,
+            }
+            for pool in shared.pools
+        ],
+        "failover": {
+            "pool": hottest.name,
+            "replica_count": planner.room_for_failover(packing, shared.pools, hottest.name),
+            "wanted_count": hottest.carrying_count,
+        },
+    }
+
+
+def _survives(packing: planner.Packing, pool: planner.Pool) -> bool:
+    return packing.replica_count(pool.name) - packing.lost_with_a_node(pool.name) >= pool.carrying_count
+
+
+def pack_blocks(found: Packed) -> list[Block]:
+    """The same for a person."""
+    blocks: list[Block] = []
+    for shared in found.shared:
+        blocks.append(("Nodes", list(_nodes(shared))))
+        blocks.append(("Pools", [_pool_line(shared, pool, found) for pool in shared.pools]))
+        blocks.append(("Move", [_failover(shared)]))
+    total = sum(shared.usd_per_hour for shared in found.shared)
+    if found.shared:
+        blocks.append(("Cost", [f"{shown_usd(total)}/h for whole nodes, whatever stays free on them"]))
+    blocks += [("Without", [f"{name}: no fleet keeps its promise", *why]) for name, why in found.infeasible.items()]
+    return blocks
+
+
+def _nodes(shared: Shared) -> Iterator[str]:
+    packing = shared.packing
+    free = packing.free_gpu_count(shared.pools)
+    best = "" if packing.proved else "; the search ran out of time, fewer may do"
+    saved = shared.apart_node_count - packing.node_count
+    less = f", {saved} fewer than apart" if saved > 0 else ", as many as apart"
+    nodes = f"{_plural(packing.node_count, 'node')} of {packing.gpus_per_node_count} x {shared.gpu}"
+    yield (
+        f"{nodes}{less}; {_plural(free, 'GPU')} stay free{best}" if free else f"{nodes}{less}; no GPU stays free{best}"
+    )
+    for node in packing.nodes:
+        held = ", ".join(f"{count} {name}" for name, count in node.replicas.items())
+        yield f"{node.node_count} x ({held})"
+
+
+def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
+    packing = shared.packing
+    lost = packing.lost_with_a_node(pool.name)
+    keeps = "keeps its promise" if _survives(packing, pool) else "breaks its promise"
+    beside = packing.neighbours(pool.name)
+    shares = f"shares nodes with {', '.join(beside)}" if beside else "alone on its nodes"
+    replicas = f"{_plural(packing.replica_count(pool.name), 'replica')} of {replica_name(found.sized[pool.name])}"
+    return (
+        f"{pool.name}: {replicas}, {pool.carrying_count} carry; a lost node takes {lost} and it {keeps}; {shares}; "
+        f"{shown_usd(shared.share_usd_per_hour(pool))}/h"
+    )
+
+
+def _failover(shared: Shared) -> str:
+    pool = shared.hottest
+    room = planner.room_for_failover(shared.packing, shared.pools, pool.name)
+    return (
+        f"if {pool.name} came over from another region: room for {room} of the {pool.carrying_count} replicas that "
+        "carry it, in free GPUs and those of spare replicas, while every other pool keeps its promise; they would have "
+        "to start first"
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,73 @@
+"""Several scenarios on shared nodes, end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenfleet.app.cli import main
+
+SCENARIO = """\
+name: {name}
+workload: {{lengths: {{input: 1000, output: 200}}, mean_rate: {rate}, duration: 3min}}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {{ttft_p99: 2s, itl_p99: 100ms}}
+gpus: [l40s]
+precision: fp8
+tensor_parallel: {tensor_parallel}
+redundancy: {{nodes: n+1}}
+"""
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, rate, size in (("chat", 12, 2), ("search", 6, 1)):
+        Path(f"{name}.yaml").write_text(SCENARIO.format(name=name, rate=rate, tensor_parallel=size))
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["pack", *arguments])
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+def test_nodes_are_shared_and_their_bill_is_split(run):
+    code, out, err = run("chat.yaml", "search.yaml", "--json")
+    assert (code, err) == (0, "")
+    (shared,) = json.loads(out)["nodes"]
+    assert shared["proved"] is True
+    assert shared["node_count"] <= shared["apart_node_count"]
+    held = sum(pool["replica_count"] * pool["gpu_count_per_replica"] for pool in shared["pools"])
+    assert held + shared["free_gpu_count"] == shared["node_count"] * shared["gpus_per_node_count"]
+    assert sum(pool["usd_per_hour"] for pool in shared["pools"]) == pytest.approx(shared["usd_per_hour"])
+    assert all(pool["survives_node"] for pool in shared["pools"])
+    in_mixes = sum(mix["node_count"] * mix["replicas"].get("chat", 0) for mix in shared["mixes"])
+    assert in_mixes == shared["pools"][0]["replica_count"]
+    assert shared["failover"]["pool"] == "chat"
+    _, said, _ = run("chat.yaml", "search.yaml")
+    labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
+    assert labels == ["Nodes", "Pools", "Move", "Cost"]
+    assert "shares nodes with search" in said
+
+
+def test_an_isolated_scenario_shares_with_nobody(run):
+    _, out, _ = run("chat.yaml", "search.yaml", "--isolate", "chat", "--json")
+    (shared,) = json.loads(out)["nodes"]
+    assert [pool["neighbours"] for pool in shared["pools"]] == [[], []]
+    assert shared["node_count"] == shared["apart_node_count"]
+
+
+def test_what_cannot_be_packed_is_said(run):
+    code, _, err = run("chat.yaml", "chat.yaml")
+    assert code == 2
+    assert "chat stands for several scenarios" in err
+    code, _, err = run("chat.yaml", "--isolate", "premium")
+    assert code == 2
+    assert "no scenario is called premium; scenarios: chat" in err
+    Path("hasty.yaml").write_text(Path("chat.yaml").read_text().replace("2s", "1ms").replace("chat", "hasty"))
+    code, out, _ = run("hasty.yaml", "search.yaml")
+    assert code == 0
+    assert "hasty: no fleet keeps its promise" in " ".join(out.split())

@@ -1,0 +1,100 @@
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.planner.packing import Pool, pack, room_for_failover
+
+
+def pool(name, gpus, carrying, spare=1, **more):
+    return Pool(name=name, gpu_count=gpus, carrying_count=carrying, spare_count=spare, **more)
+
+
+def check(packing, pools):
+    for node in packing.nodes:
+        held = sum(each.gpu_count * node.replicas.get(each.name, 0) for each in pools)
+        assert held <= packing.gpus_per_node_count
+    for each in pools:
+        assert packing.replica_count(each.name) >= each.carrying_count + each.spare_count
+        if each.survives_node:
+            assert packing.replica_count(each.name) - packing.lost_with_a_node(each.name) >= each.carrying_count
+
+
+def test_pools_fill_the_gaps_of_each_other():
+    pools = [pool("big", 5, 2, spare=0), pool("small", 3, 2, spare=0)]
+    packing = pack(pools, 8)
+    check(packing, pools)
+    assert packing.node_count == 2
+    assert packing.free_gpu_count(pools) == 0
+    assert packing.neighbours("big") == ("small",)
+    assert packing.proved
+    apart = [pool("big", 5, 2, spare=0, isolated=True), pool("small", 3, 2, spare=0)]
+    assert pack(apart, 8).node_count == 3
+    assert pack(apart, 8).neighbours("big") == ()
+    assert pack(apart, 8).free_gpu_count(apart) == 8
+
+
+def test_sharing_makes_the_loss_of_a_node_cheap():
+    alone = [pool("chat", 2, 3, spare=0, survives_node=True)]
+    # Two nodes with three replicas each, or four with one: two are fewer.
+    assert pack(alone, 8).node_count == 2
+    assert pack(alone, 8).replica_count("chat") == 6
+    pools = [pool(name, 2, 3, spare=0, survives_node=True) for name in ("chat", "search", "agents")]
+    packing = pack(pools, 8)
+    check(packing, pools)
+    assert packing.node_count == 4
+    assert sum(pack([each], 8).node_count for each in pools) == 6
+
+
+def test_a_failover_finds_free_gpus_and_spare_replicas_and_starves_nobody():
+    pools = [pool("hot", 2, 2), pool("batch", 4, 1, spare=2)]
+    packing = pack(pools, 8)
+    check(packing, pools)
+    free = packing.free_gpu_count(pools)
+    spare = 4 * (packing.replica_count("batch") - 1)
+    assert room_for_failover(packing, pools, "hot") == (free + spare) // 2
+    full = [pool("hot", 4, 1, spare=0), pool("other", 4, 1, spare=0)]
+    assert room_for_failover(pack(full, 8), full, "hot") == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(0, 1), st.booleans()), min_size=1, max_size=2)
+)
+def test_no_brute_force_finds_fewer_nodes(drawn):
+    pools = [
+        pool(str(index), gpus, carrying, spare, survives_node=survives)
+        for index, (gpus, carrying, spare, survives) in enumerate(drawn)
+    ]
+    packing = pack(pools, 6)
+    check(packing, pools)
+    assert packing.proved
+    mixes = [
+        mix
+        for mix in product(*(range(6 // each.gpu_count + 1) for each in pools))
+        if sum(n * each.gpu_count for n, each in zip(mix, pools, strict=True)) <= 6
+    ]
+
+    def enough(nodes):
+        for index, each in enumerate(pools):
+            held = [node[index] for node in nodes]
+            if sum(held) < each.carrying_count + each.spare_count:
+                return False
+            if each.survives_node and sum(held) - max(held) < each.carrying_count:
+                return False
+        return True
+
+    fewer = packing.node_count - 1
+    if fewer <= 3:
+        assert not any(enough(nodes) for nodes in product(mixes, repeat=fewer))
+
+
+def test_what_no_node_holds_is_bad_input():
+    with pytest.raises(BadInput, match="takes 16 GPUs"):
+        pack([pool("huge", 16, 1)], 8)
+    with pytest.raises(BadInput, match="several pools"):
+        pack([pool("chat", 1, 1), pool("chat", 2, 1)], 8)
+    with pytest.raises(BadInput, match="too many ways"):
+        pack([pool(str(number), 1, 1) for number in range(8)], 8)
