@@ -86,8 +86,8 @@ def test_source_carries_no_debts_and_no_foreign_paths(path):
 
 LABELS = {
     # Indices and identities, not quantities.
-    "parent", "prefix_node", "session", "tenant", "replica", "replicas", "absent", "status", "running", "waiting",
-    "seed", "rank",
+    "parent", "prefix_node", "session", "tenant", "replica", "replicas", "absent", "after", "state", "status",
+    "running", "waiting", "seed", "rank",
     # Quantiles inside a type whose name carries the unit, and one plain number a promise speaks of.
     "p50", "p90", "p95", "p99", "max", "mean", "quantile", "promised", "predicted", "predicted_low", "predicted_high",
 }  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from fidelity.errors import Measured, Run
-from reference import plain_engine
+from reference import plain_fleet
 from reference.vllm_oracle import RecordingReplica
 from shared import SHARED
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -142,8 +142,8 @@ def batches(requests: Trace) -> list[list[tuple[int, int, int]]]:
         **dict.fromkeys(("sequence_ps", "context_ps", "window_ps", "window_tokens", "pair_ps", "eager_ps"), 0),
         request_ps=0,
     )
-    with mock.patch.object(plain_engine, "Replica", RecordingReplica):
-        run = plain_engine.PlainRun(requests, Fleet(groups=(ReplicaGroup(replica=physics(slow), replica_count=1),)))
+    with mock.patch.object(plain_fleet, "Replica", RecordingReplica):
+        run = plain_fleet.PlainRun(requests, Fleet(groups=(ReplicaGroup(replica=physics(slow), replica_count=1),)))
     number = {request: row for row, request in enumerate(run.requests)}
     steps = run.replicas[0].steps
     return [[(number[request], start, tokens) for request, start, tokens in planned] for _, _, planned, _ in steps]

@@ -8,7 +8,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from reference.plain_engine import NEVER, PlainRun, Request
+from reference.plain_engine import NEVER, Request
+from reference.plain_fleet import PlainRun
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Pools, Transfer, Wait
 from tokenfleet.domain.trace import Trace
@@ -90,6 +91,7 @@ class PlainChain:
         self.open[row] = stage.call_count
         for number in range(stage.call_count):
             request = Request(
+                row,
                 time,
                 int(stage.input_tokens[row]),
                 int(stage.output_tokens[row]),
@@ -98,7 +100,6 @@ class PlainChain:
                 None,
                 stage.kv_delivered,
             )
-            request.row = row
             pool.arrive(request)
             if request.status != Status.FINISHED:
                 self.refused[row] = True

@@ -1,4 +1,4 @@
-"""The replay, slow and obvious: plain Python, one step and one block at a time. The kernel must equal it exactly.
+"""A replica, slow and obvious: plain Python, one step and one block at a time. The kernel must equal it exactly.
 
 Written from the rules of the schedulers (vLLM V1, and what SGLang and TensorRT-LLM do otherwise), not from the
 kernel: blocks are objects in one free list that is also the LRU, hashes are a map from key to blocks, and outputs
@@ -6,26 +6,20 @@ are applied when a step ends.
 """
 
 import math
-from bisect import bisect_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-import numpy as np
-
-from tokenfleet import control
-from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.trace import Trace
 
-NEVER = 1 << 62
+NEVER = 1 << 63
 FIRST_RATIO, LEAST_RATIO = Fraction(7, 10), Fraction(98, 1000)
 RATIO_FALL = (FIRST_RATIO - LEAST_RATIO) / 600
-GAP_BOUNDS_PS = [0, *(math.ceil(2.0 ** (10 + i / 32)) for i in range(50 * 32 + 1))]
 
 
 @dataclass(eq=False)
 class Request:
+    row: int
     arrival: int
     input: int
     output: int
@@ -50,10 +44,21 @@ class Request:
     finish: int = -1
     replica: int = -1
     status: Status = Status.FINISHED
+    attempts: int = 0
+    first_arrival: int = -1
+    late: bool = False  # it does not arrive by the clock
+    followers: list = field(default_factory=list)  # (request, delay)
 
     @property
     def tokens(self) -> int:
         return self.input + self.produced
+
+    def forget(self) -> None:
+        """What the attempt got is lost."""
+        self.produced = self.in_flight = self.computed = self.hit = self.hashed = self.cached = self.preemptions = 0
+        self.blocks, self.fixed = [], []
+        self.admitted = self.prefilling = False
+        self.first = self.last = self.finish = self.replica = -1
 
     def block_key(self, index: int, block_tokens: int) -> object:
         end = (index + 1) * block_tokens
@@ -122,6 +127,7 @@ class Replica:
         self.in_flight = 0
         self.rules = self.engine.name.split("-", 1)[0]
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
+        self.emptied = 0
         self.full = False  # SGLang: nobody is admitted until somebody has left
 
     # ---- one step
@@ -334,125 +340,22 @@ class Replica:
                 request.finish = end
                 self.in_flight -= 1
                 self.full = False
+                self.emptied = end
                 if request in self.running:
                     self.pool.hash_blocks(request, request.computed)
                 self.pool.release([*request.blocks, *request.fixed])
                 request.blocks, request.fixed = [], []
                 (self.running if request in self.running else self.waiting).remove(request)
+                self.run.leave(request, end)
 
-
-class PlainRun:
-    """A fleet of plain replicas, driven in order of time."""
-
-    def __init__(self, trace: Trace, fleet: Fleet, peak_window_s=None, telemetry_interval_s=None) -> None:
-        self.fleet = fleet
-        self.replicas = [Replica(group.replica, self) for group in fleet.groups for _ in range(group.replica_count)]
-        self.requests = requests_of(trace)
-        self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
-        self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
-        self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = self.turn = 0
-        self.samples = []
-        self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
-        self.play()
-
-    def play(self) -> None:
-        arrivals = deque(self.requests)
-        while True:
-            replica = min(self.replicas, key=lambda replica: replica.event)
-            coming = min(replica.event, arrivals[0].arrival if arrivals else NEVER)
-            while coming > (len(self.samples) + 1) * self.interval:
-                self.samples.append([self.gauges(replica) for replica in self.replicas])
-                if coming == NEVER:
-                    return
-            if coming == NEVER:
-                return
-            if arrivals and arrivals[0].arrival <= replica.event:
-                self.arrive(arrivals.popleft())
-            else:
-                replica.boundary()
-
-    def arrive(self, request: Request) -> None:
-        number = self.route(request)
-        self.turn = (number + 1) % len(self.replicas)
-        request.replica, replica = number, self.replicas[number]
-        computed = request.input + max(request.output - 1, 0)
-        at_once = request.input if replica.rules == "trtllm" else computed
-        limit = replica.engine.context_limit_tokens
-        held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
-        held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
-        if (
-            replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
-            or (limit is not None and request.input + request.output > limit)
-            or (not replica.engine.chunked_prefill and at_once > replica.engine.max_batched_tokens)
-        ):
-            request.status = Status.REJECTED_TOO_LONG
-            return
-        request.ready = request.arrival + replica.step.request_ps
-        replica.in_flight += 1
-        replica.waiting.append(request)
-        if replica.event == NEVER:
-            replica.clock = replica.horizon = replica.event = request.ready
-
-    def route(self, request: Request) -> int:
-        count = len(self.replicas)
-        afters = [(number - self.turn) % count for number in range(count)]
-        if self.fleet.router == "round_robin":
-            scores = [control.round_robin(after) for after in afters]
-        elif self.fleet.router == "least_in_flight":
-            scores = [
-                control.least_in_flight(r.in_flight, a, count) for r, a in zip(self.replicas, afters, strict=True)
-            ]
-        else:
-            key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
-            home = -1 if key is None else control.home_replica(key, count)
-            total = sum(replica.in_flight for replica in self.replicas)
-            scores = [
-                control.prefix_affinity(replica.in_flight, after, count, number == home, total)
-                for number, (replica, after) in enumerate(zip(self.replicas, afters, strict=True))
-            ]
-        return scores.index(min(scores))
-
-    # ---- what is counted
-
-    def count_gap(self, gap: int, end: int) -> None:
-        index = min(bisect_right(GAP_BOUNDS_PS, gap) - 1, len(self.gaps) - 1)
-        self.gaps[index] += 1
-        self.peak_gaps[index] += self.peak[0] <= end < self.peak[1]
-
-    def count_step(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:
-        self.steps += 1
-        share = 0
-        if prefills:
-            share = duration
-            if decodes:
-                self.mixed_steps += 1
-                share = (replica.duration([], prefills) + duration - replica.duration(decodes, [])) // 2
-            pairs = sum(tokens * request.hit for request, _, tokens in prefills)
-            self.cached_prefix += min(share, replica.step.pair_ps * pairs)
-        self.prefill += share
-        self.decode += duration - share
-
-    def gauges(self, replica: Replica) -> tuple[int, int, float]:
-        yielding = {r for _, yields in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
-        waiting = sum(request not in yielding for request in replica.waiting)
-        used = replica.physics.kv_block_count - len(replica.pool.free)
-        return len(replica.running), waiting, used
-
-
-def requests_of(trace: Trace) -> list[Request]:
-    """Requests with the shared runs on their path: the tokens each reaches to, and its name."""
-    requests = []
-    depth = [] if trace.prefixes is None else trace.prefixes.depth_tokens.tolist()
-    for row in range(trace.request_count):
-        keys = []
-        node = -1 if trace.prefix_node is None else int(trace.prefix_node[row])
-        while node >= 0:
-            keys.append((depth[node], node))
-            node = int(trace.prefixes.parent[node])
-        session = None if trace.session is None or trace.session[row] < 0 else int(trace.session[row])
-        lengths = int(trace.input_tokens[row]), int(trace.output_tokens[row])
-        arrival = int(np.rint(trace.arrival_s[row] * 1e12))
-        delivered = trace.kv_delivered is not None and bool(trace.kv_delivered[row])
-        keys = [] if delivered else keys[::-1]
-        requests.append(Request(arrival, *lengths, keys, ("own", row), session, delivered))
-    return requests
+    def lose_all(self) -> list:
+        """The replica fails. What was fixed counts as if it had been done."""
+        held = {id(r): r for _, yields in self.flying for r in yields}
+        held |= {id(r): r for r in [*self.running, *self.waiting]}
+        for end, yields in self.flying:
+            for request in yields:
+                if request.output > 0:
+                    if request.last >= 0:
+                        self.run.count_gap(end - request.last, end)
+                    request.last = end
+        return list(held.values())

@@ -5,42 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reference.comparing import assert_equal
 from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace
-from reference.plain_engine import PlainRun
-from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import replay
-
-PEAK_S = (0.1, 0.35)
-INTERVAL_S = 0.03
-
-
-def seconds(times_ps: list[int]) -> np.ndarray:
-    return np.array([time_ps / 1e12 if time_ps >= 0 else np.nan for time_ps in times_ps])
-
-
-def assert_equal(trace: Trace, fleet: Fleet) -> None:
-    plain = PlainRun(trace, fleet, PEAK_S, INTERVAL_S)
-    fast = replay(trace, fleet, peak_window_s=PEAK_S, telemetry_interval_s=INTERVAL_S)
-    rows = plain.requests
-    np.testing.assert_array_equal(fast.status, [r.status for r in rows])
-    np.testing.assert_array_equal(fast.replica, [r.replica for r in rows])
-    np.testing.assert_array_equal(fast.first_token_s, seconds([r.first for r in rows]))
-    np.testing.assert_array_equal(fast.finish_s, seconds([r.finish for r in rows]))
-    np.testing.assert_array_equal(fast.preemption_count, [r.preemptions for r in rows])
-    np.testing.assert_array_equal(fast.cached_tokens, [r.cached for r in rows])
-    np.testing.assert_array_equal(fast.gaps.count, plain.gaps)
-    np.testing.assert_array_equal(fast.peak_gaps.count, plain.peak_gaps)
-    busy = fast.busy
-    assert (busy.step_count, busy.mixed_step_count) == (plain.steps, plain.mixed_steps)
-    assert busy.prefill_s == plain.prefill / 1e12
-    assert busy.decode_s == plain.decode / 1e12
-    assert busy.cached_prefix_s == plain.cached_prefix / 1e12
-    samples = np.array(plain.samples)
-    np.testing.assert_array_equal(fast.telemetry.running, samples[:, :, 0])
-    np.testing.assert_array_equal(fast.telemetry.waiting, samples[:, :, 1])
-    blocks = np.array([replica.physics.kv_block_count for replica in plain.replicas])
-    np.testing.assert_array_equal(fast.telemetry.kv_used_fraction, 1.0 - (blocks - samples[:, :, 2]) / blocks)
 
 
 def check(seed: int, *, shared: bool, name: str = "test", **settings: bool) -> None:

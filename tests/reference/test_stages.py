@@ -5,10 +5,10 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
+from reference.comparing import PEAK_S, seconds
 from reference.fleets import random_fleet, random_trace
 from reference.plain_chain import PlainChain
-from reference.plain_engine import GAP_BOUNDS_PS
-from reference.test_plain_equals_compiled import PEAK_S, seconds
+from reference.plain_fleet import GAP_BOUNDS_PS
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Pools, Transfer, Wait

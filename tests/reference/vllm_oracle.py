@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from reference import plain_engine
+from reference import plain_engine, plain_fleet
 from reference.fleets import MS, engine, fleet, physics, step_time
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.replica import EngineSettings
@@ -192,8 +192,8 @@ class RecordingReplica(plain_engine.Replica):
 
 def plain_timeline(workload: Workload) -> Timeline:
     """What the plain engine decides."""
-    with mock.patch.object(plain_engine, "Replica", RecordingReplica):
-        run = plain_engine.PlainRun(workload.trace, workload.fleet)
+    with mock.patch.object(plain_fleet, "Replica", RecordingReplica):
+        run = plain_fleet.PlainRun(workload.trace, workload.fleet)
     number = {request: row for row, request in enumerate(run.requests)}
     steps = tuple(
         Step(

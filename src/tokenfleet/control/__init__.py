@@ -16,6 +16,7 @@ from tokenfleet.control.admission import (
     queue_turn,
     retry_after_s,
 )
+from tokenfleet.control.hashing import scrambled
 from tokenfleet.control.ladder import (
     Evaluation,
     Ladder,
@@ -86,6 +87,7 @@ __all__ = [
     "queue_turn",
     "retry_after_s",
     "round_robin",
+    "scrambled",
     "signals_of",
     "terms",
     "worst_case_gpu_count",

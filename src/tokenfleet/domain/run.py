@@ -18,6 +18,12 @@ class Status(IntEnum):
     FINISHED = 0
     REJECTED_TOO_LONG = 1
     """Prompt plus output exceed the context limit or the whole KV pool; refused on arrival."""
+    REJECTED_QUEUE_FULL = 2
+    """Every ready replica had its queue full, at the last attempt."""
+    REJECTED_NOBODY_READY = 3
+    """No replica was ready, at the last attempt."""
+    LOST = 4
+    """Its replica failed, at the last attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +63,41 @@ class BusyTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Something that became of replicas, and why."""
+
+    time_s: float
+    kind: str
+    """Kind of a :class:`tokenfleet.domain.world.Happening`."""
+    replicas: tuple[int, ...]
+    """Those whose state it changed."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turmoil:
+    """What a run with a :class:`tokenfleet.domain.world.World` tells besides."""
+
+    attempt_count: Ints
+    """Times each request was sent."""
+    refused_count: int
+    """Attempts turned away, for a full queue or because nobody was ready."""
+    lost_count: int
+    """Attempts lost with their replica."""
+    state_s: Floats
+    """Seconds that each replica spent in each :class:`tokenfleet.domain.world.ReplicaState`, up to the end of the
+    run; shape (replica, state)."""
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """One run. Columns have one entry per request, in the order of the trace; NaN where a thing never happened."""
 
     arrival_s: Floats
+    """At the router, of the first attempt: what a user counts from."""
     first_token_s: Floats
+    """Of the attempt that finished, like all that follows."""
     finish_s: Floats
     input_tokens: Ints
     output_tokens: Ints
@@ -69,6 +105,7 @@ class RunRecord:
     """Prompt tokens served from the prefix cache when the request was first admitted."""
     preemption_count: Ints
     replica: Ints
+    """The one that the request was sent to last; -1 when its last attempt was turned away at the router."""
     status: npt.NDArray[np.int8]
     gaps: GapHistogram
     """Gaps of the whole run."""
@@ -78,6 +115,8 @@ class RunRecord:
     replica_count: int
     end_s: float
     telemetry: Telemetry | None
+    turmoil: Turmoil | None = None
+    """``None`` in a quiet world."""
 
     @property
     def ttft_s(self) -> Floats:

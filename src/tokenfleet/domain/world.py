@@ -1,7 +1,8 @@
 """What happens around a fleet while it serves: failures, starts, clients that come back, admission, scaling."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal
 
 import numpy as np
@@ -9,16 +10,53 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import Floats, Ints
 
-HappeningKind = Literal["ready", "drain", "stop", "fail", "slow"]
+HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "slow"]
+
+
+class ReplicaState(IntEnum):
+    """What a replica is at a moment. Only a ready one takes requests; absent and failed ones hold no gpus."""
+
+    ABSENT = 0
+    STARTING = 1
+    READY = 2
+    DRAINING = 3
+    """It finishes what it has, and stays."""
+    STOPPING = 4
+    """It finishes what it has, and goes."""
+    FAILED = 5
+
+
+BECOMES: Mapping[HappeningKind, Mapping[ReplicaState, ReplicaState]] = {
+    "start": {ReplicaState.ABSENT: ReplicaState.STARTING, ReplicaState.FAILED: ReplicaState.STARTING},
+    "ready": {state: ReplicaState.READY for state in ReplicaState if state != ReplicaState.READY},
+    "drain": {ReplicaState.READY: ReplicaState.DRAINING},
+    "stop": {
+        ReplicaState.STARTING: ReplicaState.ABSENT,
+        ReplicaState.READY: ReplicaState.STOPPING,
+        ReplicaState.DRAINING: ReplicaState.STOPPING,
+        ReplicaState.FAILED: ReplicaState.ABSENT,
+    },
+    "fail": {
+        ReplicaState.STARTING: ReplicaState.FAILED,
+        ReplicaState.READY: ReplicaState.FAILED,
+        ReplicaState.DRAINING: ReplicaState.FAILED,
+        ReplicaState.STOPPING: ReplicaState.FAILED,
+    },
+    "slow": {},
+}
+"""What a happening makes of a replica, by what it was; what is not named stays as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
     """Something that becomes of replicas at a moment.
 
-    ``ready``: they take requests from now on. ``drain``: they take no more and finish what they have. ``stop``: they
+    ``start``: they hold their gpus and load. ``ready``: they take requests from now on, with an empty cache unless
+    they were draining or stopping. ``drain``: they take no more and finish what they have. ``stop``: they do so and
     are gone once they are empty. ``fail``: they are gone at once, with every request they hold and their cache.
-    ``slow``: each of their steps takes ``step_time_factor`` times as long from now on; 1 ends it.
+    ``slow``: each of their steps takes ``step_time_factor`` times as long from the next one on; 1 ends it, and so
+    does a new start. What makes no sense in the state a replica is in, such as ``drain`` where it has failed,
+    changes nothing.
     """
 
     time_s: float
@@ -39,8 +77,6 @@ class Clients:
     backoff_s: float = 1.0
     """Wait before the second try; doubled before each further one, and drawn between half of it and all of it."""
     longest_backoff_s: float = 60.0
-    timeout_s: float | None = None
-    """They give up an attempt whose first token has not come by then; ``None``: they wait for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +84,26 @@ class Admission:
     """Who is turned away at the door, with a 503."""
 
     queue_limit_count: int | None = None
-    """Requests waiting per ready replica from which on arrivals are refused."""
+    """Requests waiting at a replica from which on it takes no more. The router then tries the next best; when all
+    ready replicas are full, the arrival is refused."""
     retry_after_s: float = 0.0
-    """Told to those refused; they wait at least that long."""
+    """Told to those refused; they wait at least that long before they try again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """Requests that are sent because an earlier one has ended."""
+    """Requests that are sent because an earlier one has ended, well or not."""
 
     after: Ints
-    """Number of the request whose end each one waits for, below its own; -1: it arrives by the clock."""
+    """Number of the request whose end each one waits for, below its own; ``BY_CLOCK`` (-1): it arrives at its time in
+    the trace; ``NEXT_IN_LINE`` (-2): it is sent by whichever user is free first, which is when a request ends for
+    whose end no other one waits."""
     delay_s: Floats
-    """Think or tool time between that end and this arrival; of no meaning where ``after`` is -1."""
+    """Think or tool time between that end and this arrival, a picosecond at least; of no meaning by the clock."""
+
+
+BY_CLOCK = -1
+NEXT_IN_LINE = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +126,10 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A fleet's surroundings. The default is a quiet one: all replicas ready, nobody fails, nobody comes back."""
+    """A fleet's surroundings. The default is a quiet one: all replicas ready, nobody fails, nobody comes back.
+
+    An arrival that finds no replica ready is refused, as a gateway without a healthy backend does.
+    """
 
     happenings: tuple[Happening, ...] = ()
     """In order of time."""

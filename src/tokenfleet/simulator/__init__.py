@@ -11,6 +11,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
 
 if TYPE_CHECKING:
     from tokenfleet.simulator.splitting import apart, apart_stages
@@ -24,11 +25,12 @@ def replay(
     *,
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
+    world: World | None = None,
 ) -> RunRecord:
     """Replay a trace on a fleet; see :func:`tokenfleet.simulator.replaying.replay`."""
     from tokenfleet.simulator.replaying import replay as run
 
-    return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
+    return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world)
 
 
 def replay_stages(

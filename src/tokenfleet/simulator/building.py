@@ -39,8 +39,8 @@ class Section:
 class Planner:
     """Hands out stretches of the buffer, one behind the other, each on a cache line of its own."""
 
-    def __init__(self) -> None:
-        self.used = at.HEADER_WORDS
+    def __init__(self, used: int = at.HEADER_WORDS) -> None:
+        self.used = used
 
     def take(self, words: int) -> Section:
         """The next ``words`` words."""
@@ -157,16 +157,19 @@ def leaf_count(replica_count: int) -> int:
     return 1 << (replica_count - 1).bit_length()
 
 
-def build(trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None) -> tuple[Buffer, Places]:
+def build(
+    trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, more_words: int = 0
+) -> tuple[Buffer, Places]:
     """The buffer at time 0, every replica idle.
 
     Args:
         trace: Checked requests.
         fleet: A checked fleet.
         peak_window_s: Start and end of the window whose token gaps are counted apart.
+        more_words: Words at the end that are left for what is around the fleet.
     """
     places = place(trace, fleet)
-    memory = np.zeros(places.words, dtype=np.int64)
+    memory = np.zeros(places.words + more_words, dtype=np.int64)
     write_header(memory, places, trace, fleet)
     if peak_window_s is not None:
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
@@ -174,7 +177,8 @@ def build(trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None)
     memory[at.PATH_AT] = places.path.start
     write_nodes(memory, places, trace)
     for index, group in enumerate(fleet.groups):
-        write_group(memory, places, index, group, ring_size(trace))
+        row = places.groups.start + index * at.GROUP_WORDS
+        write_group(memory, row, places.tables[index], group, ring_size(trace))
     number = 0
     for index, group in enumerate(fleet.groups):
         for _ in range(group.replica_count):
@@ -198,7 +202,7 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
     leaves = places.events.words
     for field, value in (
         (at.REQUESTS_AT, places.requests.start),
-        (at.REQUEST_COUNT, trace.request_count),
+        (at.CLOCKED_COUNT, trace.request_count),
         (at.REPLICAS_AT, places.replicas.start),
         (at.REPLICA_COUNT, count),
         (at.EVENTS_AT, places.events.start),
@@ -206,6 +210,8 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.TREE_AT, places.tree.start),
         (at.TREE_LEAVES, leaves),
         (at.ROUTER, ROUTERS[fleet.router]),
+        (at.READY_COUNT, count),
+        (at.LATE_PS, at.NEVER_PS),
         (at.BOUNDS_AT, places.bounds.start),
         (at.GUESS_AT, places.guesses.start),
         (at.GAPS_AT, places.gaps.start),
@@ -227,13 +233,11 @@ def watermark_blocks(fraction: float, block_count: int) -> int:
     return int(fraction * (block_count + 1))
 
 
-def write_group(memory: Buffer, places: Places, index: int, group: ReplicaGroup, ring: int) -> None:
+def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int) -> None:
     """Physics and rules of one replica group."""
     replica = group.replica
     engine = replica.deployment.engine
     step = replica.step_time
-    row = places.groups.start + index * at.GROUP_WORDS
-    table = places.tables[index]
     memory[table.start : table.stop] = step.token_ps
     for field, value in (
         (at.TOKEN_TABLE_AT, table.start),
@@ -295,6 +299,21 @@ def write_replica(
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))
     rows = np.arange(start, start + sequences, at.SEQUENCE_WORDS)
     memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]
+
+
+def renew_replica(
+    memory: Buffer, places: Places, trace: Trace, number: int, index: int, group: ReplicaGroup, ring: int
+) -> None:
+    """The replica as at the start, with nothing in its cache; what it has spent its time on stays counted."""
+    row = places.replicas.start + number * at.REPLICA_WORDS
+    spent = memory[row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1].copy()
+    memory[row : row + at.REPLICA_WORDS] = 0
+    memory[row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1] = spent
+    state, cache = places.states[number], places.caches[number]
+    residents, table, _ = cache_words(trace, group)
+    memory[state.start : state.stop] = 0
+    memory[cache.start + residents : cache.start + residents + table] = 0
+    write_replica(memory, places, trace, number, index, group, ring)
 
 
 def write_nodes(memory: Buffer, places: Places, trace: Trace) -> None:

@@ -1,4 +1,4 @@
-"""What a replay refuses, before anything runs: every problem of trace and fleet at once."""
+"""What a replay refuses, before anything runs: every problem of trace, fleet and world at once."""
 
 import difflib
 from collections.abc import Iterator
@@ -9,15 +9,19 @@ import numpy as np
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
+from tokenfleet.simulator.checking_world import world_problems
 
 LONGEST_S = 90 * 86_400.0
-"""Longest trace: 90 days leave room for a backlog within the 53 days more that picoseconds in 63 bits hold."""
+"""Longest trace: 90 days leave 13 days for a backlog within the picoseconds that 63 bits hold."""
 MOST_REQUESTS = 200_000_000
 
 
-def check(trace: Trace, fleet: Fleet) -> None:
-    """Raise one :class:`BadInput` with everything that is wrong with trace and fleet."""
+def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
+    """Raise one :class:`BadInput` with everything that is wrong with trace, fleet and world."""
     problems = [*_trace_problems(trace), *_fleet_problems(fleet)]
+    if world is not None:
+        problems += world_problems(world, trace.request_count, sum(group.replica_count for group in fleet.groups))
     if problems:
         raise BadInput(problems)
 

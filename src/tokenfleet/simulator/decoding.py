@@ -44,6 +44,7 @@ from tokenfleet.simulator.layout import (
     STEP,
     TARGET,
     TOTAL_IN_FLIGHT,
+    VISITS_AT,
     WINDOW_CONTEXT,
     WINDOW_TOKENS,
 )
@@ -59,6 +60,7 @@ from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
+from tokenfleet.simulator.visits import leave, note_first
 
 
 @compiled
@@ -158,6 +160,7 @@ def emit_joined(memory: Memory, replica: int, end_ps: int) -> None:
         request = memory[sequence + REQUEST]
         if is_delivered(memory, request):
             memory[request + FIRST_TOKEN] = end_ps
+            note_first(memory, request)
             memory[sequence + TARGET] = input_tokens(memory, request)
             memory[replica + JOINED] -= 1
         sequence = memory[sequence + RUNNING_PREVIOUS]
@@ -177,6 +180,7 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
         set_produced_tokens(memory, request, produced_tokens(memory, request) + 1)
         if memory[request + FIRST_TOKEN] < 0:
             memory[request + FIRST_TOKEN] = horizon
+            note_first(memory, request)
         else:
             record_step(memory, 1, horizon - memory[request + FINISH], horizon)
             memory[request + FINISH] = -1
@@ -209,6 +213,8 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
         free_sequence(memory, replica, sequence, computed_tokens(memory, replica, sequence))
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
+    if memory[VISITS_AT] != NONE:
+        leave(memory, memory[sequence + REQUEST], memory[replica + CLOCK])
 
 
 @compiled

@@ -2,50 +2,72 @@
 
 At equal times an arrival comes before a boundary: a request that arrives exactly when a step ends joins the next
 step, and the router still counts the requests that this step ends. Among boundaries the lower replica number is
-first.
+first, among arrivals those by the clock.
 """
 
 from tokenfleet.simulator.blocks import blocks_for, decode_blocks
 from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.late import pop_late
 from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
     BLOCK_COUNT,
     BLOCK_TOKENS,
     CHUNKED,
+    CLOCKED_COUNT,
     CONTEXT_LIMIT,
     EVENTS_AT,
+    EVICTED,
+    FAIL,
     FAULT,
+    FIRST_RUNNING,
     FIXED_BLOCKS,
     FREE_BLOCKS,
     GROUP,
     GROWTH_PS,
+    HALF,
     HORIZON,
     IN_FLIGHT_AT,
     LAG,
+    LATE_PS,
+    LOST_COUNT,
     MAX_BATCHED_TOKENS,
     NEVER_PS,
     NONE,
+    ORDER_GROUP,
+    ORDER_KIND,
+    ORDER_REPLICA,
+    PAUSED,
+    PENDING,
     PLACE,
     PREFIX,
     PREFIX_CACHING,
     QUEUE_HEAD,
     READY,
+    READY_COUNT,
+    REFUSED_COUNT,
     REPLICA_COUNT,
     REPLICA_WORDS,
     REPLICAS_AT,
-    REQUEST_COUNT,
+    REQUEST,
     REQUEST_PS,
     REQUEST_WORDS,
     REQUESTS_AT,
+    RETRY_AFTER,
+    RING_NEXT,
     RULES,
     RUN,
     RUNNING,
+    RUNNING_NEXT,
     SAMPLE_FREE_BLOCKS,
     SAMPLE_RUNNING,
     SAMPLE_WAITING,
     SAMPLE_WORDS,
     SAMPLES_AT,
     SGLANG,
+    STATE,
+    STATUS_LOST,
+    STATUS_NOBODY_READY,
+    STATUS_QUEUE_FULL,
     STATUS_TOO_LONG,
     STEP,
     STEP_PS,
@@ -54,14 +76,16 @@ from tokenfleet.simulator.layout import (
     TREE_LEAVES,
     TRTLLM,
     TURN,
+    VISITS_AT,
     VLLM,
     WAITING,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens
 from tokenfleet.simulator.queues import queue_last
-from tokenfleet.simulator.routing import choose_replica
-from tokenfleet.simulator.stepping import cut_run, pass_boundary, wake
+from tokenfleet.simulator.routing import NOBODY, choose_replica
+from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.steptime import steps_until
+from tokenfleet.simulator.visits import come_to_nothing, enter, leave
 
 FEW_REPLICAS = 16
 """Up to so many leaves, looking at all of them is faster than a tournament."""
@@ -110,15 +134,31 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
 
 
 @compiled
+def turn_away(memory: Memory, request: int) -> None:
+    """No replica takes a request."""
+    memory[REFUSED_COUNT] += 1
+    status = STATUS_NOBODY_READY if memory[READY_COUNT] == 0 else STATUS_QUEUE_FULL
+    come_to_nothing(memory, request, memory[request + READY], memory[RETRY_AFTER], HALF | status << 32)
+
+
+@compiled
 def arrive(memory: Memory, request: int) -> None:
     """Send a request to a replica, whose run it may cut short."""
+    in_world = memory[VISITS_AT] != NONE
+    if in_world:
+        enter(memory, request)
     number = choose_replica(memory, request)
+    if number == NOBODY:
+        turn_away(memory, request)
+        return
     memory[TURN] = number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
     replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
     group = memory[replica + GROUP]
     memory[request + PLACE] = number
     if too_long(memory, group, request):
         memory[request + PLACE] = number | STATUS_TOO_LONG << 32
+        if in_world:
+            leave(memory, request, memory[request + READY])
         return
     ready_ps = memory[request + READY] + memory[group + REQUEST_PS]
     memory[request + READY] = ready_ps
@@ -136,6 +176,63 @@ def arrive(memory: Memory, request: int) -> None:
     elif memory[replica + RUN] > 1:
         cut_run(memory, replica, ready_ps)
         replay_matches(memory, number)
+
+
+@compiled
+def lose_request(memory: Memory, request: int, number: int) -> None:
+    """A request is lost with its replica, at the pause."""
+    memory[LOST_COUNT] += 1
+    come_to_nothing(memory, request, memory[PAUSED], 0, number | STATUS_LOST << 32)
+
+
+@compiled
+def fail(memory: Memory, number: int) -> None:
+    """Lose all that a replica holds; its row is of no use any more.
+
+    Steps fixed before the failure count whole, in busy time and in gaps; their tokens are lost.
+    """
+    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+    if memory[replica + RUN] > 0:
+        cut_run(memory, replica, memory[PAUSED] + 1)
+        finish_run(memory, replica)
+    sequence = memory[replica + FIRST_RUNNING]
+    while sequence != NONE:
+        lose_request(memory, memory[sequence + REQUEST], number)
+        sequence = memory[sequence + RUNNING_NEXT]
+    sequence = memory[replica + PENDING]
+    while sequence != NONE:
+        if memory[sequence + STATE] == EVICTED:
+            lose_request(memory, memory[sequence + REQUEST], number)
+        sequence = memory[sequence + RING_NEXT]
+    request = memory[replica + QUEUE_HEAD]
+    while request != NONE:
+        behind = next_in_queue(memory, request)
+        lose_request(memory, request, number)
+        request = behind
+    memory[TOTAL_IN_FLIGHT] -= memory[memory[IN_FLIGHT_AT] + number]
+    memory[memory[IN_FLIGHT_AT] + number] = 0
+    memory[memory[EVENTS_AT] + number] = NEVER_PS
+    replay_matches(memory, number)
+
+
+@compiled
+def slow(memory: Memory, number: int) -> None:
+    """Give a replica the physics of another group, from the next step that it fixes on."""
+    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+    if memory[replica + RUN] > 1:
+        cut_run(memory, replica, memory[PAUSED] + 1)
+        replay_matches(memory, number)
+    memory[replica + GROUP] = memory[ORDER_GROUP]
+
+
+@compiled
+def obey(memory: Memory) -> None:
+    """What becomes of a replica at the pause."""
+    if memory[ORDER_KIND] == FAIL:
+        fail(memory, memory[ORDER_REPLICA])
+    else:
+        slow(memory, memory[ORDER_REPLICA])
+    memory[ORDER_KIND] = NONE
 
 
 @compiled
@@ -157,30 +254,37 @@ def gauge(memory: Memory, number: int, time_ps: int) -> None:
 
 @compiled
 def advance(memory: Memory, until_ps: int) -> int:
-    """Replay every event up to and including ``until_ps``, then write the gauges.
+    """Do what was ordered at the last pause, replay every event up to and including ``until_ps``, write the gauges.
 
     Returns:
         Time of the next event, ``NEVER_PS`` when all requests have ended; -1 after a broken rule.
     """
+    if memory[ORDER_KIND] != NONE:
+        obey(memory)
     events = memory[EVENTS_AT]
     winner = memory[TREE_AT] + 1
     request = memory[REQUESTS_AT] + memory[ARRIVED_COUNT] * REQUEST_WORDS
-    end = memory[REQUESTS_AT] + memory[REQUEST_COUNT] * REQUEST_WORDS
+    end = memory[REQUESTS_AT] + memory[CLOCKED_COUNT] * REQUEST_WORDS
     arrival_ps = memory[request + READY] if request < end else NEVER_PS
     boundary_ps = memory[events + memory[winner]]
-    while min(arrival_ps, boundary_ps) <= until_ps and memory[FAULT] == 0:
-        if arrival_ps <= boundary_ps:
-            arrive(memory, request)
-            request += REQUEST_WORDS
-            arrival_ps = memory[request + READY] if request < end else NEVER_PS
+    while min(arrival_ps, memory[LATE_PS], boundary_ps) <= until_ps and memory[FAULT] == 0:
+        if min(arrival_ps, memory[LATE_PS]) <= boundary_ps:
+            coming = request
+            if arrival_ps <= memory[LATE_PS]:
+                request += REQUEST_WORDS
+                arrival_ps = memory[request + READY] if request < end else NEVER_PS
+            else:
+                coming = pop_late(memory)
+            arrive(memory, coming)
         else:
             number = memory[winner]
             pass_boundary(memory, memory[REPLICAS_AT] + number * REPLICA_WORDS)
             replay_matches(memory, number)
         boundary_ps = memory[events + memory[winner]]
     memory[ARRIVED_COUNT] = (request - memory[REQUESTS_AT]) // REQUEST_WORDS
+    memory[PAUSED] = until_ps
     for number in range(memory[REPLICA_COUNT]):
         gauge(memory, number, until_ps)
     if memory[FAULT] != 0:
         return -1
-    return min(arrival_ps, boundary_ps)
+    return min(arrival_ps, memory[LATE_PS], boundary_ps)

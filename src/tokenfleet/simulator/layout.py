@@ -9,9 +9,10 @@ Times are integer picoseconds since the start of the trace.
 """
 
 from tokenfleet.domain.run import Status
+from tokenfleet.domain.world import ReplicaState
 
-NEVER_PS = 1 << 62
-"""Later than any event."""
+NEVER_PS = (1 << 63) - (1 << 58)
+"""Later than any event: 103 days."""
 NONE = 0
 """No row: index 0 is the header, so no row starts there."""
 HALF = 0xFFFFFFFF
@@ -21,8 +22,8 @@ WORD_BITS = 32
 
 # ---- header: one per buffer, at index 0
 REQUESTS_AT = 1  # first request row
-REQUEST_COUNT = 2
-ARRIVED_COUNT = 3  # requests routed so far
+CLOCKED_COUNT = 2  # requests that arrive by the clock; their rows come first, in order of arrival
+ARRIVED_COUNT = 3  # those of them that have arrived
 REPLICAS_AT = 4
 REPLICA_COUNT = 5
 EVENTS_AT = 6  # time of the next boundary of each replica, packed so that the fleet loop reads few cache lines
@@ -41,9 +42,42 @@ PEAK_END = 18  # 0 when nobody asked for a peak window
 SAMPLES_AT = 19  # gauges of each replica at the last pause
 PATH_AT = 20  # nodes of the path being looked at, root first
 FAULT = 21  # the rule of the kernel itself that was broken, 0 while none is
-HEADER_WORDS = 32
+PAUSED = 22  # time of the last pause
+VISITS_AT = 23  # first visit row; NONE in a quiet world, where the rest of the header is not used
+STATES_AT = 24  # what each replica is
+READY_COUNT = 25  # replicas that are ready
+QUEUE_LIMIT = 26  # requests waiting at a replica from which on it takes no more
+RETRY_AFTER = 27
+MOST_ATTEMPTS = 28
+BACKOFF = 29  # longest wait before the second attempt
+LONGEST_BACKOFF = 30
+LATE_AT = 31  # a heap of arrivals that are not by the clock, pairs of time and request row
+LATE_COUNT = 32
+LATE_PS = 33  # the first of them
+LINE = 34  # requests that the next free user sends, linked
+ENDED = 35  # last time that a request ended, well or not
+ENTERED_COUNT = 36  # attempts that reached the router
+REFUSED_COUNT = 37  # those turned away
+LOST_COUNT = 38  # those that were lost with their replica
+ORDER_KIND = 39  # what becomes of a replica when the replay goes on, NONE for nothing
+ORDER_REPLICA = 40  # its number
+ORDER_GROUP = 41  # the group whose physics it has from now on
+FIRSTS_AT = 42  # requests whose first token is fixed, since a controller was told; NONE without a controller
+FIRSTS_COUNT = 43
+HEADER_WORDS = 48
+
+MOST_FIRSTS = 1 << 16
+"""First tokens after which the replay pauses for them to be read; one boundary may add some more."""
+
+FAIL = 1
+SLOW = 2
 
 STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
+STATUS_QUEUE_FULL = int(Status.REJECTED_QUEUE_FULL)
+STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
+STATUS_LOST = int(Status.LOST)
+
+STATE_READY = int(ReplicaState.READY)
 
 ROUND_ROBIN = 0
 LEAST_IN_FLIGHT = 1
@@ -137,6 +171,7 @@ REPLICA_WORDS = 56
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
 CHAIN_WITH_A_HOLE = 3  # a sequence releases blocks that the cache does not know
+FIRSTS_FULL = 4  # no fault: the replay goes on when the first tokens have been read
 
 UNLIMITED = 1 << 60
 """Unhashed blocks of a replica without prefix cache."""
@@ -180,6 +215,18 @@ PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while pr
 REQUEST_WORDS = 8
 
 DELIVERED = -2
+
+# ---- visit: what the world around the fleet knows of a request; one row per request, in the same order
+FIRST_ARRIVAL = 0  # of its first attempt, -1 until then
+ATTEMPTS = 1  # so far
+KEY = 2  # affinity key
+DEEPEST = 3  # deepest node of the prefix tree
+FIRST_FOLLOWER = 4  # a request that its end releases
+NEXT_FOLLOWER = 5  # the next one that the same end releases; the next in the line
+DELAY = 6  # time between the end that releases it and its arrival
+ROW = 7  # its place in the trace
+NO_TOKEN = 8  # what its FIRST_TOKEN is before an attempt
+VISIT_WORDS = 9
 
 # ---- node of the prefix tree
 PARENT = 0

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import TokenfleetError
 
-SOURCES = ("simulator", "control", "domain/run.py")
+SOURCES = ("simulator", "control", "domain/run.py", "domain/world.py")
 """Rooms and files that end up in the machine code, as functions or as constants."""
 KEPT_FOLDERS = 8
 """Versions of the sources whose machine code is kept."""

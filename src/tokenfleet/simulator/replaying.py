@@ -1,22 +1,26 @@
 """Replays a trace on a fleet: the door between columns and the compiled kernel."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from tokenfleet.domain.errors import BadInput, TokenfleetError
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Telemetry
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Telemetry, Turmoil
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, to_ps
 from tokenfleet.simulator.checking import check
-from tokenfleet.simulator.machine_code import EntryPoint
+from tokenfleet.simulator.entry import advance
+from tokenfleet.simulator.pausing import Pauses
+from tokenfleet.simulator.roster import Roster
+from tokenfleet.simulator.surroundings import Surroundings, surround
+from tokenfleet.simulator.viewing import Desk
 
 MOST_SAMPLES = 1_000_000
-
-advance = EntryPoint("tokenfleet.simulator.kernel", "advance", integer_count=1)
 
 
 def replay(
@@ -25,6 +29,7 @@ def replay(
     *,
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
+    world: World | None = None,
 ) -> RunRecord:
     """Replay every request of a trace on a fleet, to the end of the last one.
 
@@ -40,14 +45,16 @@ def replay(
             (start included, end excluded) are counted apart.
         telemetry_interval_s: Gauges are taken at multiples of it, from one interval on to the first multiple
             after the last request has ended, each after the last step boundary up to that moment.
+        world: Failures, starts, clients that come back, admission, closed loops, a controller; ``None``: a quiet
+            world, in which every replica is ready all the time and requests arrive by the clock.
 
     Returns:
         The run record, one entry per request in the order of the trace.
 
     Raises:
-        BadInput: The trace, the fleet, the window or the interval cannot be used; all problems at once.
+        BadInput: The trace, the fleet, the world, the window or the interval cannot be used; all problems at once.
     """
-    check(trace, fleet)
+    check(trace, fleet, world)
     if peak_window_s is not None and not 0.0 <= peak_window_s[0] < peak_window_s[1]:
         raise BadInput.at("peak_window_s", f"{peak_window_s} is no window", "start before end, both from 0 on")
     if telemetry_interval_s is not None and not 1e-6 <= telemetry_interval_s < np.inf:
@@ -55,13 +62,19 @@ def replay(
     if telemetry_interval_s is not None and trace.duration_s > MOST_SAMPLES * telemetry_interval_s:
         what = f"{telemetry_interval_s} s gives more than {MOST_SAMPLES} samples in {trace.duration_s} s"
         raise BadInput.at("telemetry_interval_s", what, "take a longer interval")
-    memory, places = build(trace, fleet, peak_window_s)
-    if telemetry_interval_s is None:
-        run_to(memory, at.NEVER_PS - 1)
-        telemetry = None
-    else:
-        telemetry = sample(memory, places, fleet, to_ps(telemetry_interval_s))
-    return record(memory, places, trace, telemetry, peak_window_s is not None)
+    interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
+    if world is None:
+        memory, places = build(trace, fleet, peak_window_s)
+        pauses = Pauses(memory, gauges_of(memory, places), interval_ps)
+        pauses.run_to_end()
+        return record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
+    memory, places, around = surround(trace, fleet, peak_window_s, world)
+    roster = Roster(memory, places, around, trace, fleet)
+    desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
+    pauses = Pauses(memory, gauges_of(memory, places), interval_ps, roster, desk, world.happenings)
+    pauses.run_to_end()
+    quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
+    return with_world(quiet, memory, around, roster)
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:
@@ -80,33 +93,52 @@ def warm_up(announce: Callable[[str], None]) -> bool:
     return compiling
 
 
-def run_to(memory: Buffer, until_ps: int) -> int:
-    """Advance the kernel; returns the time of the next event, ``NEVER_PS`` at the end."""
-    following_ps = int(advance(memory, until_ps))
-    if following_ps < 0:
-        raise TokenfleetError(f"the replay kernel broke its own rule {memory[at.FAULT]}: a bug, please report it")
-    return following_ps
+def gauges_of(memory: Buffer, places: Places) -> Buffer:
+    """The gauges of the last pause, one row per replica."""
+    return memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
 
 
-def sample(memory: Buffer, places: Places, fleet: Fleet, interval_ps: int) -> Telemetry:
-    """Run to the end, pausing at each multiple of the interval to read the gauges."""
-    gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+def telemetry(pauses: Pauses, fleet: Fleet) -> Telemetry | None:
+    """The samples as columns."""
+    if not pauses.samples:
+        return None
     blocks = np.concatenate([np.full(g.replica_count, g.replica.kv_block_count) for g in fleet.groups])
-    taken: list[Buffer] = []
-    following_ps = 0
-    while following_ps < at.NEVER_PS:
-        following_ps = run_to(memory, (len(taken) + 1) * interval_ps)
-        taken.append(gauges.copy())
-    stacked = np.stack(taken)
+    stacked = np.stack(pauses.samples)
     return Telemetry(
-        time_s=np.arange(1.0, len(taken) + 1.0) * (interval_ps / PS_PER_S),
+        time_s=np.arange(1.0, len(stacked) + 1.0) * (pauses.interval_ps / PS_PER_S),
         running=stacked[:, :, at.SAMPLE_RUNNING].astype(np.int32),
         waiting=stacked[:, :, at.SAMPLE_WAITING].astype(np.int32),
         kv_used_fraction=1.0 - stacked[:, :, at.SAMPLE_FREE_BLOCKS] / blocks,
     )
 
 
-def record(memory: Buffer, places: Places, trace: Trace, telemetry: Telemetry | None, peak: bool) -> RunRecord:
+def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: Roster) -> RunRecord:
+    """The record in the order of the trace, and what the world did to it."""
+    visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+    back = np.empty(len(around.order), dtype=np.int64)
+    back[around.order] = np.arange(len(around.order))
+    end_ps = int(memory[at.ENDED])
+    return replace(
+        quiet,
+        arrival_s=seconds(visits[back, at.FIRST_ARRIVAL]),
+        first_token_s=quiet.first_token_s[back],
+        finish_s=quiet.finish_s[back],
+        cached_tokens=quiet.cached_tokens[back],
+        preemption_count=quiet.preemption_count[back],
+        replica=quiet.replica[back],
+        status=quiet.status[back],
+        end_s=end_ps / PS_PER_S,
+        turmoil=Turmoil(
+            attempt_count=visits[back, at.ATTEMPTS].astype(np.int32),
+            refused_count=int(memory[at.REFUSED_COUNT]),
+            lost_count=int(memory[at.LOST_COUNT]),
+            state_s=roster.state_s(end_ps),
+            decisions=tuple(each for each in roster.decisions if to_ps(each.time_s) <= end_ps),
+        ),
+    )
+
+
+def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | None, peak: bool) -> RunRecord:
     """Read the columns back out of the buffer."""
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     replicas = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
@@ -131,7 +163,7 @@ def record(memory: Buffer, places: Places, trace: Trace, telemetry: Telemetry | 
         ),
         replica_count=len(replicas),
         end_s=int(rows[:, at.FINISH].max(initial=0)) / PS_PER_S,
-        telemetry=telemetry,
+        telemetry=samples,
     )
 
 

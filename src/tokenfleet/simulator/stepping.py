@@ -26,6 +26,7 @@ from tokenfleet.simulator.layout import (
     DECODING,
     EVENTS_AT,
     FAULT,
+    FIRSTS_AT,
     GROUP,
     GROWING,
     GROWTH_PS,
@@ -99,7 +100,10 @@ def start_run(memory: Memory, replica: int) -> None:
     decoding = memory[replica + DECODING]
     growing = memory[replica + GROWING]
     steps = 1
-    if memory[replica + PREEMPTED] == 0 and memory[replica + PENDING] == NONE and memory[replica + CONTENDED] == 0:
+    # A controller must see a first token when it leaves, so the run that yields it does not hide it.
+    calm = memory[replica + JOINED] == 0 or memory[FIRSTS_AT] == NONE
+    calm = calm and memory[replica + PREEMPTED] == 0 and memory[replica + CONTENDED] == 0
+    if calm and memory[replica + PENDING] == NONE:
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
     memory[replica + RUN] = steps

@@ -13,6 +13,7 @@ POLICIES = {
     "round_robin": st.tuples(COUNTS),
     "least_in_flight": st.tuples(COUNTS, COUNTS, REPLICAS),
     "home_replica": st.tuples(COUNTS, REPLICAS),
+    "scrambled": st.tuples(COUNTS, COUNTS),
     "prefix_affinity": st.tuples(
         st.integers(0, 2**28), COUNTS, st.integers(1, 2**28), st.booleans(), st.integers(0, 2**31 - 1)
     ),
@@ -48,6 +49,14 @@ def test_keys_spread_evenly_over_replicas() -> None:
     counts = [homes.count(number) for number in range(7)]
     assert min(counts) > 850
     assert max(counts) < 1150
+
+
+def test_draws_by_hash_are_even_and_differ_by_salt() -> None:
+    draws = [[control.scrambled(key, salt) & 0xFFFF for key in range(4000)] for salt in (1, 2)]
+    for each in draws:
+        assert abs(sum(each) / len(each) / 0xFFFF - 0.5) < 0.02
+        assert min(sum(low <= draw < low + 0x4000 for draw in each) for low in range(0, 0x10000, 0x4000)) > 900
+    assert sum(one == other for one, other in zip(*draws, strict=True)) < 5
 
 
 def test_affinity_goes_home_until_home_is_overloaded() -> None:

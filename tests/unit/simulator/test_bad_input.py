@@ -10,9 +10,11 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import PrefixTree
+from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, World
 from tokenfleet.simulator import replay
 
 GOOD = [(0, 4, 2), (5, 4, 2)]
+NOWHERE = Happening(time_s=1.0, kind="fail", replicas=(1,))
 
 
 def problems(rows, on, **options) -> str:
@@ -132,3 +134,48 @@ def test_a_trace_is_left_as_it_was() -> None:
 def test_kv_that_comes_along_with_nothing_to_generate() -> None:
     rows = trace([(0, 4, 0)], kv_delivered=np.array([True]))
     assert "trace.kv_delivered[0]: nothing is left to generate" in problems(rows, fleet())
+
+
+def loop(after, delay_s=(0.0, 0.0)) -> ClosedLoop:
+    return ClosedLoop(after=np.array(after, dtype=np.int32), delay_s=np.array(delay_s))
+
+
+@pytest.mark.parametrize(
+    ("world", "where"),
+    [
+        (World(happenings=(NOWHERE,)), "world.happenings[0].replicas: no replica has the number 1"),
+        (World(happenings=(replace(NOWHERE, kind="fial"),)), "did you mean 'fail'?"),
+        (World(happenings=(replace(NOWHERE, time_s=np.nan),)), "world.happenings[0].time_s: nan is no time"),
+        (World(happenings=(NOWHERE, replace(NOWHERE, time_s=0.5))), "world.happenings[1]: 0.5 s comes after 1.0 s"),
+        (World(happenings=(replace(NOWHERE, step_time_factor=0.0),)), "world.happenings[0].step_time_factor: 0.0"),
+        (World(absent=(7,)), "world.absent: no replica has the number 7"),
+        (World(tick_s=0.0), "world.tick_s: 0.0 s"),
+        (World(clients=Clients(attempt_count=0)), "world.clients.attempt_count: 0"),
+        (World(clients=Clients(backoff_s=-1.0)), "world.clients.backoff_s: -1.0 s"),
+        (World(admission=Admission(queue_limit_count=0)), "world.admission.queue_limit_count: 0"),
+        (World(closed_loop=loop([-1])), "world.closed_loop.after: 1 entries for 2 requests"),
+        (World(closed_loop=loop([-1, 1])), "world.closed_loop.after[1]: 1; an earlier request"),
+        (World(closed_loop=loop([-2, 0])), "world.closed_loop.after: a line and nobody to start it"),
+        (World(closed_loop=loop([-1, 0], [0.0, np.inf])), "world.closed_loop.delay_s[1]: inf s"),
+    ],
+)
+def test_worlds_that_make_no_sense(world, where) -> None:
+    assert where in problems(trace(GOOD), fleet(), world=world)
+
+
+@pytest.mark.parametrize(
+    ("answer", "where"),
+    [
+        (Happening(time_s=0.0, kind="stop", replicas=(0,)), "answer for the tick or later"),
+        (Happening(time_s=5.0, kind="stop", replicas=(3,)), "replicas (3,)"),
+        (Happening(time_s=5.0, kind="slow", replicas=(0,)), "a controller that slows replicas"),
+    ],
+)
+def test_controllers_that_make_no_sense(answer, where) -> None:
+    assert where in problems(trace(GOOD), fleet(), world=World(controller=lambda _: [answer], tick_s=0.01))
+
+
+def test_what_lasts_longer_than_time_can_be_counted() -> None:
+    clients = Clients(attempt_count=1000, backoff_s=86_400.0, longest_backoff_s=86_400.0)
+    world = World(absent=(0,), clients=clients)
+    assert "after more than 103 days" in problems(trace(GOOD), fleet(), world=world)

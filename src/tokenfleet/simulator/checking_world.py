@@ -1,0 +1,84 @@
+"""What a replay refuses of the world around a fleet."""
+
+import difflib
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import get_args
+
+import numpy as np
+
+from tokenfleet.domain.errors import Problem
+from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, ClosedLoop, Happening, HappeningKind, World
+
+LONGEST_WAIT_S = 86_400.0
+"""A client waits a day at most."""
+SHORTEST_TICK_S = 1e-6
+
+
+def world_problems(world: World, request_count: int, replica_count: int) -> Iterator[Problem]:
+    """Everything that is wrong with a world for so many requests and replicas."""
+    for index, happening in enumerate(world.happenings):
+        yield from _happening_problems(f"world.happenings[{index}]", happening, replica_count)
+    for index, (before, after) in enumerate(pairwise(world.happenings)):
+        if after.time_s < before.time_s:
+            what = f"{after.time_s} s comes after {before.time_s} s"
+            yield Problem(f"world.happenings[{index + 1}]", what, "sort the happenings by time")
+    yield from _number_problems("world.absent", world.absent, replica_count)
+    if not SHORTEST_TICK_S <= world.tick_s < math.inf:
+        yield Problem("world.tick_s", f"{world.tick_s} s", "at least a microsecond")
+    yield from _client_problems(world)
+    if world.closed_loop is not None:
+        yield from _loop_problems(world.closed_loop, request_count)
+
+
+def _happening_problems(where: str, happening: Happening, replica_count: int) -> Iterator[Problem]:
+    kinds = get_args(HappeningKind)
+    if happening.kind not in kinds:
+        near = difflib.get_close_matches(str(happening.kind), kinds, n=1, cutoff=0.0)
+        yield Problem(f"{where}.kind", f"nothing is called {happening.kind!r}", f"did you mean {near[0]!r}?")
+    if not 0.0 <= happening.time_s < math.inf:
+        yield Problem(f"{where}.time_s", f"{happening.time_s} is no time of the replay", "seconds from 0 on")
+    if not 0.01 <= happening.step_time_factor <= 1000.0:
+        yield Problem(f"{where}.step_time_factor", f"{happening.step_time_factor}", "0.01 to 1000")
+    yield from _number_problems(f"{where}.replicas", happening.replicas, replica_count)
+
+
+def _number_problems(where: str, numbers: tuple[int, ...], replica_count: int) -> Iterator[Problem]:
+    wrong = [number for number in numbers if not 0 <= number < replica_count]
+    if wrong:
+        yield Problem(where, f"no replica has the number {wrong[0]}", f"0 to {replica_count - 1}")
+
+
+def _client_problems(world: World) -> Iterator[Problem]:
+    clients, admission = world.clients, world.admission
+    if not 1 <= clients.attempt_count <= 1000:
+        yield Problem("world.clients.attempt_count", f"{clients.attempt_count}", "1 to 1000")
+    for name, value in (
+        ("clients.backoff_s", clients.backoff_s),
+        ("clients.longest_backoff_s", clients.longest_backoff_s),
+        ("admission.retry_after_s", admission.retry_after_s),
+    ):
+        if not 0.0 <= value <= LONGEST_WAIT_S:
+            yield Problem(f"world.{name}", f"{value} s", "0 up to a day")
+    if admission.queue_limit_count is not None and admission.queue_limit_count < 1:
+        yield Problem("world.admission.queue_limit_count", f"{admission.queue_limit_count}", "at least 1")
+
+
+def _loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
+    where = "world.closed_loop"
+    after, delay_s = np.asarray(loop.after), np.asarray(loop.delay_s)
+    for name, column in (("after", after), ("delay_s", delay_s)):
+        if len(column) != request_count:
+            yield Problem(f"{where}.{name}", f"{len(column)} entries for {request_count} requests", "one per request")
+            return
+    late = np.flatnonzero((after < NEXT_IN_LINE) | (after >= np.arange(request_count)))
+    if len(late):
+        row = int(late[0])
+        yield Problem(f"{where}.after[{row}]", f"{after[row]}", f"an earlier request, {BY_CLOCK} or {NEXT_IN_LINE}")
+    if np.any(after == NEXT_IN_LINE) and not np.any(after == BY_CLOCK):
+        yield Problem(f"{where}.after", "a line and nobody to start it", "let at least one request come by the clock")
+    wrong = np.flatnonzero((after != BY_CLOCK) & ~((delay_s >= 0.0) & (delay_s <= LONGEST_WAIT_S)))
+    if len(wrong):
+        row = int(wrong[0])
+        yield Problem(f"{where}.delay_s[{row}]", f"{delay_s[row]} s", "0 up to a day")

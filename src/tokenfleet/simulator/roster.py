@@ -1,0 +1,102 @@
+"""What the replicas of a fleet are, and what becomes of them while a replay pauses."""
+
+import numpy as np
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import Decision
+from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
+from tokenfleet.simulator import layout as at
+from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, renew_replica, ring_size
+from tokenfleet.simulator.entry import advance
+from tokenfleet.simulator.surroundings import Surroundings
+
+HOLDING = (int(ReplicaState.READY), int(ReplicaState.DRAINING), int(ReplicaState.STOPPING))
+"""States in which a replica may hold requests."""
+
+
+class Roster:
+    """The replicas by number, over all groups in order."""
+
+    def __init__(self, memory: Buffer, places: Places, around: Surroundings, trace: Trace, fleet: Fleet) -> None:
+        self.memory, self.places, self.around, self.trace, self.fleet = memory, places, around, trace, fleet
+        self.group_of = [index for index, group in enumerate(fleet.groups) for _ in range(group.replica_count)]
+        self.numbers = range(len(self.group_of))
+        self.states = memory[around.states.start : around.states.stop]
+        self.in_flight = memory[places.in_flight.start : places.in_flight.stop]
+        self.rows = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
+        self.factors = [1.0 for _ in self.numbers]
+        self.since_ps = np.zeros(len(self.group_of), dtype=np.int64)
+        self.spells: list[tuple[int, int, int, int]] = []
+        """What each replica was, from when to when: number, state, start and end in picoseconds; but the last."""
+        self.decisions: list[Decision] = []
+
+    def happen(self, happening: Happening, time_ps: int) -> None:
+        """Let something become of replicas, now, while the replay pauses."""
+        self.settle()
+        change = self._slow if happening.kind == "slow" else self._become
+        changed = tuple(number for number in happening.replicas if change(number, happening, time_ps))
+        if changed:
+            self.decisions.append(
+                Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=changed, reason=happening.reason)
+            )
+        self.settle()
+        self.memory[at.READY_COUNT] = np.count_nonzero(self.states == int(ReplicaState.READY))
+
+    def settle(self) -> None:
+        """Note which of the stopping replicas are empty: they are gone since they were."""
+        for number in np.flatnonzero((self.states == int(ReplicaState.STOPPING)) & (self.in_flight == 0)).tolist():
+            emptied_ps = int(self.rows[number, at.CLOCK])
+            self._set_state(number, ReplicaState.ABSENT, max(emptied_ps, int(self.since_ps[number])))
+
+    def state_s(self, end_ps: int) -> Floats:
+        """Seconds that each replica spent in each state up to the end, shape (replica, state)."""
+        self.settle()
+        spent_ps = np.zeros((len(self.states), len(ReplicaState)), dtype=np.int64)
+        last = [(number, int(self.states[number]), int(self.since_ps[number]), end_ps) for number in self.numbers]
+        for number, state, since_ps, until_ps in self.spells + last:
+            spent_ps[number, state] += max(min(until_ps, end_ps) - since_ps, 0)
+        return spent_ps / PS_PER_S
+
+    def _set_state(self, number: int, state: ReplicaState, time_ps: int) -> None:
+        self.spells.append((number, int(self.states[number]), int(self.since_ps[number]), time_ps))
+        self.since_ps[number] = time_ps
+        self.states[number] = int(state)
+
+    def _become(self, number: int, happening: Happening, time_ps: int) -> bool:
+        before = ReplicaState(self.states[number])
+        state = BECOMES[happening.kind].get(before)
+        if state is None:
+            return False
+        if happening.kind == "fail" and before in HOLDING:
+            self._order(number, at.FAIL, time_ps)
+        if before not in HOLDING or state == ReplicaState.FAILED:
+            self._renew(number)
+        self._set_state(number, state, time_ps)
+        return True
+
+    def _slow(self, number: int, happening: Happening, time_ps: int) -> bool:
+        factor = happening.step_time_factor
+        if self.states[number] not in HOLDING or self.factors[number] == factor:
+            return False
+        self.factors[number] = factor
+        index = self.group_of[number]
+        if factor == 1.0:
+            self.memory[at.ORDER_GROUP] = self.places.groups.start + index * at.GROUP_WORDS
+        else:
+            self.memory[at.ORDER_GROUP] = self.around.slowed[index, factor][0].start
+        self._order(number, at.SLOW, time_ps)
+        return True
+
+    def _order(self, number: int, kind: int, time_ps: int) -> None:
+        """Have the kernel change a replica; it has passed all events up to now."""
+        self.memory[at.ORDER_REPLICA] = number
+        self.memory[at.ORDER_KIND] = kind
+        advance(self.memory, time_ps)
+
+    def _renew(self, number: int) -> None:
+        """A fresh replica, at its usual speed."""
+        self.factors[number] = 1.0
+        index = self.group_of[number]
+        group = self.fleet.groups[index]
+        renew_replica(self.memory, self.places, self.trace, number, index, group, ring_size(self.trace))

@@ -1,0 +1,166 @@
+"""Writes the world around a fleet into the buffer, behind everything that a quiet replay needs."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, Admission, Clients, ClosedLoop, ReplicaState, World
+from tokenfleet.simulator import layout as at
+from tokenfleet.simulator.building import (
+    Buffer,
+    Places,
+    Planner,
+    Section,
+    build,
+    place,
+    ring_size,
+    to_ps,
+    write_group,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where the sections of the world lie in a buffer."""
+
+    visits: Section
+    late: Section
+    states: Section
+    firsts: Section
+    """Empty without a controller."""
+    slowed: dict[tuple[int, float], tuple[Section, Section]]
+    """Row and token table of a group whose steps are slower, by number of the group and factor."""
+    order: npt.NDArray[np.int64]
+    """Place in the trace of each request row."""
+    words: int
+
+
+def surround(
+    trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, world: World
+) -> tuple[Buffer, Places, Surroundings]:
+    """The buffer at time 0, with a world around the fleet; see :func:`tokenfleet.simulator.building.build`.
+
+    Requests that arrive by the clock come first.
+    """
+    loop = world.closed_loop
+    order = np.arange(trace.request_count) if loop is None else np.argsort(loop.after != BY_CLOCK, kind="stable")
+    rows = trace if loop is None else in_order(trace, order)
+    places = place(rows, fleet)
+    around = place_surroundings(places.words, fleet, world, order)
+    memory, _ = build(rows, fleet, peak_window_s, around.words - places.words)
+    write_world(memory, around, world)
+    write_states(memory, around, world)
+    write_visits(memory, places, around)
+    for (index, factor), (row, table) in around.slowed.items():
+        write_group(memory, row.start, table, slower(fleet.groups[index], factor), ring_size(trace))
+    if loop is not None:
+        write_loop(memory, places, around, loop)
+    return memory, places, around
+
+
+def in_order(trace: Trace, order: npt.NDArray[np.int64]) -> Trace:
+    """The columns that a replay reads, in another order."""
+    return Trace(
+        arrival_s=trace.arrival_s[order],
+        input_tokens=trace.input_tokens[order],
+        output_tokens=trace.output_tokens[order],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[order],
+        prefixes=trace.prefixes,
+        session=None if trace.session is None else trace.session[order],
+        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[order],
+    )
+
+
+def slower(group: ReplicaGroup, factor: float) -> ReplicaGroup:
+    """The group with longer steps; what its front end does takes as long as before."""
+    from tokenfleet import performance
+
+    step_time = group.replica.step_time
+    scaled = replace(performance.scaled(step_time, factor), request_ps=step_time.request_ps)
+    return replace(group, replica=replace(group.replica, step_time=scaled))
+
+
+def place_surroundings(used: int, fleet: Fleet, world: World, order: npt.NDArray[np.int64]) -> Surroundings:
+    """Lay the sections out behind the ``used`` words."""
+    planner = Planner(used)
+    factors = {each.step_time_factor for each in world.happenings if each.kind == "slow"}
+    slowed = {
+        (index, factor): (planner.take(at.GROUP_WORDS), planner.take(len(group.replica.step_time.token_ps)))
+        for index, group in enumerate(fleet.groups)
+        for factor in sorted(factors - {1.0})
+    }
+    most = max(group.replica.deployment.engine.max_sequence_count for group in fleet.groups)
+    return Surroundings(
+        firsts=planner.take(0 if world.controller is None else at.MOST_FIRSTS + most),
+        visits=planner.take(len(order) * at.VISIT_WORDS),
+        late=planner.take(2 * len(order)),
+        states=planner.take(sum(group.replica_count for group in fleet.groups)),
+        slowed=slowed,
+        order=order,
+        words=planner.used,
+    )
+
+
+def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
+    """What holds for the whole replay."""
+    clients: Clients = world.clients
+    admission: Admission = world.admission
+    limit = admission.queue_limit_count
+    for field, value in (
+        (at.VISITS_AT, around.visits.start),
+        (at.STATES_AT, around.states.start),
+        (at.LATE_AT, around.late.start),
+        (at.FIRSTS_AT, around.firsts.start if around.firsts.words else at.NONE),
+        (at.QUEUE_LIMIT, at.NEVER_PS if limit is None else limit),
+        (at.RETRY_AFTER, to_ps(admission.retry_after_s)),
+        (at.MOST_ATTEMPTS, clients.attempt_count),
+        (at.BACKOFF, to_ps(clients.backoff_s)),
+        (at.LONGEST_BACKOFF, to_ps(clients.longest_backoff_s)),
+    ):
+        memory[field] = value
+
+
+def write_states(memory: Buffer, around: Surroundings, world: World) -> None:
+    """Which replicas are ready at second 0."""
+    states = memory[around.states.start : around.states.stop]
+    states[:] = int(ReplicaState.READY)
+    states[list(world.absent)] = int(ReplicaState.ABSENT)
+    memory[at.READY_COUNT] = np.count_nonzero(states == int(ReplicaState.READY))
+
+
+def write_visits(memory: Buffer, places: Places, around: Surroundings) -> None:
+    """What a client must know to send a request again."""
+    rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
+    visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+    visits[:, at.FIRST_ARRIVAL] = -1
+    visits[:, at.KEY] = rows[:, at.PLACE]
+    visits[:, at.DEEPEST] = rows[:, at.PREFIX]
+    visits[:, at.ROW] = around.order
+    visits[:, at.NO_TOKEN] = rows[:, at.FIRST_TOKEN]
+
+
+def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: ClosedLoop) -> None:
+    """Who sends what when which request has ended."""
+    visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+    count = len(around.order)
+    place_of = np.empty(count, dtype=np.int64)
+    place_of[around.order] = np.arange(count)
+    after = np.asarray(loop.after)[around.order]
+    rows = places.requests.start + at.REQUEST_WORDS * np.arange(count)
+    memory[at.CLOCKED_COUNT] = np.count_nonzero(after == BY_CLOCK)
+    followers = np.flatnonzero(after >= 0)
+    causes = place_of[after[followers]]
+    by_cause = np.argsort(causes, kind="stable")
+    followers, causes = followers[by_cause], causes[by_cause]
+    another = np.diff(causes, prepend=-1) != 0
+    visits[causes[another], at.FIRST_FOLLOWER] = rows[followers[another]]
+    visits[followers[:-1][~another[1:]], at.NEXT_FOLLOWER] = rows[followers[1:][~another[1:]]]
+    line = np.flatnonzero(after == NEXT_IN_LINE)
+    if len(line):
+        memory[at.LINE] = rows[line[0]]
+        visits[line[:-1], at.NEXT_FOLLOWER] = rows[line[1:]]
+    delay_s = np.where(after == BY_CLOCK, 0.0, np.asarray(loop.delay_s)[around.order])
+    visits[:, at.DELAY] = np.rint(delay_s * 1e12)

@@ -1,0 +1,87 @@
+"""What a controller is shown at a tick: gauges as a scrape sees them, and what has reached clients by then."""
+
+import numpy as np
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.world import FleetView, Happening, World
+from tokenfleet.simulator import layout as at
+from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, to_ps
+from tokenfleet.simulator.surroundings import Surroundings
+
+
+class Desk:
+    """Where a controller sits: it is handed a view at each tick, and hands back what is to happen."""
+
+    def __init__(self, memory: Buffer, places: Places, around: Surroundings, fleet: Fleet, world: World) -> None:
+        self.memory, self.around, self.world = memory, around, world
+        self.controller = world.controller
+        self.tick_ps = to_ps(world.tick_s)
+        self.gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+        self.requests = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
+        self.visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+        self.requests_start = places.requests.start
+        self.blocks = np.repeat(
+            [group.replica.kv_block_count for group in fleet.groups], [group.replica_count for group in fleet.groups]
+        )
+        self.coming = np.zeros(0, dtype=np.int64)
+        """Requests whose first token is fixed and was not there yet at the last tick."""
+        self.told = (0, 0)
+
+    def ask(self, time_ps: int) -> tuple[Happening, ...]:
+        """Show the controller what it may know, and check what it answers."""
+        if self.controller is None:
+            return ()
+        answer = tuple(self.controller(self.view(time_ps)))
+        for happening in answer:
+            _check_answer(happening, time_ps, len(self.blocks))
+        return answer
+
+    def view(self, time_ps: int) -> FleetView:
+        """What the last scrape saw."""
+        counts = int(self.memory[at.ENTERED_COUNT]), int(self.memory[at.REFUSED_COUNT])
+        arrived, refused = counts[0] - self.told[0], counts[1] - self.told[1]
+        self.told = counts
+        ttft_s = self.new_ttft_s(time_ps)
+        return FleetView(
+            time_s=time_ps / PS_PER_S,
+            state=self.memory[self.around.states.start : self.around.states.stop].astype(np.int8),
+            running=self.gauges[:, at.SAMPLE_RUNNING].astype(np.int32),
+            waiting=self.gauges[:, at.SAMPLE_WAITING].astype(np.int32),
+            kv_used_fraction=1.0 - self.gauges[:, at.SAMPLE_FREE_BLOCKS] / self.blocks,
+            arrived_count=arrived,
+            refused_count=refused,
+            ttft_p90_s=float(np.quantile(ttft_s, 0.9, method="inverted_cdf")) if len(ttft_s) else None,
+        )
+
+    def read_firsts(self) -> None:
+        """Take over the first tokens that the kernel has noted, and let it go on."""
+        start = self.around.firsts.start
+        noted = self.memory[start : start + self.memory[at.FIRSTS_COUNT]]
+        self.coming = np.concatenate([self.coming, (noted - self.requests_start) // at.REQUEST_WORDS])
+        self.memory[at.FIRSTS_COUNT] = 0
+        if self.memory[at.FAULT] == at.FIRSTS_FULL:
+            self.memory[at.FAULT] = 0
+
+    def new_ttft_s(self, time_ps: int) -> Floats:
+        """TTFT of first tokens that left since the last tick; one lost with its replica never left."""
+        self.read_firsts()
+        fixed = np.unique(self.coming)
+        first_ps = self.requests[fixed, at.FIRST_TOKEN]
+        self.coming = fixed[first_ps > time_ps]
+        left = (first_ps >= 0) & (first_ps <= time_ps)
+        ttft_s: Floats = (first_ps[left] - self.visits[fixed[left], at.FIRST_ARRIVAL]) / PS_PER_S
+        return ttft_s
+
+
+def _check_answer(happening: Happening, time_ps: int, replica_count: int) -> None:
+    """A controller decides on replicas there are, from now on."""
+    where = "world.controller"
+    if to_ps(happening.time_s) < time_ps:
+        what = f"{happening.kind} at {happening.time_s} s, asked at {time_ps / PS_PER_S} s"
+        raise BadInput.at(where, what, "answer for the tick or later")
+    if not all(0 <= number < replica_count for number in happening.replicas):
+        raise BadInput.at(where, f"replicas {happening.replicas}", f"numbers from 0 to {replica_count - 1}")
+    if happening.kind == "slow":
+        raise BadInput.at(where, "a controller that slows replicas", "put it into world.happenings")

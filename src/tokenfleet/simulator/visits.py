@@ -1,0 +1,134 @@
+"""What clients do: they send a request, try again when it came to nothing, and send the next when it has ended.
+
+Whatever follows from an event happens a picosecond later at the earliest, so nothing is caused by what comes after
+it among events at the same time.
+"""
+
+from tokenfleet.control import hashing
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.late import push_late
+from tokenfleet.simulator.layout import (
+    ATTEMPTS,
+    BACKOFF,
+    DEEPEST,
+    DELAY,
+    ENDED,
+    ENTERED_COUNT,
+    FAULT,
+    FINISH,
+    FIRST_ARRIVAL,
+    FIRST_FOLLOWER,
+    FIRST_TOKEN,
+    FIRSTS_AT,
+    FIRSTS_COUNT,
+    FIRSTS_FULL,
+    HISTORY,
+    KEY,
+    LINE,
+    LINK,
+    LONGEST_BACKOFF,
+    MOST_ATTEMPTS,
+    MOST_FIRSTS,
+    NEXT_FOLLOWER,
+    NO_TOKEN,
+    NONE,
+    PLACE,
+    PREFIX,
+    READY,
+    REQUEST_WORDS,
+    REQUESTS_AT,
+    ROW,
+    VISIT_WORDS,
+    VISITS_AT,
+)
+from tokenfleet.simulator.memory import Memory
+
+scrambled = compiled(hashing.scrambled)
+
+
+@compiled
+def backoff_ps(row: int, attempt: int, first_ps: int, longest_ps: int) -> int:
+    """How long a client waits after an attempt: doubled each time, and drawn between half of it and all of it.
+
+    Args:
+        row: Place of the request in the trace, which with the attempt decides the draw.
+        attempt: The attempt that came to nothing, from 1 on.
+        first_ps: Longest wait after the first attempt.
+        longest_ps: Longest wait after any attempt.
+    """
+    wait_ps = min(first_ps, longest_ps)
+    for _ in range(attempt - 1):
+        if wait_ps == 0 or wait_ps == longest_ps:
+            break
+        wait_ps = min(2 * wait_ps, longest_ps)
+    half_ps = wait_ps >> 1
+    return half_ps + (half_ps >> 16) * (scrambled(row, attempt) & 0xFFFF)
+
+
+@compiled
+def visit_of(memory: Memory, request: int) -> int:
+    """The visit row of a request."""
+    return memory[VISITS_AT] + (request - memory[REQUESTS_AT]) // REQUEST_WORDS * VISIT_WORDS
+
+
+@compiled
+def enter(memory: Memory, request: int) -> None:
+    """An attempt reaches the router."""
+    visit = visit_of(memory, request)
+    memory[ENTERED_COUNT] += 1
+    memory[visit + ATTEMPTS] += 1
+    if memory[visit + FIRST_ARRIVAL] < 0:
+        memory[visit + FIRST_ARRIVAL] = memory[request + READY]
+
+
+@compiled
+def leave(memory: Memory, request: int, time_ps: int) -> None:
+    """A request has ended, well or not: those that waited for it will come, or else the next in line."""
+    memory[ENDED] = max(memory[ENDED], time_ps)
+    follower = memory[visit_of(memory, request) + FIRST_FOLLOWER]
+    if follower == NONE and memory[LINE] != NONE:
+        follower = memory[LINE]
+        memory[LINE] = memory[visit_of(memory, follower) + NEXT_FOLLOWER]
+        memory[visit_of(memory, follower) + NEXT_FOLLOWER] = NONE
+    while follower != NONE:
+        visit = visit_of(memory, follower)
+        push_late(memory, follower, time_ps + max(1, memory[visit + DELAY]))
+        follower = memory[visit + NEXT_FOLLOWER]
+
+
+@compiled
+def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, place: int) -> None:
+    """An attempt is over without success: the client waits and tries again, or the request ends.
+
+    Args:
+        memory: The buffer.
+        request: Nobody else knows it any more.
+        time_ps: Now.
+        least_ps: What the client was told to wait at least.
+        place: Where and how it ends when this was the last attempt, as in ``PLACE``.
+    """
+    visit = visit_of(memory, request)
+    attempt = memory[visit + ATTEMPTS]
+    memory[request + FIRST_TOKEN] = memory[visit + NO_TOKEN]
+    memory[request + FINISH] = -1
+    memory[request + HISTORY] = 0
+    memory[request + LINK] = 0
+    memory[request + PREFIX] = memory[visit + DEEPEST]
+    if attempt == memory[MOST_ATTEMPTS]:
+        memory[request + PLACE] = place
+        leave(memory, request, time_ps)
+        return
+    memory[request + PLACE] = memory[visit + KEY]
+    wait_ps = backoff_ps(memory[visit + ROW], attempt, memory[BACKOFF], memory[LONGEST_BACKOFF])
+    push_late(memory, request, time_ps + max(1, least_ps, wait_ps))
+
+
+@compiled
+def note_first(memory: Memory, request: int) -> None:
+    """A first token is fixed: remember it for the controller."""
+    if memory[FIRSTS_AT] == NONE:
+        return
+    memory[memory[FIRSTS_AT] + memory[FIRSTS_COUNT]] = request
+    memory[FIRSTS_COUNT] += 1
+    if memory[FIRSTS_COUNT] == MOST_FIRSTS:
+        memory[FAULT] = FIRSTS_FULL

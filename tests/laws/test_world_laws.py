@@ -1,0 +1,155 @@
+"""Laws that a replay keeps whatever happens around the fleet."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.fleets import fleet, random_fleet, random_trace, trace
+from reference.worlds import Recorder, random_world
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Clients, Happening, World
+from tokenfleet.simulator import replay
+
+SEEDS = st.integers(0, 2**32 - 1)
+LAWS = settings(max_examples=60, deadline=None)
+TURNED_AWAY = (Status.REJECTED_QUEUE_FULL, Status.REJECTED_NOBODY_READY)
+
+
+def surrounded(seed: int) -> tuple[Trace, Fleet, World]:
+    draw = np.random.default_rng(seed)
+    name = str(draw.choice(["vllm-0.32", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
+    drawn = random_fleet(draw, name=name)
+    rows = random_trace(draw, shared=bool(draw.random() < 0.5))
+    count = sum(group.replica_count for group in drawn.groups)
+    return rows, drawn, random_world(draw, count, rows.request_count, 1.5 * rows.duration_s + 0.5)
+
+
+def columns(run: RunRecord) -> bytes:
+    parts = (run.arrival_s, run.first_token_s, run.finish_s, run.cached_tokens, run.preemption_count, run.replica)
+    return b"".join(part.tobytes() for part in (*parts, run.status, run.gaps.count)) + repr(run.busy).encode()
+
+
+@LAWS
+@given(SEEDS)
+def test_every_request_ends_once_and_every_attempt_is_accounted_for(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    run = replay(rows, drawn, telemetry_interval_s=0.05, world=world)
+    finished = run.status == Status.FINISHED
+    assert (np.isfinite(run.finish_s) == finished).all()
+    assert (run.turmoil.attempt_count >= 1).all()
+    assert (run.turmoil.attempt_count <= world.clients.attempt_count).all()
+    answered = finished | (run.status == Status.REJECTED_TOO_LONG)
+    attempts = answered.sum() + run.turmoil.refused_count + run.turmoil.lost_count
+    assert run.turmoil.attempt_count.sum() == attempts
+    assert ((run.replica == -1) == np.isin(run.status, TURNED_AWAY)).all()
+    given_up = ~answered
+    assert (run.turmoil.attempt_count[given_up] == world.clients.attempt_count).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_blocks_are_free_again_whatever_failed(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    last = replay(rows, drawn, telemetry_interval_s=0.05, world=world).telemetry
+    assert last.running[-1].sum() == last.waiting[-1].sum() == 0
+    assert (last.kv_used_fraction[-1] == 0.0).all()
+    assert (last.kv_used_fraction >= 0.0).all()
+    assert (last.kv_used_fraction <= 1.0).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_nothing_happens_before_its_cause(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    run = replay(rows, drawn, world=world)
+    streams = (run.status == Status.FINISHED) & (run.output_tokens > 0)
+    assert (run.first_token_s[streams] > run.arrival_s[streams]).all()
+    assert (run.finish_s[streams] >= run.first_token_s[streams]).all()
+    if world.closed_loop is None:
+        np.testing.assert_array_equal(run.arrival_s, np.rint(rows.arrival_s * 1e12) / 1e12)
+        return
+    after = world.closed_loop.after
+    follows = np.flatnonzero(after >= 0)
+    ended = follows[run.status[after[follows]] == Status.FINISHED]
+    think_s = run.arrival_s[ended] - run.finish_s[after[ended]]
+    assert (think_s > 0.0).all()
+    np.testing.assert_allclose(think_s, np.maximum(world.closed_loop.delay_s[ended], 1e-12), atol=1e-9)
+
+
+@LAWS
+@given(SEEDS)
+def test_each_replica_is_something_all_the_time(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    run = replay(rows, drawn, world=world)
+    np.testing.assert_allclose(run.turmoil.state_s.sum(axis=1), run.end_s, rtol=1e-9)
+    assert (run.turmoil.state_s >= 0.0).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_the_same_world_gives_the_same_bytes_watched_or_not(seed: int) -> None:
+    first = replay(*surrounded(seed)[:2], world=surrounded(seed)[2])
+    watched = replay(*surrounded(seed)[:2], world=surrounded(seed)[2], telemetry_interval_s=0.013)
+    assert columns(first) == columns(watched)
+    assert first.turmoil.decisions == watched.turmoil.decisions
+
+
+@LAWS
+@given(SEEDS)
+def test_a_quiet_world_changes_nothing(seed: int) -> None:
+    rows, drawn, _ = surrounded(seed)
+    rows = replace(rows, arrival_s=np.rint(rows.arrival_s * 1e12) / 1e12)
+    assert columns(replay(rows, drawn, world=World())) == columns(replay(rows, drawn))
+
+
+@LAWS
+@given(SEEDS)
+def test_a_controller_cannot_see_the_future(seed: int) -> None:
+    """Cut the trace: up to the first arrival that is gone, the controller is shown the same."""
+    rows, drawn, world = surrounded(seed)
+    world = replace(world, closed_loop=None, tick_s=0.01)
+    kept = rows.request_count // 2
+    names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session")
+    cut = {name: getattr(rows, name)[:kept] for name in names if getattr(rows, name) is not None}
+    assert_shown_the_same(rows, replace(rows, **cut), drawn, world, rows.arrival_s[kept])
+
+
+@LAWS
+@given(SEEDS)
+def test_a_controller_cannot_see_output_lengths_of_running_requests(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    arrival_ms = np.cumsum(draw.exponential(5.0, 30))
+    inputs, outputs = draw.integers(1, 20, 30), draw.integers(2, 40, 30)
+    first = trace(np.column_stack([arrival_ms, inputs, outputs]))
+    world = replace(random_world(draw, 3, 30, 0.5), closed_loop=None, tick_s=0.01)
+    run = replay(first, fleet(count=3), world=replace(world, controller=Recorder()))
+    until_s = float(draw.uniform(0.05, 0.4))
+    runs_on = ~(run.finish_s <= until_s)
+    longer = np.where(runs_on, outputs + draw.integers(1, 40, 30), outputs)
+    second = trace(np.column_stack([arrival_ms, inputs, longer]))
+    assert_shown_the_same(first, second, fleet(count=3), world, until_s)
+
+
+def assert_shown_the_same(first: Trace, second: Trace, on: Fleet, world: World, until_s: float) -> None:
+    recorders = Recorder(), Recorder()
+    for rows, recorder in zip((first, second), recorders, strict=True):
+        replay(rows, on, world=replace(world, controller=recorder))
+    shown = [[view for view in recorder.shown() if view[0] < until_s] for recorder in recorders]
+    common = min(map(len, shown))
+    assert shown[0][:common] == shown[1][:common]
+
+
+def test_when_everybody_fails_for_ever_requests_end_all_the_same() -> None:
+    gone = Happening(time_s=0.1, kind="fail", replicas=(0, 1))
+    clients = Clients(attempt_count=4, backoff_s=0.5)
+    run = replay(
+        trace([(i * 20, 10, 20) for i in range(20)]), fleet(count=2), world=World(happenings=(gone,), clients=clients)
+    )
+    assert set(run.status.tolist()) <= {Status.REJECTED_NOBODY_READY}
+    assert (run.turmoil.attempt_count == 4).all()
+    assert run.turmoil.lost_count > 0
+    assert run.end_s > 1.0, "clients came back until they gave up"

@@ -1,0 +1,301 @@
+"""A fleet of plain replicas and the world around it, slow and obvious. The kernel must equal it exactly.
+
+Events in order of time, at equal times arrivals before step boundaries; between two events, what happens to replicas,
+then the controller, then samples.
+"""
+
+import math
+from bisect import bisect_right
+from collections import deque
+from dataclasses import replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from reference.plain_engine import NEVER, Replica, Request
+from tokenfleet import control, performance
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import BECOMES, FleetView, Happening, ReplicaState, World
+
+GAP_BOUNDS_PS = [0, *(math.ceil(2.0 ** (10 + i / 32)) for i in range(50 * 32 + 1))]
+LIVES = {ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING}
+
+
+class PlainRun:
+    """A fleet of plain replicas, driven in order of time, and what happens around it."""
+
+    def __init__(self, trace: Trace, fleet: Fleet, peak_window_s=None, telemetry_interval_s=None, world=None) -> None:
+        self.fleet, self.world = fleet, world or World()
+        self.physics = [group.replica for group in fleet.groups for _ in range(group.replica_count)]
+        self.replicas = [Replica(physics, self) for physics in self.physics]
+        self.states = [ReplicaState.READY] * len(self.replicas)
+        for number in self.world.absent:
+            self.states[number] = ReplicaState.ABSENT
+        self.since, self.spells = [0] * len(self.states), []
+        self.factors = [1.0] * len(self.states)
+        self.agenda = [(round(happening.time_s * 1e12), happening) for happening in self.world.happenings]
+        self.decisions = []
+        self.entered = self.refused = self.lost = self.end = 0
+        self.told = (0, 0)
+        self.tick = NEVER if self.world.controller is None else round(self.world.tick_s * 1e12)
+        self.last_tick = -1
+        self.requests = requests_of(trace)
+        self.late, self.line = [], deque()
+        self.close_loop()
+        self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
+        self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
+        self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = self.turn = 0
+        self.samples = []
+        self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
+        self.play()
+
+    def play(self) -> None:
+        clocked = deque(request for request in self.requests if not request.late)
+        ticks = samples = 1
+        while True:
+            replica = min(self.replicas, key=lambda replica: replica.event)
+            late = self.late[0][0] if self.late else NEVER
+            arrival = min(clocked[0].arrival if clocked else NEVER, late)
+            coming = min(replica.event, arrival)
+            due = self.agenda[0][0] if self.agenda else NEVER
+            pause = min(due, ticks * self.tick, samples * self.interval, NEVER)
+            if coming > pause:
+                if due == pause:
+                    self.happen(*self.agenda.pop(0))
+                elif ticks * self.tick == pause:
+                    if coming < NEVER:
+                        self.ask(pause)
+                    ticks += 1
+                else:
+                    self.samples.append([self.gauges(replica) for replica in self.replicas])
+                    samples += 1
+                    if coming == NEVER:
+                        return
+            elif coming == NEVER:
+                return
+            elif arrival <= replica.event:
+                self.arrive(clocked.popleft() if clocked and clocked[0].arrival <= late else heappop(self.late)[2])
+            else:
+                replica.boundary()
+
+    def arrive(self, request: Request) -> None:
+        self.entered += 1
+        request.attempts += 1
+        request.first_arrival = request.arrival if request.attempts == 1 else request.first_arrival
+        number = self.route(request)
+        if number is None:
+            ready = ReplicaState.READY in self.states
+            status = Status.REJECTED_QUEUE_FULL if ready else Status.REJECTED_NOBODY_READY
+            self.refused += 1
+            self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), status)
+            return
+        self.turn = (number + 1) % len(self.replicas)
+        request.replica, replica = number, self.replicas[number]
+        computed = request.input + max(request.output - 1, 0)
+        at_once = request.input if replica.rules == "trtllm" else computed
+        limit = replica.engine.context_limit_tokens
+        held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
+        held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
+        if (
+            replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
+            or (limit is not None and request.input + request.output > limit)
+            or (not replica.engine.chunked_prefill and at_once > replica.engine.max_batched_tokens)
+        ):
+            request.status = Status.REJECTED_TOO_LONG
+            self.leave(request, request.arrival)
+            return
+        request.ready = request.arrival + replica.step.request_ps
+        replica.in_flight += 1
+        replica.waiting.append(request)
+        if replica.event == NEVER:
+            replica.clock = replica.horizon = replica.event = request.ready
+
+    def route(self, request: Request) -> int | None:
+        """The ready replica with the lowest score of those that have room in their queue."""
+        everybody = len(self.replicas)
+        ready = [number for number in range(everybody) if self.states[number] == ReplicaState.READY]
+        ready.sort(key=lambda number: (number - self.turn) % everybody)
+        scores = self.scores(request, ready)
+        limit = self.world.admission.queue_limit_count or NEVER
+        open_scores = {s: n for s, n in zip(scores, ready, strict=True) if self.waiting_at(n) < limit}
+        return open_scores[min(open_scores)] if open_scores else None
+
+    def scores(self, request: Request, ready: list[int]) -> list[int]:
+        count = len(ready)
+        in_flight = [self.replicas[number].in_flight for number in ready]
+        if self.fleet.router == "round_robin":
+            return [control.round_robin(after) for after in range(count)]
+        if self.fleet.router == "least_in_flight":
+            return [control.least_in_flight(load, after, count) for after, load in enumerate(in_flight)]
+        key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
+        home = -1
+        if key is not None and ready:
+            home = control.home_replica(key, len(self.replicas))
+            while home not in ready:
+                home = (home + 1) % len(self.replicas)
+        return [
+            control.prefix_affinity(load, after, count, number == home, sum(in_flight))
+            for after, (number, load) in enumerate(zip(ready, in_flight, strict=True))
+        ]
+
+    def waiting_at(self, number: int) -> int:
+        return self.gauges(self.replicas[number])[1]
+
+    # ---- clients
+
+    def close_loop(self) -> None:
+        if self.world.closed_loop is None:
+            return
+        loop = self.world.closed_loop
+        for request, after, delay_s in zip(self.requests, loop.after, loop.delay_s, strict=True):
+            request.late = after != -1
+            delay = 0 if after == -1 else round(float(delay_s) * 1e12)
+            if after >= 0:
+                self.requests[after].followers.append((request, delay))
+            elif after == -2:
+                self.line.append((request, delay))
+
+    def send(self, request: Request, time: int) -> None:
+        request.arrival = time
+        follows = self.world.closed_loop is not None and self.world.closed_loop.after[request.row] != -1
+        heappush(self.late, (time, (follows, request.row), request))
+
+    def leave(self, request: Request, time: int) -> None:
+        """A request has ended: whoever waits for that comes."""
+        self.end = max(self.end, time)
+        followers = request.followers or ([self.line.popleft()] if self.line else [])
+        for follower, delay in followers:
+            self.send(follower, time + max(1, delay))
+
+    def come_to_nothing(self, request: Request, time: int, least: int, status: Status) -> None:
+        replica = request.replica
+        request.forget()
+        clients = self.world.clients
+        if request.attempts < clients.attempt_count:
+            first, longest = round(clients.backoff_s * 1e12), round(clients.longest_backoff_s * 1e12)
+            half = min(first * 2 ** (request.attempts - 1), longest) // 2
+            drawn = control.scrambled(request.row, request.attempts) % 65536
+            self.send(request, time + max(1, least, half + half // 65536 * drawn))
+            return
+        request.status = status
+        request.replica = replica if status == Status.LOST else -1
+        self.leave(request, time)
+
+    # ---- replicas
+
+    def happen(self, time: int, happening: Happening) -> None:
+        self.settle()
+        change = self.slow if happening.kind == "slow" else self.become
+        changed = tuple(number for number in happening.replicas if change(number, time, happening))
+        if changed:
+            self.decisions.append((time / 1e12, happening.kind, changed, happening.reason))
+        self.settle()
+
+    def settle(self) -> None:
+        for number, replica in enumerate(self.replicas):
+            if self.states[number] == ReplicaState.STOPPING and replica.in_flight == 0:
+                self.set_state(number, max(self.since[number], replica.emptied), ReplicaState.ABSENT)
+
+    def set_state(self, number: int, time: int, state: ReplicaState) -> None:
+        self.spells.append((number, self.states[number], self.since[number], time))
+        self.since[number], self.states[number] = time, state
+
+    def become(self, number: int, time: int, happening: Happening) -> bool:
+        state = BECOMES[happening.kind].get(self.states[number])
+        if state is None:
+            return False
+        lives = self.states[number] in LIVES
+        if state == ReplicaState.FAILED:
+            for request in self.replicas[number].lose_all():
+                self.lost += 1
+                self.come_to_nothing(request, time, 0, Status.LOST)
+        if not lives or state == ReplicaState.FAILED:
+            self.replicas[number], self.factors[number] = Replica(self.physics[number], self), 1.0
+        self.set_state(number, time, state)
+        return True
+
+    def slow(self, number: int, _: int, happening: Happening) -> bool:
+        lives = self.states[number] in LIVES
+        factor = happening.step_time_factor
+        if not lives or self.factors[number] == factor:
+            return False
+        usual = self.physics[number].step_time
+        self.factors[number] = factor
+        self.replicas[number].step = replace(performance.scaled(usual, factor), request_ps=usual.request_ps)
+        return True
+
+    def state_s(self) -> list[list[float]]:
+        self.settle()
+        last = [(number, state, self.since[number], self.end) for number, state in enumerate(self.states)]
+        spent = [[0] * len(ReplicaState) for _ in self.states]
+        for number, state, since, until in self.spells + last:
+            spent[number][state] += max(0, min(until, self.end) - since)
+        return [[time / 1e12 for time in row] for row in spent]
+
+    # ---- the controller
+
+    def ask(self, time: int) -> None:
+        gauges = [self.gauges(replica) for replica in self.replicas]
+        left = sorted(r.first - r.first_arrival for r in self.requests if self.last_tick < r.first <= time)
+        free = [physics.kv_block_count - used for physics, (_, _, used) in zip(self.physics, gauges, strict=True)]
+        view = FleetView(
+            time_s=time / 1e12,
+            state=np.array(self.states, dtype=np.int8),
+            running=np.array([running for running, _, _ in gauges], dtype=np.int32),
+            waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
+            kv_used_fraction=1.0 - np.array(free) / np.array([physics.kv_block_count for physics in self.physics]),
+            arrived_count=self.entered - self.told[0],
+            refused_count=self.refused - self.told[1],
+            ttft_p90_s=left[math.ceil(0.9 * len(left)) - 1] / 1e12 if left else None,
+        )
+        self.told, self.last_tick = (self.entered, self.refused), time
+        for happening in self.world.controller(view):
+            self.agenda.append((round(happening.time_s * 1e12), happening))
+        self.agenda.sort(key=lambda entry: entry[0])
+
+    # ---- what is counted
+
+    def count_gap(self, gap: int, end: int) -> None:
+        index = min(bisect_right(GAP_BOUNDS_PS, gap) - 1, len(self.gaps) - 1)
+        self.gaps[index] += 1
+        self.peak_gaps[index] += self.peak[0] <= end < self.peak[1]
+
+    def count_step(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:
+        self.steps += 1
+        share = 0
+        if prefills:
+            share = duration
+            if decodes:
+                self.mixed_steps += 1
+                share = (replica.duration([], prefills) + duration - replica.duration(decodes, [])) // 2
+            pairs = sum(tokens * request.hit for request, _, tokens in prefills)
+            self.cached_prefix += min(share, replica.step.pair_ps * pairs)
+        self.prefill += share
+        self.decode += duration - share
+
+    def gauges(self, replica: Replica) -> tuple[int, int, float]:
+        yielding = {r for _, yields in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
+        waiting = sum(request not in yielding for request in replica.waiting)
+        used = replica.physics.kv_block_count - len(replica.pool.free)
+        return len(replica.running), waiting, used
+
+
+def requests_of(trace: Trace) -> list[Request]:
+    """Requests with the shared runs on their path: the tokens each reaches to, and its name."""
+    requests = []
+    depth = [] if trace.prefixes is None else trace.prefixes.depth_tokens.tolist()
+    for row in range(trace.request_count):
+        keys = []
+        node = -1 if trace.prefix_node is None else int(trace.prefix_node[row])
+        while node >= 0:
+            keys.append((depth[node], node))
+            node = int(trace.prefixes.parent[node])
+        session = None if trace.session is None or trace.session[row] < 0 else int(trace.session[row])
+        lengths = int(trace.input_tokens[row]), int(trace.output_tokens[row])
+        arrival = int(np.rint(trace.arrival_s[row] * 1e12))
+        delivered = trace.kv_delivered is not None and bool(trace.kv_delivered[row])
+        keys = [] if delivered else keys[::-1]
+        requests.append(Request(row, arrival, *lengths, keys, ("own", row), session, delivered))
+    return requests

@@ -1,0 +1,47 @@
+"""With failures, starts, clients that come back, admission, closed loops and a controller, both still agree."""
+
+import numpy as np
+import pytest
+
+from reference.comparing import assert_equal
+from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace
+from reference.worlds import random_world
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import Trace
+
+NAMES = ("vllm-0.32", "vllm-0.32", "sglang-0.5", "trtllm-1.2")
+
+
+def random_case(draw: np.random.Generator) -> tuple[Trace, Fleet]:
+    """Any rule set, with shared prefixes or without, in ample or in little memory."""
+    name = str(draw.choice(NAMES))
+    chance = draw.random()
+    if chance < 0.2:
+        return random_copies(draw, name=name)
+    if chance < 0.3:
+        return random_overcommitted(draw)
+    drawn = random_fleet(draw, name=name)
+    return random_trace(draw, shared=bool(draw.random() < 0.5), delivered=chance < 0.4), drawn
+
+
+def check(seed: int) -> RunRecord:
+    draw = np.random.default_rng(seed)
+    trace, fleet = random_case(draw)
+    replica_count = sum(group.replica_count for group in fleet.groups)
+    world = random_world(draw, replica_count, trace.request_count, 1.5 * trace.duration_s + 0.5)
+    return assert_equal(trace, fleet, world)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_worlds(seed: int) -> None:
+    runs = [check(1000 * seed + step) for step in range(60)]
+    ends = set(np.concatenate([run.status for run in runs]).tolist())
+    assert ends == set(map(int, Status)), "every way to end occurs"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 50))
+def test_thousands_of_worlds(seed: int) -> None:
+    for step in range(150):
+        check(1000 * seed + step)

@@ -1,0 +1,100 @@
+"""Small worlds around small fleets, for tests of the simulator."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenfleet.domain.world import Admission, Clients, ClosedLoop, FleetView, Happening, ReplicaState, World
+
+KINDS = ("start", "ready", "drain", "stop", "fail", "slow")
+
+
+@dataclass
+class Recorder:
+    """A controller that remembers what it saw, brings back what is missing, and now and then does harm."""
+
+    views: list[FleetView] = field(default_factory=list)
+
+    def __call__(self, view: FleetView) -> list[Happening]:
+        self.views.append(view)
+        missing = [n for n, state in enumerate(view.state) if state in {ReplicaState.ABSENT, ReplicaState.FAILED}]
+        ready = [n for n, state in enumerate(view.state) if state == ReplicaState.READY]
+        answer = []
+        if missing and (view.refused_count or view.waiting.sum() > 1 or not ready):
+            answer.append(Happening(time_s=view.time_s, kind="start", replicas=(missing[0],), reason="busy"))
+            answer.append(Happening(time_s=view.time_s + 0.025, kind="ready", replicas=(missing[0],)))
+        if len(ready) > 1 and (view.waiting.sum() == 0 or len(self.views) % 7 == 3):
+            answer.append(Happening(time_s=view.time_s, kind="stop", replicas=(ready[-1],), reason="calm"))
+        if view.ttft_p90_s is not None and len(self.views) % 5 == 4:
+            late = view.time_s + view.ttft_p90_s
+            answer.append(Happening(time_s=late, kind="fail", replicas=tuple(ready[:1])))
+        return answer
+
+    def shown(self) -> list[tuple[object, ...]]:
+        """The views in values that compare."""
+        return [
+            (
+                view.time_s,
+                view.state.tolist(),
+                view.running.tolist(),
+                view.waiting.tolist(),
+                view.kv_used_fraction.tolist(),
+                view.arrived_count,
+                view.refused_count,
+                view.ttft_p90_s,
+            )
+            for view in self.views
+        ]
+
+
+def random_happenings(draw: np.random.Generator, replica_count: int, span_s: float) -> tuple[Happening, ...]:
+    """Anything to anybody, often at the round times at which steps end."""
+    count = int(draw.choice([0, 1, 3, 8, 20]))
+    times_s = np.sort(draw.uniform(0.0, span_s, count))
+    if draw.random() < 0.5:
+        times_s = np.floor(times_s * 100.0) / 100.0
+    return tuple(
+        Happening(
+            time_s=float(time_s),
+            kind=str(draw.choice(KINDS, p=[0.05, 0.3, 0.1, 0.1, 0.25, 0.2])),
+            replicas=tuple(np.flatnonzero(draw.random(replica_count) < 0.5).tolist()),
+            step_time_factor=float(draw.choice([0.5, 1.0, 1.7, 3.0])),
+            reason=f"number {number}",
+        )
+        for number, time_s in enumerate(times_s)
+    )
+
+
+def random_loop(draw: np.random.Generator, request_count: int) -> ClosedLoop:
+    """Sessions, forks, and a line of requests for whoever is free."""
+    after = np.full(request_count, -1, dtype=np.int32)
+    for row in range(1, request_count):
+        chance = draw.random()
+        if chance < 0.4:
+            after[row] = draw.integers(0, row)
+        elif chance < 0.7:
+            after[row] = -2
+    delay_s = draw.exponential(0.03, request_count) * (draw.random(request_count) < 0.7)
+    if draw.random() < 0.5:
+        delay_s = np.floor(delay_s * 100.0) / 100.0
+    return ClosedLoop(after=after, delay_s=delay_s)
+
+
+def random_world(draw: np.random.Generator, replica_count: int, request_count: int, span_s: float) -> World:
+    """Trouble of every kind, and now and then none of some."""
+    return World(
+        happenings=random_happenings(draw, replica_count, span_s),
+        absent=tuple(np.flatnonzero(draw.random(replica_count) < draw.choice([0.0, 0.0, 0.3])).tolist()),
+        clients=Clients(
+            attempt_count=int(draw.choice([1, 2, 5, 12])),
+            backoff_s=float(draw.choice([0.0, 0.001, 0.02, 0.3])),
+            longest_backoff_s=float(draw.choice([0.0, 0.05, 60.0])),
+        ),
+        admission=Admission(
+            queue_limit_count=None if draw.random() < 0.4 else int(draw.integers(1, 5)),
+            retry_after_s=float(draw.choice([0.0, 0.0, 0.04])),
+        ),
+        closed_loop=random_loop(draw, request_count) if draw.random() < 0.5 else None,
+        controller=Recorder() if draw.random() < 0.4 else None,
+        tick_s=float(draw.choice([0.01, 0.037, 0.2])),
+    )
