@@ -21,8 +21,8 @@ POLICIES = {
 
 
 def test_every_policy_is_compared() -> None:
-    routing = control.routing
-    assert set(POLICIES) == {name for name, each in vars(routing).items() if callable(each)}
+    modules = control.routing, control.hashing
+    assert set(POLICIES) == {name for module in modules for name, each in vars(module).items() if callable(each)}
 
 
 @pytest.mark.parametrize("name", POLICIES)
