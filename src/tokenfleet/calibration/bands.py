@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tokenfleet.calibration.subject import Subject
 from tokenfleet.performance.coefficients import engine_version
+from tokenfleet.performance.support import crosses_nodes
 
 Novelty = Literal["known", "new_model", "new_gpu", "new_engine", "new_vendor"]
 
@@ -31,7 +32,7 @@ def novelty(subject: Subject) -> Novelty:
         return "new_vendor"
     if name not in seen["engines"]:
         return "new_engine"
-    if subject.gpu.name not in seen["gpus"]:
+    if subject.gpu.name not in seen["gpus"] or crosses_nodes(subject.gpu, subject.deployment.layout):
         return "new_gpu"
     return "known" if subject.model.name in seen["models"] else "new_model"
 

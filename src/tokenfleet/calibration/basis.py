@@ -25,7 +25,7 @@ INVERSE = (
     *("attention_compute_fraction", "link_fraction", "pcie_fraction.2", "pcie_fraction.4", "pcie_fraction.8"),
 )
 """Shares of a peak: twice the share is half the time."""
-DIRECT = ("activation_transfers", "collective_s.link", "collective_s.pcie", "eager_s")
+DIRECT = ("activation_transfers", "collective_s.link", "collective_s.pcie", "collective_s.network", "eager_s")
 """Seconds and counts: twice the value is twice the time."""
 BY_ENGINE = ("launch_s", "step_s", "sequence_s", "request_s")
 """Seconds that differ by engine family."""

@@ -44,6 +44,7 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "activation_transfers": (20.0, 0.35),
     "collective_s.link": (8e-6, 0.4),
     "collective_s.pcie": (30e-6, 0.05),
+    "collective_s.network": (40e-6, 0.3),
     "eager_s": (150e-6, 0.4),
     "launch_s": (20e-6, 0.4),
     "step_s": (0.8e-3, 0.5),

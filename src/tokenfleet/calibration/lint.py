@@ -13,6 +13,7 @@ from typing import Literal
 
 from tokenfleet.calibration.basis import perfect_step_s
 from tokenfleet.calibration.measured import Row
+from tokenfleet.calibration.recipes import with_stated_load
 from tokenfleet.calibration.schedule import load_of
 from tokenfleet.calibration.subject import Refusal, Subject, resolve
 
@@ -101,7 +102,7 @@ def lint(rows: Iterable[Row]) -> Linted:
     dropped: dict[str, str] = {}
     flagged: dict[str, str] = {}
     mended: dict[str, str] = {}
-    rows = list(rows)
+    rows = [with_stated_load(row) for row in rows]
     kept = _drop(rows, "not-scored", lambda row: row.quality == "C", dropped)
     for place, row in enumerate(kept):
         fixed = _divided(row)

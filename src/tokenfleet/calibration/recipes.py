@@ -5,6 +5,7 @@ The InferenceX dashboard publishes a script per model, precision and gpu (github
 at the door. They are facts of the measurement, like a row's own columns, which win over them.
 """
 
+import math
 import re
 from dataclasses import replace
 
@@ -69,3 +70,16 @@ def _named_config(row: Row) -> Row:
         return row
     gpus, replicas = int(found[1]), int(found[2])
     return replace(row, gpu_count=gpus, tensor_parallel=max(gpus // replicas, 1))
+
+
+def with_stated_load(row: Row) -> Row:
+    """The row with the load that its source's script sends where no column says.
+
+    Sweeps of the prompt count ran vLLM's benchmark script, whose rate, unless set, sends everything at once.
+    """
+    if row.source != "dstack_bench":
+        return row
+    swept = row.workload.endswith(("_short", "_long", "_single_prompt"))
+    if not swept or row.concurrency or row.request_rate_per_s is not None or row.request_count is None:
+        return row
+    return replace(row, request_rate_per_s=math.inf)

@@ -28,9 +28,14 @@ _PRECISIONS: dict[str, Precision] = {
     "nvfp4": "fp4",
     "mxfp4": "mxfp4",
     "int4": "int4",
+    "uint4": "int4",
     "awq": "int4",
+    "awq-int4": "int4",
     "gptq": "int4",
+    "gptq-int4": "int4",
 }
+_NOT_STATED = frozenset({"unset", "n/a", "default"})
+"""How sources write a precision that nobody stated."""
 _PUBLISHED_AS = {"fp8": "fp8", "fp4": "nvfp4", "mxfp4": "mxfp4", "int4": "int4", "int8": "int8"}
 _SPELLINGS = {"nim-trtllm": "trtllm", "tensorrt-llm": "trtllm", "lmdeploy-turbomind": "lmdeploy", "vllm-ascend": "vllm"}
 _SOURCE_VERSIONS = {("argonne_llm_bench", "vllm"): "0.5", ("argonne_llm_bench", "trtllm"): "0.11"}
@@ -87,7 +92,7 @@ def resolve(row: Row) -> Subject | Refusal:
     row = with_recipe(row)
     if row.mode == "disagg":
         row = _decode_side(row)
-    part = _gpu(row.gpu)
+    part = _gpu(row.gpu) or _gpu(row.facts.get("accel", row.gpu))
     if part is None:
         return Refusal("gpu not in the catalog", row.gpu)
     architecture = _model(row.model)
@@ -190,7 +195,7 @@ def _model(name: str) -> ModelArchitecture | None:
 
 def _precision(row: Row, architecture: ModelArchitecture) -> Precision | None:
     published = architecture.quantization
-    if row.precision is None:
+    if row.precision is None or row.precision in _NOT_STATED:
         return "checkpoint" if published is not None else "bf16"
     precision = _PRECISIONS.get(row.precision)
     if published is not None and precision is not None:
@@ -221,11 +226,23 @@ def _layout(row: Row, architecture: ModelArchitecture, assumptions: list[str]) -
         assumptions.append(f"{row.engine} spreads layers, not matrices, over its gpus")
         return Layout(pipeline_parallel=tp * row.pipeline_parallel)
     experts = any(block.expert_count for block in architecture.feed_forward)
+    if experts and _spread_attention(architecture, tp):
+        assumptions.append(f"{tp} ranks do not divide the heads: attention is data parallel, experts over all ranks")
+        return Layout(pipeline_parallel=row.pipeline_parallel, attention_data_parallel=tp, expert_parallel=tp)
     dp = row.attention_data_parallel if experts else 1
+    if dp > 1 and row.gpu_count is not None and tp * dp > row.gpu_count and row.gpu_count == tp and tp % dp == 0:
+        assumptions.append("tensor parallel counts the ranks of data-parallel attention, as its engine's flag does")
+        tp //= dp
     ep = row.expert_parallel if experts and (tp * dp) % row.expert_parallel == 0 else 1
     return Layout(
         tensor_parallel=tp, pipeline_parallel=row.pipeline_parallel, attention_data_parallel=dp, expert_parallel=ep
     )
+
+
+def _spread_attention(architecture: ModelArchitecture, ranks: int) -> bool:
+    """Whether a rank count can only be meant for the experts: no engine splits attention heads unevenly."""
+    heads = [entry.query_head_count for entry in architecture.attention if entry.query_head_count]
+    return any(count % ranks for count in heads)
 
 
 def _settings(row: Row, part: Gpu, layout: Layout) -> EngineSettings:

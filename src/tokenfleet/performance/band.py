@@ -5,7 +5,7 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, ErrorBand
 from tokenfleet.performance.coefficients import constant, engine_family
 from tokenfleet.performance.precision import number_format
-from tokenfleet.performance.support import link_reach
+from tokenfleet.performance.support import crosses_nodes, link_reach
 
 _CHECKED_GPUS = frozenset(
     {
@@ -50,6 +50,10 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
         news.append(f"{gpu.title} is not among the checked parts (parts left out: x1.75 covers 94 %)")
     if family == "other":
         news.append(f"engine {deployment.engine.name} is not among the checked ones")
+    if crosses_nodes(gpu, deployment.layout):
+        factor = constant("band_factor", "network")
+        text = "gpus of more than one node: the network is a port of 400 Gb/s for each gpu and was not measured"
+        return ErrorBand(step_time_factor=factor, evidence=f"{text}; {tail}")
     ranks = deployment.layout.tensor_parallel * deployment.layout.attention_data_parallel
     if ranks > max(link_reach(gpu), 1):
         news.append(f"{ranks} ranks over PCIe: hosts differ up to fivefold in what it carries")

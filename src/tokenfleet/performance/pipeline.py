@@ -8,9 +8,10 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, MemoryBudget
 from tokenfleet.performance.coefficients import engine_family
+from tokenfleet.performance.collectives import border
 from tokenfleet.performance.memory import memory_budget
 from tokenfleet.performance.shard import Stage
-from tokenfleet.performance.terms import PerContext, StepTerms, link, step_terms
+from tokenfleet.performance.terms import PerContext, StepTerms, step_terms
 
 _ELEMENT_BYTES = 2
 
@@ -110,8 +111,8 @@ def pipelined_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
     whole = step_terms(model, gpu, replace(deployment, layout=replace(layout, pipeline_parallel=1)))
     if stages == 1:
         return whole
-    rate, latency_s = link(gpu, stages, engine_family(deployment.engine.name))
-    message_s = model.hidden_size * _ELEMENT_BYTES / rate / layout.attention_data_parallel
+    byte_s, latency_s = border(gpu, layout, engine_family(deployment.engine.name))
+    message_s = model.hidden_size * _ELEMENT_BYTES * byte_s / layout.attention_data_parallel
     return replace(
         whole,
         token_compute_s=whole.token_compute_s / stages,

@@ -2,6 +2,7 @@
 
 from re import search
 
+from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, Layout, Precision
@@ -115,7 +116,8 @@ def _weight_problems(model: ModelArchitecture, gpu: Gpu, deployment: Deployment)
     if stored in _SMALL_FLOATS:
         if _lacks_bf16(gpu):
             problems.append(f"{gpu.title} cannot run {stored} weights: no kernels for parts without BF16")
-        elif gpu.vendor.lower() != "nvidia" and _native_rate(gpu, stored) is None:
+        elif gpu.vendor.lower() != "nvidia" and stored != "mxfp4" and _native_rate(gpu, stored) is None:
+            # MXFP4 unpacks to 16 bit everywhere: its reference kernels do, and gpt-oss runs on such parts.
             problems.append(f"{gpu.title} has no {stored} units")
     if deployment.kv_precision == "fp8" and _lacks_bf16(gpu):
         problems.append(f"{gpu.title} cannot keep an FP8 KV cache")
@@ -125,18 +127,35 @@ def _weight_problems(model: ModelArchitecture, gpu: Gpu, deployment: Deployment)
 def _link_problems(gpu: Gpu, layout: Layout) -> list[str]:
     ranks = layout.gpu_count
     problems = []
-    reach = max(gpu.gpus_per_node_count, link_reach(gpu))
-    if ranks > reach:
-        problems.append(f"{ranks} gpus are more than one node of {reach}; networks are not modelled")
+    node = max(gpu.gpus_per_node_count, link_reach(gpu))
+    if ranks > node and not (has_link(gpu) and link_reach(gpu) >= gpu.gpus_per_node_count):
+        problems.append(f"{ranks} gpus are more than one node of {node}, and the network of such nodes is not known")
     if ranks > 1 and gpu.link_bytes_per_s is None and gpu.pcie_bytes_per_s is None:
         problems.append(f"{gpu.title} has no known link rate, so {ranks} gpus cannot be predicted")
     return problems
 
 
+def has_link(gpu: Gpu) -> bool:
+    """Whether a scale-up link joins gpus of a node, whatever its rate."""
+    return gpu.link_bytes_per_s is not None and not gpu.link_name.lower().startswith("none")
+
+
+def crosses_nodes(gpu: Gpu, layout: Layout) -> bool:
+    """Whether a replica needs more gpus than a node or rack joins."""
+    return layout.gpu_count > max(gpu.gpus_per_node_count, link_reach(gpu))
+
+
+def known(fact: float | None) -> float:
+    """A catalog fact that :func:`unsupported` has already asked for; an unknown one never becomes a number."""
+    if fact is None:
+        raise OutOfRange("a fact of the gpu is unknown; ask unsupported() first")
+    return fact
+
+
 def link_reach(gpu: Gpu) -> int:
     """Largest number of gpus that the scale-up link joins: a bridge, a node or a rack; 1 without a link."""
     name = gpu.link_name.lower()
-    if gpu.link_bytes_per_s is None or name.startswith("none"):
+    if not has_link(gpu):
         return 1
     if "2 or 4" in name:
         return 4

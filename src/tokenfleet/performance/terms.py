@@ -1,19 +1,18 @@
 """The terms of one step: seconds per token, per sequence, per context token. Everything else is built from these."""
 
 from dataclasses import dataclass, replace
-from math import log2
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import Attention, ModelArchitecture
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.performance.coefficients import constant, constants, engine_family
+from tokenfleet.performance.collectives import collectives
 from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, layer_bytes_per_token
 from tokenfleet.performance.shard import WeightGroup, head_bytes, weight_groups
-from tokenfleet.performance.support import link_reach
+from tokenfleet.performance.support import known
 
 Seconds = npt.NDArray[np.float64]
 
@@ -155,7 +154,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         deployment: Layout, precisions, engine.
 
     Returns:
-        Terms in seconds. Valid within one node, without speculation, pipeline stages or power capping.
+        Terms in seconds. Valid without speculation, pipeline stages or power capping.
     """
     layout = deployment.layout
     family = engine_family(deployment.engine.name)
@@ -166,7 +165,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
     per_rank = 1 / layout.attention_data_parallel
     state = sum(entry.layer_count * entry.state_bytes_per_sequence for entry in model.attention)
     contexts = _context_terms(model, gpu, deployment)
-    message_s, latency_s = _collectives(model, gpu, layout, family)
+    message_s, latency_s = collectives(model, gpu, layout, family)
     kv_rate = constant("kv_bandwidth_fraction") * bandwidth
     streams = [group for group in groups if group.streamed and group.name not in {"experts", "head"}]
     head_s = head_bytes(model, gpu, layout, deployment.precision) / (
@@ -208,13 +207,6 @@ def _expert_reads(
         )
         for group, count in zip(groups, counts, strict=True)
     )
-
-
-def known(fact: float | None) -> float:
-    """A catalog fact that ``unsupported`` has already asked for; an unknown one never becomes a number."""
-    if fact is None:
-        raise OutOfRange("a fact of the gpu is unknown; ask unsupported() first")
-    return fact
 
 
 def _derated(gpu: Gpu, family: str) -> tuple[Gpu, float]:
@@ -375,48 +367,3 @@ def _attention_flop(entry: Attention, layout: Layout) -> tuple[float, float]:
     if entry.kind == "latent":
         return 2 * heads * (2 * entry.latent_size - _ROPE_SIZE), expanded
     return expanded, expanded
-
-
-def _collectives(model: ModelArchitecture, gpu: Gpu, layout: Layout, family: str) -> tuple[float, float]:
-    """Seconds per token and latency per step of all collectives.
-
-    Tensor parallelism reduces twice per layer, ``2 (n - 1) / n`` of a hidden vector per token each. Data-parallel
-    attention adds a dispatch and a combine around each expert layer, ``(n - 1) / n`` over all ranks.
-    """
-    tp, dp = layout.tensor_parallel, layout.attention_data_parallel
-    vector = model.hidden_size * _ELEMENT_BYTES
-    message_s = latency_s = 0.0
-    if tp > 1:
-        rate, one_s = link(gpu, tp, family)
-        message_s += 2 * model.layer_count * vector * 2 * (tp - 1) / tp / rate / dp
-        latency_s += 2 * model.layer_count * one_s
-    if dp > 1:
-        ranks = tp * dp
-        rate, one_s = link(gpu, ranks, family)
-        layers = sum(block.layer_count for block in model.feed_forward if block.expert_count)
-        message_s += 2 * layers * vector * (ranks - 1) / ranks / rate
-        latency_s += 2 * layers * one_s
-    return message_s, latency_s
-
-
-def link(gpu: Gpu, rank_count: int, family: str = "vllm") -> tuple[float, float]:
-    """Effective rate in bytes/s and latency in seconds of one collective between ranks of a node.
-
-    Bridges join 2 (or 4) cards; beyond that, and without a link, traffic goes over PCIe, whose all-reduce rate
-    collapses with the rank count. Latency grows by a tenth per doubling of the ranks.
-
-    Args:
-        gpu: Its link and PCIe rates, one way.
-        rank_count: At least 2.
-        family: Engine family of the constants.
-
-    Returns:
-        Rate and latency. Source: kernel tables of A100, H100, H200, B200 and L40S.
-    """
-    growth = 1 + 0.1 * log2(rank_count)
-    growth *= constant("collective_factor", family) if f"collective_factor.{family}" in constants() else 1.0
-    if gpu.link_bytes_per_s is not None and rank_count <= link_reach(gpu):
-        return constant("link_fraction") * gpu.link_bytes_per_s, constant("collective_s", "link") * growth
-    bucket = "2" if rank_count == 2 else "4" if rank_count <= 4 else "8"
-    rate = known(gpu.link_bytes_per_s if gpu.pcie_bytes_per_s is None else gpu.pcie_bytes_per_s)
-    return constant("pcie_fraction", bucket) * rate, constant("collective_s", "pcie") * growth

@@ -7,7 +7,7 @@ import pytest
 
 from tokenfleet.calibration import Refusal, Row, Subject, read_rows, resolve
 from tokenfleet.calibration.bands import band_factor, novelty
-from tokenfleet.calibration.recipes import poll_every, with_recipe
+from tokenfleet.calibration.recipes import poll_every, with_recipe, with_stated_load
 from tokenfleet.calibration.schedule import length_spread, load_of, rule_of
 from tokenfleet.calibration.step_walk import MIXED, PREFILL_FIRST, RESERVING
 
@@ -100,3 +100,49 @@ def test_what_is_new_decides_the_interval(tmp_path: Path) -> None:
 def test_layers_spread_over_gpus_are_stages(tmp_path: Path) -> None:
     layout = subject(tmp_path, engine="llama.cpp", engine_version=None, tp=2, n_gpus=2, concurrency=1).deployment.layout
     assert (layout.tensor_parallel, layout.pipeline_parallel) == (1, 2)
+
+
+def test_ranks_that_do_not_divide_the_heads_are_experts_with_data_parallel_attention(tmp_path: Path) -> None:
+    setup = {"model": "deepseek-ai/DeepSeek-R1", "precision": "fp8", "engine": "sglang", "concurrency": 512}
+    pool = "decode_tp_size=48;decode_attention_dp_size=1;decode_moe_tp_size=6;decode_moe_ep_size=8"
+    found = subject(tmp_path, **setup, gpu="gb200", mode="disagg", tp=None, n_gpus=None, notes=pool)
+    assert (found.deployment.layout.attention_data_parallel, found.deployment.layout.expert_parallel) == (48, 48)
+    assert found.deployment.layout.gpu_count == 48
+    assert "do not divide the heads" in found.assumptions[0]
+    refused = resolve(read(tmp_path, gpu="l40s", tp=3, n_gpus=3))
+    assert isinstance(refused, Refusal)
+    assert "does not divide" in refused.reason
+
+
+def test_a_tensor_degree_that_counts_data_parallel_ranks_is_divided(tmp_path: Path) -> None:
+    setup = {"model": "deepseek-ai/DeepSeek-V3.2", "gpu": "h200_sxm", "precision": "fp8", "engine": "sglang"}
+    found = subject(tmp_path, **setup, tp=8, dp=8, n_gpus=8)
+    assert (found.deployment.layout.tensor_parallel, found.deployment.layout.attention_data_parallel) == (1, 8)
+    assert found.replica_count == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "read_as"), [("awq-int4", "int4"), ("uint4", "int4"), ("unset", "bf16"), (None, "bf16")]
+)
+def test_precisions_as_sources_write_them(tmp_path: Path, written: str | None, read_as: str) -> None:
+    assert subject(tmp_path, precision=written).deployment.precision == read_as
+
+
+def test_a_part_named_in_the_notes_settles_an_open_name(tmp_path: Path) -> None:
+    found = subject(tmp_path, gpu="gh200", notes="accel=NVIDIA GH200 Grace Hopper Superchip 144GB")
+    assert found.gpu.name == "gh200_144gb"
+    assert isinstance(resolve(read(tmp_path, gpu="gh200")), Refusal)
+
+
+def test_a_sweep_of_prompt_counts_sends_them_all_at_once(tmp_path: Path) -> None:
+    setup = {"source_id": "dstack_bench", "concurrency": None, "n_requests": 64}
+    swept = with_stated_load(read(tmp_path, **setup, workload="result_vllm_short"))
+    assert (swept.request_rate_per_s, load_of(swept)) == (float("inf"), "burst")
+    assert load_of(with_stated_load(read(tmp_path, **setup, workload="result_vllm_QPS_high"))) is None
+    assert load_of(with_stated_load(read(tmp_path, **{**setup, "source_id": "mine"}, workload="a_short"))) is None
+
+
+def test_layouts_over_several_nodes_are_as_unsure_as_a_new_gpu(tmp_path: Path) -> None:
+    setup = {"model": "deepseek-ai/DeepSeek-R1", "precision": "fp8", "engine": "trtllm"}
+    assert novelty(subject(tmp_path, **setup, tp=16, ep=16, n_gpus=16)) == "new_gpu"
+    assert novelty(subject(tmp_path, **setup, gpu="h200_sxm", tp=8, ep=8, n_gpus=8)) == "known"

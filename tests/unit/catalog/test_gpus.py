@@ -131,7 +131,7 @@ def test_rates_are_dense_peaks_in_si_units():
 
 
 def test_unknown_facts_stay_unknown_and_are_named():
-    assert gpu("sn40l").missing == ("memory_bandwidth_bytes_per_s",)
+    assert gpu("sn40l").fp8_flop_per_s is None
     assert gpu("dgx_spark").missing == ("bf16_flop_per_s",)
     assert gpu("h100_sxm").missing == ()
     for part in gpus():

@@ -119,7 +119,6 @@ def test_a_folder_named_like_a_model_but_without_config_is_not_a_model(tmp_path,
 
 
 UNKNOWN = {
-    "Deci/DeciLM-7B",
     "Llama-3.2-11B-Vision",
     "gemma-4-12b",
     "gemma-4-E2B",

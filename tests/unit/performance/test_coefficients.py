@@ -7,7 +7,7 @@ from tokenfleet.performance.coefficients import constant, engine_family, engine_
 def test_every_constant_has_a_unit_a_range_and_a_source():
     for name, entry in constants().items():
         assert entry.name == name
-        assert entry.unit in {"1", "s", "GiB", "KiB"}
+        assert entry.unit in {"1", "s", "GiB", "KiB", "B/s"}
         assert entry.low <= entry.value <= entry.high, name
         assert len(entry.what) > 10, name
         assert len(entry.source) > 10, name

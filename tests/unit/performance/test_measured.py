@@ -244,8 +244,7 @@ def fixed_batch_error(row, engine, cache):
 def test_fixed_batches_of_2024(engine, version, gpu, median):
     cache, errors = {}, []
     for row in read("argonne_llm_bench.csv"):
-        # One architecture of that benchmark has a different number of KV heads in each layer and no public shape.
-        if (row["engine"], row["gpu"], row["quality"]) == (engine, gpu, "A") and row["model"] != "Deci/DeciLM-7B":
+        if (row["engine"], row["gpu"], row["quality"]) == (engine, gpu, "A"):
             error = fixed_batch_error(row, version, cache)
             if error is not None:
                 errors.append(error)

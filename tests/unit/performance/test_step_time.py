@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import OutOfRange
+from tokenfleet.domain.replica import Layout
 from tokenfleet.performance import (
     constants,
     error_band,
@@ -15,6 +16,8 @@ from tokenfleet.performance import (
     step_time_model,
     unsupported,
 )
+from tokenfleet.performance.coefficients import constant
+from tokenfleet.performance.collectives import border, collective
 from unit.performance.shapes import (
     A100,
     B200,
@@ -277,7 +280,7 @@ def test_scaled_scales_everything(factor):
         (LLAMA_8B, H100, {"tp": 3}, "TP3 does not divide 32 attention heads"),
         (LLAMA_8B, H100, {"pp": 64}, "more stages than the 32 layers"),
         (LLAMA_8B, H100, {"dp": 2}, "needs a model with experts"),
-        (LLAMA_8B, H100, {"tp": 16}, "more than one node"),
+        (LLAMA_8B, L40S, {"tp": 16}, "more than one node"),
         (LLAMA_8B, T4, {"precision": "fp8"}, "without BF16"),
         (LLAMA_8B, T4, {"kv": "fp8"}, "FP8 KV cache"),
         (LLAMA_8B, MI300X, {"precision": "fp4"}, "no nvfp4 units"),
@@ -331,3 +334,27 @@ def test_replica_physics_gathers_everything():
     assert physics.kv_block_count == physics.memory.kv_capacity_tokens // 16
     assert physics.kv_fixed_block_count == 0
     assert replica_physics(LLAMA_70B, H100, deployment(LLAMA_70B, H100)).kv_block_count == 0
+
+
+def test_ranks_beyond_a_node_pay_the_network() -> None:
+    near, far, farther = (deployment(LLAMA_8B, H100, tp=ranks) for ranks in (8, 16, 32))
+    inside, two, four = (collective(H100, ranks) for ranks in (8, 16, 32))
+    assert unsupported(LLAMA_8B, H100, far) == ()
+    assert inside.latency_s < two.latency_s < four.latency_s
+    assert inside.reduce_s_per_byte < two.reduce_s_per_byte < four.reduce_s_per_byte
+    assert inside.spread_s_per_byte < two.spread_s_per_byte < four.spread_s_per_byte
+    # Reduced inside the node first, only an eighth of the vector leaves each gpu; a dispatch has no such short cut.
+    assert two.spread_s_per_byte - inside.spread_s_per_byte > 3 * (two.reduce_s_per_byte - inside.reduce_s_per_byte)
+    shares = [
+        step_shares(LLAMA_8B, H100, one, token_count=1, sequence_count=1, context_tokens=1000).communication_s
+        for one in (near, far, farther)
+    ]
+    assert shares == sorted(shares)
+    assert error_band(LLAMA_8B, H100, far).step_time_factor > error_band(LLAMA_8B, H100, near).step_time_factor
+    assert "more than one node" in error_band(LLAMA_8B, H100, far).evidence
+
+
+def test_stages_in_other_nodes_talk_over_the_network() -> None:
+    near, far = Layout(tensor_parallel=4, pipeline_parallel=2), Layout(tensor_parallel=8, pipeline_parallel=2)
+    assert border(H100, far, "vllm")[0] > 5 * border(H100, near, "vllm")[0]
+    assert border(H100, near, "vllm")[0] == pytest.approx(1 / (constant("link_fraction") * 450e9))
