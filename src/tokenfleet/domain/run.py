@@ -117,6 +117,9 @@ class RunRecord:
     telemetry: Telemetry | None
     turmoil: Turmoil | None = None
     """``None`` in a quiet world."""
+    cut_s: float | None = None
+    """Where the replay was stopped on purpose, before its end: what had not happened by then is NaN. ``None``: it ran
+    to its end."""
 
     @property
     def ttft_s(self) -> Floats:

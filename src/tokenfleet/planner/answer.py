@@ -121,7 +121,7 @@ def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tu
     screened = screen(question, traffic, variants, reporter)
     search = Search(work.replays, work.searched, question, reporter)
     found = search.over(screened.candidates)
-    _verify(work, search, reporter)
+    _verify(work, search)
     return work, screened, found, len(variants)
 
 
@@ -139,7 +139,7 @@ def _router(question: PlanQuestion) -> Router:
     return cast(Router, question.router)
 
 
-def _verify(work: _Work, search: Search, reporter: Reporter) -> None:
+def _verify(work: _Work, search: Search) -> None:
     """Replays the winner on the whole trace, and gives it more replicas if the busiest stretch said too little."""
     if work.searched is work.traffic:
         return
@@ -148,16 +148,12 @@ def _verify(work: _Work, search: Search, reporter: Reporter) -> None:
     while answers and answers[0].candidate.name not in verified:
         winner = answers.pop(0)
         verified.add(winner.candidate.name)
-
-        def replay(count: int, winner: Answer = winner) -> Verdict:
-            reporter.say("verifying", words.fleet(winner.sized.replica, count), 0.58)
-            return work.replays.verdict(work.traffic, winner.sized.replica, count)
-
+        count = winner.sized.carrying_count
         room = work.replays.most(work.traffic, winner.sized.replica)
-        if winner.sized.carrying_count <= room and replay(winner.sized.carrying_count).kept:
+        if count <= room and search.replay(winner.candidate, count, work.traffic).kept:
             answers.insert(0, winner)
         else:
-            search.size(winner.candidate, winner.sized.carrying_count + 1, replay, room=room)
+            search.size(winner.candidate, count + 1, whole=work.traffic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +282,8 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
 
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
-    nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored)
+    part = work.question.stands_for_count
+    nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
     # What too few replicas reach is not the smallest change.
     changes: tuple[str, ...] = ()
     if nearest is not None and not nearest.untried:

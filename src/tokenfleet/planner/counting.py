@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-_NEAR = 1.03
+CLEARLY = 1.03
+"""A promise is clearly broken where it is missed by more than this ratio; below, the border may be another one."""
 _PATIENCE = 6
 
 
@@ -24,7 +25,7 @@ def below_near_misses(excess: Callable[[int], float], found: int) -> int:
     count = found - 1
     while count >= 1 and misses < _PATIENCE:
         over = excess(count)
-        if over > _NEAR:
+        if over > CLEARLY:
             break
         misses += 1
         if over <= 1.0:

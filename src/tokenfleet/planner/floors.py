@@ -15,6 +15,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.traffic import fresh_tokens
 
 _PS = 1e-12
+_PROFILE_TOKENS = (32_768, 8_192, 2_048, 512, 128)
 
 
 def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: float = math.inf) -> float:
@@ -33,6 +34,11 @@ def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: floa
         total_ps += _prefill_step_ps(model, chunk, pairs)
         start += chunk
     return total_ps * _PS
+
+
+def prefill_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
+    """Seconds to the first token of lone prompts, the longest first, to hold replicas against each other."""
+    return tuple(prefill_alone_s(replica, tokens) for tokens in _PROFILE_TOKENS)
 
 
 def _prefill_step_ps(model: StepTimeModel, chunk: int, pairs: int) -> float:

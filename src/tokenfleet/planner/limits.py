@@ -167,7 +167,7 @@ class LimitSearch:
             self._grown[factor] = at_load(self._traffic, factor)
         denser = self._grown[factor]
         # Of no request at all nothing is shown, so nothing is kept.
-        return denser is not None and self._replays.verdict(denser, replica, self._count).kept_in_peak
+        return denser is not None and self._replays.quick(denser, replica, self._count, peak_only=True).kept_in_peak
 
     def _shares_of_step(self, replica: ReplicaPhysics) -> SharesOfStep:
         known: dict[int, StepShares] = {}

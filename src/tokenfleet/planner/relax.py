@@ -11,7 +11,7 @@ from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.screen import Floored, screen
-from tokenfleet.planner.search import Failure, Search
+from tokenfleet.planner.search import Failure, Search, capacity_reasons
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, with_inputs_capped
 
@@ -22,21 +22,27 @@ _CAP_STEP = 1.05
 
 
 def nearest_failure(
-    replays: Replays, traffic: Traffic, failures: Sequence[Failure], floored: Sequence[Floored]
+    replays: Replays,
+    traffic: Traffic,
+    failures: Sequence[Failure],
+    floored: Sequence[Floored],
+    stands_for_count: int = 1,
 ) -> Failure | None:
     """Who comes closest to the promise when there are more than enough replicas.
 
     Args:
         replays: The door to the simulator.
         traffic: What the promise is judged on.
-        failures: Candidates that were replayed up to their largest count.
+        failures: Candidates that were replayed up to their largest count; those that miss least are replayed in full.
         floored: Candidates whose floor breaks the promise, the nearest first; the first few are replayed.
+        stands_for_count: Replicas of the whole demand that each of these stands for.
 
     Returns:
         The failure with the smallest ratio of what happens to what is promised; ``None`` without candidates, or when
         none of them has a value for every clause.
     """
-    tried = list(failures)
+    replayed = sorted(failures, key=lambda one: (one.inferred, one.verdict.excess))[:_MOST_TRIED]
+    tried = [_whole(replays, traffic, one, stands_for_count) for one in replayed if not one.inferred]
     for one in floored[:_MOST_TRIED]:
         wanted = one.estimate * _GENEROUS
         count = min(wanted, replays.most(traffic, one.replica))
@@ -44,6 +50,16 @@ def nearest_failure(
         tried.append(Failure(one.replica, count, verdict, one.reasons, untried=count < wanted))
     known = [failure for failure in tried if math.isfinite(failure.verdict.excess) and failure.verdict.broken]
     return min(known, key=lambda one: (one.verdict.excess, words.settled(one.replica.deployment)), default=None)
+
+
+def _whole(replays: Replays, traffic: Traffic, failure: Failure, stands_for_count: int) -> Failure:
+    """The same failure with its replay run to the end."""
+    if not failure.verdict.cut:
+        return failure
+    verdict = replays.verdict(traffic, failure.replica, failure.count)
+    reasons = capacity_reasons(failure.replica, failure.count * stands_for_count, verdict)
+    beyond = failure.reasons[:1] if failure.untried else ()
+    return replace(failure, verdict=verdict, reasons=(*beyond, *reasons))
 
 
 def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: PlanQuestion) -> tuple[str, ...]:
@@ -111,7 +127,7 @@ def _input_cap(replays: Replays, traffic: Traffic, offer: Failure) -> int | None
     """Longest prompt, to 5 %, with which the same fleet keeps everything; ``None`` when short ones do not help."""
 
     def keeps(cap_tokens: int) -> bool:
-        return replays.verdict(with_inputs_capped(traffic, cap_tokens), offer.replica, offer.count).kept
+        return replays.quick(with_inputs_capped(traffic, cap_tokens), offer.replica, offer.count).kept
 
     low, high = _SMALLEST_CAP_TOKENS, int(traffic.trace.input_tokens.max())
     if high <= low or not keeps(low):

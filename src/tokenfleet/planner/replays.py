@@ -1,6 +1,7 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tokenfleet import performance, simulator
@@ -10,6 +11,9 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
 from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.counting import CLEARLY
+from tokenfleet.planner.early import at_best
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.traffic import Traffic
 
@@ -33,6 +37,9 @@ class Latencies:
     itl_p99_s: float | None
 
 
+_NOTHING_SEEN = Latencies(None, None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One replay, judged."""
@@ -40,6 +47,12 @@ class Verdict:
     peak: tuple[SloResult, ...]
     overall: tuple[SloResult, ...]
     seen: Latencies
+    cut: bool = False
+    """The replay was stopped: every value is what it comes to at least."""
+
+    def said(self, result: SloResult) -> str:
+        """``ttft_p99 is 2.31 s, promised 2 s``."""
+        return words.broken(result, at_least=self.cut)
 
     @property
     def kept(self) -> bool:
@@ -104,7 +117,13 @@ class Replays:
         return self._most[key][2]
 
     def run(
-        self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, telemetry_interval_s: float | None = None
+        self,
+        traffic: Traffic,
+        replica: ReplicaPhysics,
+        count: int,
+        *,
+        telemetry_interval_s: float | None = None,
+        hopeless: Callable[[RunRecord], bool] | None = None,
     ) -> RunRecord:
         """Replays ``traffic`` on ``count`` replicas."""
         self.count += 1
@@ -113,11 +132,31 @@ class Replays:
             self.fleet(replica, count),
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
+            hopeless=hopeless,
         )
 
     def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:
         """Replays and judges."""
         return self.judged(traffic, self.run(traffic, replica, count))
+
+    def quick(self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, peak_only: bool = False) -> Verdict:
+        """The same where only the decision matters: the replay stops once the promise is clearly broken for good.
+
+        ``kept`` is what :meth:`verdict` says, and so is whether ``excess`` is above ``CLEARLY``; broken clauses may be
+        fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
+        """
+
+        def hopeless(so_far: RunRecord) -> bool:
+            results = self._judged_in_peak(traffic, at_best(so_far))
+            if peak_only:
+                return any(result.sample_count and not result.kept for result in results)
+            return Verdict(results, judge(at_best(so_far), self.slo), _NOTHING_SEEN).excess > CLEARLY
+
+        record = self.run(traffic, replica, count, hopeless=hopeless)
+        return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
+
+    def _judged_in_peak(self, traffic: Traffic, record: RunRecord) -> tuple[SloResult, ...]:
+        return judge(record, self.slo, peak_only=True, window_s=traffic.window_s)
 
     def judged(
         self, traffic: Traffic, record: RunRecord, *, low: RunRecord | None = None, high: RunRecord | None = None

@@ -1,14 +1,16 @@
 """The loop over candidates: size the promising ones by replay, show the others too dear."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
+from tokenfleet.planner.floors import prefill_profile
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
 from tokenfleet.planner.replays import Replays, Verdict
@@ -21,7 +23,7 @@ _RUNNERS_UP = 3
 _CAP_OVER_ESTIMATE = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A replica that passed its floors, with its price and the count the formula suggests."""
 
@@ -29,10 +31,20 @@ class Candidate:
     price: GpuPriceRange
     estimate: int
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Orders equals the same way every time."""
         return words.settled(self.replica.deployment)
+
+    @cached_property
+    def family(self) -> Deployment:
+        """See :func:`family`."""
+        return family(self.replica)
+
+    @cached_property
+    def prefill_s(self) -> tuple[float, ...]:
+        """See :func:`tokenfleet.planner.floors.prefill_profile`."""
+        return prefill_profile(self.replica)
 
     @property
     def usd_per_replica_hour(self) -> float:
@@ -69,6 +81,48 @@ class Failure:
     reasons: tuple[Reason, ...]
     untried: bool = False
     """More of it might do, but there is no memory to replay them."""
+    prefill_s: tuple[float, ...] = ()
+    """Its lone prefills, where others are held against it."""
+    inferred: bool = False
+    """Not replayed itself: the verdict is that of a replica at least as good."""
+
+
+def beaten_by_failure(candidate: Candidate, failures: Sequence[Failure]) -> Failure | None:
+    """Why a replica keeps the promise at no count, where one that prefills no slower and caches no less does not.
+
+    With more than enough replicas nobody waits, so what breaks TTFT is prefill and the cache alone, and both are the
+    other's at best.
+
+    Returns:
+        ``None`` where no failure says so.
+    """
+    for failure in failures:
+        if failure.inferred or failure.untried or not failure.prefill_s:
+            continue
+        late = next((result for result in failure.verdict.broken if result.name.startswith("ttft_")), None)
+        if late is None or not _no_better(candidate, failure):
+            continue
+        text = (
+            f"{candidate.name} prefills no faster than {words.settled(failure.replica.deployment)}, "
+            f"of which even {words.replicas(failure.count)} break the promise: {failure.verdict.said(late)}."
+        )
+        return replace(failure, replica=candidate.replica, reasons=(Reason(kind="capacity", text=text),), inferred=True)
+    return None
+
+
+def _no_better(one: Candidate, other: Failure) -> bool:
+    mine, its = one.replica, other.replica
+    same_rules = mine.deployment.engine.name == its.deployment.engine.name
+    same_cache = mine.deployment.engine.prefix_caching == its.deployment.engine.prefix_caching
+    held = mine.kv_block_count * mine.kv_block_tokens <= its.kv_block_count * its.kv_block_tokens
+    slower = all(a >= b for a, b in zip(one.prefill_s, other.prefill_s, strict=True))
+    return same_rules and same_cache and held and slower
+
+
+def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> tuple[Reason, ...]:
+    """What breaks although there are ``count`` of a replica, clause by clause."""
+    fleet = words.fleet(replica, count)
+    return tuple(Reason(kind="capacity", text=f"Even {fleet}: {verdict.said(result)}.") for result in verdict.broken)
 
 
 @dataclass(slots=True)
@@ -86,7 +140,7 @@ class Found:
         """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
         best: dict[Deployment, Answer] = {}
         for answer in self.answers:
-            best.setdefault(family(answer.sized.replica), answer)
+            best.setdefault(answer.candidate.family, answer)
         return list(best.values())
 
     @property
@@ -145,33 +199,43 @@ class Search:
         breaks the promise, fewer replicas would too.
         """
         seen_gpus: set[str] = set()
-        ordered = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
-        for index, candidate in enumerate(ordered):
-            self._done_fraction = 0.05 + 0.5 * index / len(ordered)
+        waiting = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
+        while waiting:
+            self._done_fraction = 0.05 + 0.5 * (1.0 - len(waiting) / len(candidates))
+            candidate = waiting.pop(self._next(waiting))
             first = candidate.replica.deployment.gpu not in seen_gpus
             seen_gpus.add(candidate.replica.deployment.gpu)
             self._try(candidate, first)
         return self.found
 
+    def _next(self, waiting: Sequence[Candidate]) -> int:
+        """The cheapest by estimate; while nobody keeps the promise, whoever prefills fastest: it rules out most."""
+        if self.found.answers or not self.found.failures:
+            return 0
+        return min(range(len(waiting)), key=lambda index: waiting[index].prefill_s)
+
     def _try(self, candidate: Candidate, first_of_its_gpu: bool) -> None:
-        replay = self._replay_on(self._traffic, candidate)
+        beaten = beaten_by_failure(candidate, self.found.failures)
+        if beaten is not None:
+            self.found.failures.append(beaten)
+            return
         if not self.found.answers:
-            self.size(candidate, candidate.estimate, replay)
+            self.size(candidate, candidate.estimate)
             return
         families = self.found.best_of_families()
         best = families[0].rank[0]
-        kin = [answer.sized for answer in families if family(answer.sized.replica) == family(candidate.replica)]
+        kin = [answer.sized for answer in families if answer.candidate.family == candidate.family]
         reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
         if not kin and self._price(candidate, candidate.estimate) <= reach:
-            self.size(candidate, candidate.estimate, replay, self._affordable(candidate, reach))
+            self.size(candidate, candidate.estimate, self._affordable(candidate, reach))
             return
         count = kin[0].carrying_count if kin else self._affordable(candidate, best)
         if count < 1:
             self._note_outpriced(candidate, 0, ())
             return
-        verdict = replay(count)
+        verdict = self.replay(candidate, count)
         if verdict.kept:
-            self.size(candidate, candidate.estimate, replay, count)
+            self.size(candidate, candidate.estimate, count)
         else:
             self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
 
@@ -179,31 +243,33 @@ class Search:
         self,
         candidate: Candidate,
         start: int,
-        replay: Callable[[int], Verdict],
         affordable: int | None = None,
-        room: int | None = None,
+        whole: Traffic | None = None,
     ) -> Answer | None:
-        """Finds the smallest carrying count by ``replay``; keeps the answer, or the reason there is none.
+        """Finds the smallest carrying count by replay; keeps the answer, or the reason there is none.
 
         Args:
             candidate: What to size.
             start: Count to begin with.
-            replay: Judges a count.
             affordable: Largest count worth asking; ``None`` when nothing is known to be cheaper.
-            room: Largest count that ``replay`` has memory for; ``None``: that of the stretch searched.
+            whole: Traffic to replay instead of the stretch searched.
         """
         verdicts: dict[int, Verdict] = {}
+        traffic = whole or self._traffic
 
         def verdict(count: int) -> Verdict:
             if count not in verdicts:
-                verdicts[count] = replay(count)
+                verdicts[count] = self.replay(candidate, count, whole)
             return verdicts[count]
 
         wanted = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
-        most = min(wanted, room or self._replays.most(self._traffic, candidate.replica))
+        most = min(wanted, self._replays.most(traffic, candidate.replica))
         most = max(1, largest(lambda count: self._paid(candidate, count) is not None, most))
         cap = most if affordable is None else min(most, max(1, affordable))
-        border = smallest_enough(lambda count: verdict(count).kept, start, cap)
+        # Where the most that is worth paying breaks the promise, fewer would too.
+        border = None
+        if affordable is None or verdict(cap).kept:
+            border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
             self._note_outpriced(candidate, cap, tuple(result.name for result in verdict(cap).broken))
             return None
@@ -221,12 +287,11 @@ class Search:
         self._reporter.best = f"{words.fleet(best.replica, best.replica_count)}, {price}"
         return answer
 
-    def _replay_on(self, traffic: Traffic, candidate: Candidate) -> Callable[[int], Verdict]:
-        def replay(count: int) -> Verdict:
-            self._reporter.say("sizing", words.fleet(candidate.replica, count), self._done_fraction)
-            return self._replays.verdict(traffic, candidate.replica, count)
-
-        return replay
+    def replay(self, candidate: Candidate, count: int, whole: Traffic | None = None) -> Verdict:
+        """Replays the stretch searched, or ``whole``, as far as the decision needs."""
+        phase = ("sizing", self._done_fraction) if whole is None else ("verifying", 0.58)
+        self._reporter.say(phase[0], words.fleet(candidate.replica, count), phase[1])
+        return self._replays.quick(whole or self._traffic, candidate.replica, count)
 
     def _paid(self, candidate: Candidate, carrying_count: int) -> float | None:
         """Spare replicas that so many carrying ones make one pay for, a share of them where the demand is a part."""
@@ -268,10 +333,7 @@ class Search:
         )
 
     def _note_failure(self, candidate: Candidate, cap: int, verdict: Verdict, wanted: int) -> None:
-        reasons = tuple(
-            Reason(kind="capacity", text=f"Even {self._fleet(candidate, cap)}: {words.broken(result)}.")
-            for result in verdict.broken
-        )
+        reasons = capacity_reasons(candidate.replica, cap * self._stands_for, verdict)
         if cap < wanted:
             memory = f"{ROOM_BYTES / 2**30:g} GiB"
             beyond = Reason(
@@ -280,7 +342,9 @@ class Search:
                 relax="plan for a part of this demand, such as a tenth of its rate, and multiply the fleet",
             )
             reasons = (beyond, *reasons)
-        self.found.failures.append(Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted))
+        self.found.failures.append(
+            Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted, prefill_s=candidate.prefill_s)
+        )
 
     def _fleet(self, candidate: Candidate, count: int) -> str:
         return words.fleet(candidate.replica, count * self._stands_for)

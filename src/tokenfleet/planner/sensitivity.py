@@ -13,7 +13,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_of_a_part
-from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.traffic import Traffic, at_load
 
 _LOADS = (0.7, 1.3)
@@ -86,17 +86,16 @@ def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
 
 
 def _judged(replays: Replays, case: _Case, question: PlanQuestion, chosen: Sized) -> SensitivityCase:
-    verdicts: dict[int, Verdict] = {}
+    planned = replays.verdict(case.traffic, case.replica, chosen.carrying_count)
 
-    def verdict(count: int) -> Verdict:
-        if count not in verdicts:
-            verdicts[count] = replays.verdict(case.traffic, case.replica, count)
-        return verdicts[count]
+    def keeps(count: int) -> bool:
+        if count == chosen.carrying_count:
+            return planned.kept
+        return replays.quick(case.traffic, case.replica, count).kept
 
-    planned = verdict(chosen.carrying_count)
     cap = min(_MOST_TIMES * chosen.carrying_count, max(chosen.carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
-    needed = smallest_enough(lambda count: verdict(count).kept, min(start, cap), cap)
+    needed = smallest_enough(keeps, min(start, cap), cap)
     spare = None if needed is None else spare_of_a_part(question, chosen.replica, needed)
     count = None if needed is None or spare is None else needed + spare
     per_replica = chosen.price_usd_per_hour / chosen.replica_count
@@ -155,7 +154,7 @@ def confidence(replays: Replays, traffic: Traffic, chosen: Sized, reporter: Repo
         fleet = words.fleet(chosen.replica, chosen.carrying_count)
         reporter.say("sensitivity", f"{fleet}, steps {factor:.2f} times as long", 0.99)
         slower = with_step_factor(chosen.replica, factor)
-        return replays.verdict(traffic, slower, chosen.carrying_count).kept
+        return replays.quick(traffic, slower, chosen.carrying_count).kept
 
     if not keeps(1.0):
         return None

@@ -57,10 +57,11 @@ def fleet(replica: ReplicaPhysics, count: int) -> str:
     return f"{replicas(count)} of {settled(replica.deployment)}"
 
 
-def broken(result: SloResult) -> str:
-    """``ttft_p99 is 2.31 s, promised 2 s``."""
+def broken(result: SloResult, *, at_least: bool = False) -> str:
+    """``ttft_p99 is 2.31 s, promised 2 s``; ``at_least`` where the value is a lower bound."""
+    found = "is at least" if at_least else "is"
     if result.predicted is None:
         return f"{result.name} has no value: the requests it falls on never finished"
     if result.unit == "s":
-        return f"{result.name} is {seconds(result.predicted)}, promised {seconds(result.promised)}"
-    return f"{result.name} is {result.predicted:.3%}, promised {result.promised:.3%}"
+        return f"{result.name} {found} {seconds(result.predicted)}, promised {seconds(result.promised)}"
+    return f"{result.name} {found} {result.predicted:.3%}, promised {result.promised:.3%}"

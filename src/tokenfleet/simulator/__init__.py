@@ -26,11 +26,19 @@ def replay(
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     world: World | None = None,
+    hopeless: Callable[[RunRecord], bool] | None = None,
 ) -> RunRecord:
     """Replay a trace on a fleet; see :func:`tokenfleet.simulator.replaying.replay`."""
     from tokenfleet.simulator.replaying import replay as run
 
-    return run(trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world)
+    return run(
+        trace,
+        fleet,
+        peak_window_s=peak_window_s,
+        telemetry_interval_s=telemetry_interval_s,
+        world=world,
+        hopeless=hopeless,
+    )
 
 
 def replay_stages(

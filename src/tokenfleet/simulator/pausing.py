@@ -41,7 +41,7 @@ class Pauses:
         while True:
             next_ps = self.agenda[0][0] if self.agenda else at.NEVER_PS
             pause_ps = min(next_ps, self.tick_ps, self.sample_ps, at.NEVER_PS - 1)
-            following_ps = self._happen(pause_ps, self._run_to(pause_ps))
+            following_ps = self._happen(pause_ps, self.run_to(pause_ps))
             if pause_ps == self.tick_ps and self.desk is not None:
                 self.tick_ps += self.desk.tick_ps
                 if following_ps < at.NEVER_PS:
@@ -72,9 +72,9 @@ class Pauses:
             return following_ps
         while self.agenda and self.agenda[0][0] <= time_ps:
             self.roster.happen(heapq.heappop(self.agenda)[2], time_ps)
-        return self._run_to(time_ps)
+        return self.run_to(time_ps)
 
-    def _run_to(self, until_ps: int) -> int:
+    def run_to(self, until_ps: int) -> int:
         """Advance the kernel; returns the time of the next event, ``NEVER_PS`` at the end."""
         following_ps = advance(self.memory, until_ps)
         while following_ps < 0:

@@ -21,6 +21,8 @@ from tokenfleet.simulator.surroundings import Surroundings, surround
 from tokenfleet.simulator.viewing import Desk
 
 MOST_SAMPLES = 1_000_000
+LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+"""When somebody who may stop a replay is asked, as shares of the time to the last arrival."""
 
 
 def replay(
@@ -30,6 +32,7 @@ def replay(
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     world: World | None = None,
+    hopeless: Callable[[RunRecord], bool] | None = None,
 ) -> RunRecord:
     """Replay every request of a trace on a fleet, to the end of the last one.
 
@@ -47,6 +50,9 @@ def replay(
             after the last request has ended, each after the last step boundary up to that moment.
         world: Failures, starts, clients that come back, admission, closed loops, a controller; ``None``: a quiet
             world, in which every replica is ready all the time and requests arrive by the clock.
+        hopeless: Asked a few times on the way, with the record as it stands; where it says yes the replay stops there
+            and that record is the answer, with ``cut_s``. Not asked while telemetry is taken
+            or in a world that is not quiet.
 
     Returns:
         The run record, one entry per request in the order of the trace.
@@ -65,9 +71,13 @@ def replay(
     interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
     if world is None:
         memory, places = build(trace, fleet, peak_window_s)
+        peak = peak_window_s is not None
         pauses = Pauses(memory, gauges_of(memory, places), interval_ps)
+        cut = None if telemetry_interval_s else until_hopeless(pauses, places, trace, peak, hopeless)
+        if cut is not None:
+            return cut
         pauses.run_to_end()
-        return record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
+        return record(memory, places, trace, telemetry(pauses, fleet), peak)
     memory, places, around = surround(trace, fleet, peak_window_s, world)
     roster = Roster(memory, places, around, trace, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
@@ -75,6 +85,21 @@ def replay(
     pauses.run_to_end()
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
     return with_world(quiet, memory, around, roster)
+
+
+def until_hopeless(
+    pauses: Pauses, places: Places, trace: Trace, peak: bool, hopeless: Callable[[RunRecord], bool] | None
+) -> RunRecord | None:
+    """Replay from look to look; the record of the look at which somebody gave up, or ``None``."""
+    if hopeless is None:
+        return None
+    for share in LOOKS:
+        cut_s = share * float(trace.arrival_s[-1])
+        pauses.run_to(to_ps(cut_s))
+        so_far = replace(record(pauses.memory, places, trace, None, peak), cut_s=cut_s)
+        if hopeless(so_far):
+            return so_far
+    return None
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:

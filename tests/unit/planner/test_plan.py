@@ -5,8 +5,13 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
+from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import answer as answer_module
 from tokenfleet.planner import cheapest, plan
+from tokenfleet.planner.floors import prefill_profile
+from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.replays import Latencies, Verdict
+from tokenfleet.planner.search import Candidate, Failure, beaten_by_failure
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -261,3 +266,32 @@ def test_target_utilization_is_what_the_promise_and_the_spare_leave():
     assert whole <= (made.chosen.replica_count - 1) / made.chosen.replica_count + 1e-9
     nobody = plan(toy.question(CANDIDATES, []), toy.trace())
     assert nobody.utilization_fraction is None
+
+
+def test_a_failure_speaks_only_for_those_that_are_no_better():
+    quick, slow = toy.replica(step_ms=10.0), toy.replica(gpu="a100_sxm_80gb", step_ms=20.0)
+    more_cache = toy.replica(gpu="l40s", step_ms=20.0, block_count=40_000)
+    late = SloResult(
+        name="ttft_p99",
+        unit="s",
+        promised=1.0,
+        predicted=2.0,
+        predicted_low=None,
+        predicted_high=None,
+        sample_count=100,
+        kept=False,
+    )
+    verdict = Verdict((late,), (late,), Latencies(None, None, None, None))
+    failed = Failure(quick, 40, verdict, (), prefill_s=prefill_profile(quick))
+    price = quote(tuple(toy.price(gpu, 1.0) for gpu in ("h100_sxm", "a100_sxm_80gb", "l40s")), "h100_sxm")
+
+    def beaten(replica, failure=failed):
+        return beaten_by_failure(Candidate(replica, price, 1), [failure])
+
+    assert "even 40 replicas break the promise: ttft_p99 is 2 s" in beaten(slow).reasons[0].text
+    assert beaten(slow).inferred
+    assert beaten(more_cache) is None
+    assert beaten(toy.replica(gpu="a100_sxm_80gb", step_ms=5.0)) is None
+    assert beaten(slow, replace(failed, untried=True)) is None
+    uneven = replace(late, name="itl_p99")
+    assert beaten(slow, replace(failed, verdict=replace(verdict, peak=(uneven,), overall=(uneven,)))) is None
