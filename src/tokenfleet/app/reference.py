@@ -20,8 +20,8 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tokenfleet.app import pool_types, scenario_words
 from tokenfleet.app import scenario_types as types
-from tokenfleet.app import scenario_words
 from tokenfleet.app.cli import COMMANDS, root
 
 _BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
@@ -38,6 +38,10 @@ _QUANTITIES: Final = {
     scenario_words.EngineName: "engine",
     scenario_words.InputFile: "file",
     scenario_words.Lengths: "lengths",
+    pool_types.ClockTime: "time of day",
+    pool_types.WaitTime: "duration, or two",
+    pool_types.PromptOrLengths: "`prompt` or lengths",
+    pool_types.LinkName: "link",
 }
 _PARTS: Final = (
     ("", types.Scenario),
@@ -48,6 +52,13 @@ _PARTS: Final = (
     ("redundancy", types.Redundancy),
     ("zones[]", types.ZoneSpec),
     ("rollout", types.RolloutSpec),
+    ("pools.NAME", pool_types.PoolSpec),
+    ("pools.NAME.prefill", pool_types.PhaseSpec),
+    ("pools.NAME.takes", pool_types.TakesSpec),
+    ("pools.NAME.window", pool_types.WindowSpec),
+    ("chain", pool_types.ChainSpec),
+    ("chain.steps[]", pool_types.StepSpec),
+    ("images", pool_types.ImagesSpec),
     ("prices", types.Prices),
 )
 
@@ -64,10 +75,11 @@ def _describe() -> None:
 
     Here and not in the types, because reading their source takes longer than a command needs for all other types.
     """
-    classes = {node.name: node for node in ast.parse(inspect.getsource(types)).body if isinstance(node, ast.ClassDef)}
+    sources = "".join(inspect.getsource(module) for module in (types, pool_types))
+    classes = {node.name: node for node in ast.parse(sources).body if isinstance(node, ast.ClassDef)}
     for _, kind in reversed(_PARTS):
-        body = classes[kind.__name__].body
-        for key, text in pairwise(body):
+        own = [classes[each.__name__] for each in kind.__mro__ if each.__name__ in classes]
+        for key, text in pairwise(line for each in own for line in each.body):
             if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name) and isinstance(text, ast.Expr):
                 kind.model_fields[key.target.id].description = inspect.cleandoc(ast.literal_eval(text.value))
         kind.model_rebuild(force=True)
@@ -124,6 +136,8 @@ def _default(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if default is None or isinstance(default, BaseModel) or default == {}:
         return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     if get_args(scenario_words.Duration)[1] in field.metadata:
         from tokenfleet.app.quantities import written_duration
 

@@ -67,7 +67,7 @@ def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
 
 
 def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
-    path = tuple(problem.where.split("."))
+    path = tuple(int(key) if key.isdigit() else key for key in problem.where.split("."))
     if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
         return replace(problem, where=where(path))
     return problem
@@ -137,13 +137,23 @@ def _nearest(word: str, choices: list[str]) -> str:
 def known_keys(path: KeyPath, kind: type[BaseModel] = Scenario) -> list[str]:
     """Keys that ``kind`` may hold below ``path``."""
     part = kind
+    chosen = False
     for key in path:
+        if chosen or isinstance(key, int):
+            # A name that the person chose, or a place in a list: what it leads to is the part itself.
+            chosen = False
+            continue
         field = part.model_fields.get(str(key))
         below = _model_in(field.annotation) if field else None
-        if below is None:
+        if field is None or below is None:
             return []
-        part = below
+        part, chosen = below, _maps(field.annotation)
     return list(part.model_fields)
+
+
+def _maps(annotation: object) -> bool:
+    """Whether a mapping whose keys the person chooses is meant."""
+    return get_origin(annotation) is dict or any(_maps(inner) for inner in get_args(annotation))
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from tokenfleet import workload
+from tokenfleet.app.pool_types import ChainSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scenario_words import (
     Count,
@@ -292,6 +293,12 @@ class Scenario(Strict):
     """How a new version replaces the old one."""
     cold_start: Duration | None = None
     """From the decision to start a replica until it takes requests; left out, unknown."""
+    pools: dict[PoolName, PoolSpec] | None = None
+    """Several pools by name, for ``simulate``: each request is answered by the first that takes it."""
+    chain: ChainSpec | None = None
+    """What happens before the answer: embedding, search, reranking. Needs ``pools``."""
+    images: ImagesSpec | None = None
+    """Images in prompts. Needs ``pools``."""
     prices: Prices = Prices()
     """Which prices to plan with."""
     router: Router = "least_in_flight"
@@ -300,6 +307,15 @@ class Scenario(Strict):
     """Start of every random draw: the same seed gives the same plan, byte for byte."""
     valid_days: Annotated[int, Field(ge=1, le=366)] = 28
     """How long the contract may stand before it must be planned again."""
+
+    @model_validator(mode="after")
+    def _pools_serve(self) -> "Scenario":
+        if self.pools == {}:
+            raise problem("pools is empty", "name at least one")
+        alone = [key for key in ("chain", "images") if getattr(self, key) is not None and self.pools is None]
+        if alone:
+            raise problem(f"{' and '.join(alone)} without pools", "name the pools that serve, under pools")
+        return self
 
     @property
     def spare_replica_count(self) -> int:

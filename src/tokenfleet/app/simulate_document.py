@@ -101,7 +101,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
     return {
         "name": run.name,
         "model": run.model,
-        "fleet": [_group(group) for group in run.fleet.groups],
+        "fleet": [group_document(group) for group in run.fleet.groups],
         "router": run.fleet.router,
         "request_count": len(record.arrival_s),
         "finished_count": int(finished.sum()),
@@ -128,7 +128,8 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
     }
 
 
-def _group(group: ReplicaGroup) -> dict[str, object]:
+def group_document(group: ReplicaGroup) -> dict[str, object]:
+    """Equal replicas, by what a person would type to start them."""
     deployment = group.replica.deployment
     return {
         "gpu": deployment.gpu,
@@ -166,11 +167,11 @@ def _against(each: Against | None) -> dict[str, object] | None:
     return None if each is None else asdict(each) | {"factor": each.factor}
 
 
-def gaps_document(run: Simulated) -> dict[str, object]:
+def gaps_document(record: RunRecord) -> dict[str, object]:
     """Every token gap, in the bins that hold any."""
-    peak = run.record.peak_gaps
+    peak = record.peak_gaps
     return {
-        "whole": _bins(run.record.gaps),
+        "whole": _bins(record.gaps),
         "peak": None if peak is None else _bins(peak),
     }
 

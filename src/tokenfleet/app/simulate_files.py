@@ -33,24 +33,26 @@ def write_simulation(run: Simulated, document: Mapping[str, object], page: str, 
         BadInput: the folder cannot be written; then nothing is.
     """
     with whole_or_nothing(folder) as draft:
-        _json(document, draft / "summary.json")
-        _json(gaps_document(run), draft / "gaps.json")
-        _parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
+        write_json(document, draft / "summary.json")
+        write_json(gaps_document(run.record), draft / "gaps.json")
+        write_parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
         gauges = run.record.telemetry
         if gauges is None:
             raise ValueError("the run sampled no gauges")
         columns = telemetry_columns(run.record, gauges, run.interval_s)
-        _parquet({name: (values, None) for name, values in columns.items()}, draft / "telemetry.parquet")
+        write_parquet({name: (values, None) for name, values in columns.items()}, draft / "telemetry.parquet")
         (draft / "timeline.html").write_text(page, encoding="utf-8")
         return tuple(sorted(entry.name for entry in draft.iterdir()))
 
 
-def _json(document: Mapping[str, object], path: Path) -> None:
+def write_json(document: Mapping[str, object], path: Path) -> None:
+    """Write a document for machines."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _parquet(columns: Mapping[str, tuple[Column, npt.NDArray[np.bool_] | None]], path: Path) -> None:
+def write_parquet(columns: Mapping[str, tuple[Column, npt.NDArray[np.bool_] | None]], path: Path) -> None:
+    """Write columns; a value that is not known is null."""
     import polars as pl
 
     series = []

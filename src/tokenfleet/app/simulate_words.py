@@ -5,12 +5,12 @@ from typing import Final
 
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
-from tokenfleet.app.simulate_run import Judged, Simulated, goodput
+from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.summary import data, spoken, verdict
 from tokenfleet.contract import Against, Diagnosis
 from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.run import Status
-from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.slo import Slo, SloResult
 
 Block = tuple[str, Sequence[str]]
 _MOST_REPLICAS: Final = 8
@@ -138,9 +138,9 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     blocks: list[Block] = [
         ("Model", [run.model]),
         ("Fleet", [fleet_name(group) for group in run.fleet.groups]),
-        ("Demand", _demand(run)),
-        ("Latency", _table(run)),
-        ("Promise", _promises(run)),
+        ("Demand", demand_lines(run.record, run.slo)),
+        ("Latency", latency_lines(run.record)),
+        ("Promise", promise_lines(run.peak_window_s, run.peak.slo, run.whole.slo)),
         ("Load", _load(run)),
         ("Peak", diagnosis_words(run.peak, run)),
         ("Whole", whole_words(run)),
@@ -151,13 +151,13 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     return [*blocks, ("Assumed", list(run.assumptions)), ("Next", next_lines)]
 
 
-def _demand(run: Simulated) -> list[str]:
-    record = run.record
+def demand_lines(record: RunRecord, slo: Slo) -> list[str]:
+    """How many requests there were, and how many were served well."""
     finished = int((record.status == Status.FINISHED).sum())
     total = len(record.arrival_s)
     span_s = record.end_s - float(record.arrival_s[0])
     rates = f", {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
-    good = goodput(record, run.slo)
+    good = goodput(record, slo)
     lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {total - finished:,} refused"]
     if good.rate_per_s is not None and good.fraction is not None and good.clauses:
         named = ", ".join(spoken(clause) for clause in good.clauses)
@@ -165,24 +165,24 @@ def _demand(run: Simulated) -> list[str]:
     return lines
 
 
-def _table(run: Simulated) -> list[str]:
+def latency_lines(record: RunRecord) -> list[str]:
+    """A table of every latency."""
     lines = ["".ljust(6) + "".join(key.rjust(13) for key in QUANTILES)]
-    for name, values in latencies(run.record).items():
+    for name, values in latencies(record).items():
         lines.append(name.upper().ljust(6) + "".join(_time(values[key]).rjust(13) for key in QUANTILES))
     return lines
 
 
-def _promises(run: Simulated) -> list[str]:
-    start_s, end_s = run.peak_window_s
+def promise_lines(peak_s: Window, peak: Sequence[SloResult], whole: Sequence[SloResult]) -> list[str]:
+    """The promise at the peak and over the whole run."""
+    start_s, end_s = peak_s
     began = f"from {shown_duration(start_s)} on" if start_s > 0 else "from the start on"
     when = f"in the busiest {shown_duration(end_s - start_s)}, {began}:"
-    return [when, *_rows(run.peak), "over the whole run:", *_rows(run.whole)]
+    return [when, *_rows(peak), "over the whole run:", *_rows(whole)]
 
 
-def _rows(judged: Judged) -> list[str]:
-    rows = [
-        (spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", verdict(each)) for each in judged.slo
-    ]
+def _rows(results: Sequence[SloResult]) -> list[str]:
+    rows = [(spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", verdict(each)) for each in results]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -9,7 +9,7 @@ from tokenfleet.catalog.cold_start import ColdStartFact, ColdStartStage, Storage
 from tokenfleet.catalog.config import read_config
 from tokenfleet.catalog.engines import engine, engine_names
 from tokenfleet.catalog.gpus import gpu, gpus
-from tokenfleet.catalog.links import link, link_names
+from tokenfleet.catalog.links import link, link_names, link_words
 from tokenfleet.catalog.models import model, model_names
 from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, reference_price
 
@@ -27,6 +27,7 @@ __all__ = [
     "gpus",
     "link",
     "link_names",
+    "link_words",
     "model",
     "model_names",
     "read_config",

@@ -17,6 +17,11 @@ def link_names() -> tuple[str, ...]:
     return tuple(row["name"] for row in rows("links"))
 
 
+def link_words() -> dict[str, tuple[str, ...]]:
+    """Other words for each link of the catalog."""
+    return {row["name"]: tuple(row["aliases"].split("|")) for row in rows("links")}
+
+
 def link(name: str, *, gpu: Gpu, where: str = "link") -> Link:
     """A link by name, as one gpu of this kind sees it.
 

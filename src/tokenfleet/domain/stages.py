@@ -26,6 +26,8 @@ class Call:
     """The KV of the prompt comes along, see :class:`tokenfleet.domain.trace.Trace`."""
     shares_prefixes: bool = False
     """The prompt begins as the trace says, so a prefix cache can find it."""
+    is_announced: bool = False
+    """The pool has known of the request from the start, so its front end (``request_ps``) adds nothing."""
     is_seen: bool = True
     """Its tokens are what the user reads; else only its end counts."""
 
@@ -36,6 +38,19 @@ class Wait:
 
     takes: Bools
     duration_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Requests wait for the next opening of a daily window, unless it is open: work that may run at night only."""
+
+    takes: Bools
+    opens_s: float
+    """Time of day."""
+    closes_s: float
+    """Time of day; before ``opens_s`` where the window spans midnight."""
+    start_s: float = 0.0
+    """Time of day at second 0 of the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +70,14 @@ class Handover:
 
     link: Link
     first_token: Literal["prefill", "decode"] = "decode"
-    """Whose first token the user gets. ``prefill`` (SGLang, TensorRT-LLM): it travels with the KV, and the decode pool
-    yields the second on. ``decode`` (vLLM): it is thrown away, and the decode pool yields every token."""
+    """Whose first token the user gets. ``prefill`` (SGLang, TensorRT-LLM): it travels with the KV, and the decode pool,
+    which has had the request from the start, yields the second on. ``decode`` (vLLM): it is thrown away, and the decode
+    pool, to which a proxy sends the request then, yields every token."""
     overlapped_layer_count: int | None = None
     """Layers that are sent one by one while prefill computes; ``None``: all of them at its end."""
 
 
-Stage = Call | Wait | Transfer
+Stage = Call | Wait | Hold | Transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from tokenfleet.performance.shard import Stage
 from tokenfleet.performance.slices import gpu_slice
 from tokenfleet.performance.step_time import scaled, step_shares, step_time_model
 from tokenfleet.performance.support import missing_facts, unsupported
+from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
 from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
 from tokenfleet.performance.workspace import worst_case_encoder_tokens
 
@@ -55,6 +56,9 @@ __all__ = [
     "step_shares",
     "step_time_model",
     "tensor_bytes",
+    "tower_physics",
+    "tower_s",
     "unsupported",
+    "with_tower",
     "worst_case_encoder_tokens",
 ]

@@ -15,8 +15,11 @@ from tokenfleet.domain.world import World
 
 if TYPE_CHECKING:
     from tokenfleet.simulator.splitting import apart, apart_stages
+    from tokenfleet.simulator.staging import narrowed
 
-__all__ = ["apart", "apart_stages", "replay", "replay_stages", "rule_set_note", "warm_up"]
+_HOME = {"apart": "splitting", "apart_stages": "splitting", "narrowed": "staging"}
+
+__all__ = ["apart", "apart_stages", "narrowed", "replay", "replay_stages", "rule_set_note", "warm_up"]
 
 
 def replay(
@@ -55,12 +58,12 @@ def replay_stages(
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Load what builds stages when it is first asked for: it needs physics, and most replays do not."""
-    if name not in ("apart", "apart_stages"):
+    """Load what builds stages when it is first asked for: most replays need none of it."""
+    if name not in _HOME:
         raise AttributeError(f"module 'tokenfleet.simulator' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module("tokenfleet.simulator.splitting"), name)
+    return getattr(importlib.import_module(f"tokenfleet.simulator.{_HOME[name]}"), name)
 
 
 def rule_set_note(engine_name: str) -> str:

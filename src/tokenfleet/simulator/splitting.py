@@ -69,6 +69,7 @@ def apart_stages(trace: Trace, takes: Bools, fleets: dict[str, Fleet], handover:
             input_tokens=(trace.input_tokens + ahead).astype(np.int32),
             output_tokens=(trace.output_tokens - ahead).astype(np.int32),
             kv_delivered=True,
+            is_announced=handover.first_token == PREFILL,
         ),
     )
 

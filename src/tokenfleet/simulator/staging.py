@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
-from tokenfleet.domain.stages import Call, PoolRun, Pools, StagedRun, Transfer, Wait
+from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, Stage, StagedRun, Transfer, Wait
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator.bins import gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, to_ps
@@ -21,6 +22,7 @@ from tokenfleet.simulator.replaying import replay
 
 Buffer = npt.NDArray[np.int64]
 Window = tuple[float, float]
+DAY_S = 86_400.0
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ def replay_stages(
         going = stage.takes & (journey.status == Status.FINISHED)
         if isinstance(stage, Wait):
             journey.now_ps[going] += to_ps_column(stage.duration_s[going])
+        elif isinstance(stage, Hold):
+            journey.now_ps[going] += until_open_ps(journey.now_ps[going], stage)
         elif isinstance(stage, Transfer):
             send(journey, stage, going)
         else:
@@ -73,7 +77,7 @@ def replay_stages(
             try:
                 record = replay(
                     calls,
-                    pools.fleets[stage.pool],
+                    announced(pools.fleets[stage.pool]) if stage.is_announced else pools.fleets[stage.pool],
                     peak_window_s=peak_window_s,
                     telemetry_interval_s=telemetry_interval_s,
                 )
@@ -98,6 +102,8 @@ def check_stages(trace: Trace, pools: Pools) -> None:
             columns |= {"input_tokens": stage.input_tokens, "output_tokens": stage.output_tokens}
             problems += _call_problems(where, stage, pools, called)
             called.add(stage.pool)
+        elif isinstance(stage, Hold):
+            problems += _hold_problems(where, stage)
         else:
             columns["duration_s"] = stage.duration_s
             if not np.all((stage.duration_s >= 0) & np.isfinite(stage.duration_s)):
@@ -126,6 +132,56 @@ def _call_problems(where: str, stage: Call, pools: Pools, called: set[str]) -> l
     if stage.call_count > 1 and stage.is_seen:
         problems.append(Problem(f"{where}.is_seen", "nobody reads several answers at once", "set it to False"))
     return problems
+
+
+def _hold_problems(where: str, stage: Hold) -> list[Problem]:
+    return [
+        Problem(f"{where}.{name}", f"{value} s is no time of day", f"0 up to {DAY_S:.0f}")
+        for name in ("opens_s", "closes_s", "start_s")
+        if not 0.0 <= (value := getattr(stage, name)) < DAY_S
+    ]
+
+
+def announced(fleet: Fleet) -> Fleet:
+    """A fleet whose front end has done its work before the request comes."""
+
+    def ready(group: ReplicaGroup) -> ReplicaGroup:
+        return replace(group, replica=replace(group.replica, step_time=replace(group.replica.step_time, request_ps=0)))
+
+    return replace(fleet, groups=tuple(ready(group) for group in fleet.groups))
+
+
+def until_open_ps(now_ps: Buffer, stage: Hold) -> Buffer:
+    """Time to the next opening of a daily window; 0 while it is open."""
+    opens_ps, closes_ps, day_ps = to_ps(stage.opens_s), to_ps(stage.closes_s), to_ps(DAY_S)
+    since_ps = (now_ps + to_ps(stage.start_s) - opens_ps) % day_ps
+    return np.where(since_ps < (closes_ps - opens_ps) % day_ps, 0, (day_ps - since_ps) % day_ps)
+
+
+def narrowed(pools: Pools, chosen: Buffer) -> Pools:
+    """The stages of some requests, and one replica of each kind in every pool: for requests that come one at a time.
+
+    Args:
+        pools: The system.
+        chosen: Numbers of the requests, in their order.
+    """
+
+    def part(stage: Stage) -> Stage:
+        takes = stage.takes[chosen]
+        if isinstance(stage, Call):
+            inputs, outputs = stage.input_tokens[chosen], stage.output_tokens[chosen]
+            return replace(stage, takes=takes, input_tokens=inputs, output_tokens=outputs)
+        if isinstance(stage, Hold):
+            return replace(stage, takes=takes)
+        return replace(stage, takes=takes, duration_s=stage.duration_s[chosen])
+
+    def one(fleet: Fleet) -> Fleet:
+        return replace(fleet, groups=tuple(replace(group, replica_count=1) for group in fleet.groups))
+
+    return Pools(
+        fleets={name: one(fleet) for name, fleet in pools.fleets.items()},
+        stages=tuple(part(stage) for stage in pools.stages),
+    )
 
 
 def start(trace: Trace) -> Journey:

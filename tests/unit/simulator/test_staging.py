@@ -9,9 +9,9 @@ from reference.fleets import engine, fleet, physics, step_time, trace
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Call, Handover, Pools, Transfer, Wait
+from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Transfer, Wait
 from tokenfleet.domain.trace import PrefixTree
-from tokenfleet.simulator import apart, replay, replay_stages
+from tokenfleet.simulator import apart, narrowed, replay, replay_stages
 
 LINK = Link(name="by hand", line_bytes_per_s=1000.0, efficiency_fraction=0.5, latency_s=0.002)
 EARLY = Handover(link=LINK, first_token="prefill")
@@ -196,3 +196,33 @@ def test_the_smallest_difference_a_person_sees_between_apart_and_together() -> N
     together = replay(rows, slow)
     split = replay_stages(rows, apart(rows, slow, slow, replace(EARLY, link=replace(LINK, line_bytes_per_s=1e9))))
     assert ms(together.finish_s)[0] - ms(split.record.finish_s)[0] > 50
+
+
+def test_work_of_the_night_waits_for_it_and_a_window_may_span_midnight() -> None:
+    """Second 0 is 21:59:59; the window is open from 22:00 to 6:00. A day later it opens again."""
+    rows = trace([(0, 4, 1), (2_000, 4, 1), (8 * 3_600_000 + 2_000, 4, 1)])
+    hold = Hold(takes=np.array([True, True, True]), opens_s=79_200.0, closes_s=21_600.0, start_s=79_199.0)
+    call = Call(pool="night", takes=everybody(rows), input_tokens=rows.input_tokens, output_tokens=rows.output_tokens)
+    run = replay_stages(rows, Pools(fleets={"night": fleet()}, stages=(hold, call)))
+    assert run.pools["night"].trace.arrival_s.tolist() == [1.0, 2.0, 86_401.0]
+    odd = replace(hold, closes_s=90_000.0)
+    with pytest.raises(BadInput, match=r"stages\[0\].closes_s: 90000.0 s is no time of day"):
+        replay_stages(rows, Pools(fleets={"night": fleet()}, stages=(odd, call)))
+
+
+def test_a_decode_pool_that_knows_of_the_request_has_done_its_front_end_work() -> None:
+    """25 ms of front end: once where the token travels with the KV, twice where a proxy sends the request on."""
+    slow = fleet(physics(time=step_time(request_ps=25 * 10**9)))
+    rows = trace([(0, 10, 2)])
+    early = replay_stages(rows, apart(rows, slow, slow, EARLY))
+    late = replay_stages(rows, apart(rows, slow, slow, LATE))
+    assert ms(early.record.finish_s) == [25 + 10 + 22 + 10]
+    assert ms(late.record.finish_s) == [25 + 10 + 22 + 25 + 20]
+
+
+def test_some_requests_of_a_system_one_replica_each() -> None:
+    rows = trace([(0, 10, 2), (1, 20, 3), (2, 30, 4)])
+    few = narrowed(apart(rows, fleet(count=3), fleet(), LATE), np.array([0, 2]))
+    assert [each.groups[0].replica_count for each in few.fleets.values()] == [1, 1]
+    assert few.stages[0].input_tokens.tolist() == [10, 30]
+    assert few.stages[1].duration_s.tolist() == pytest.approx([0.02, 0.06])

@@ -67,8 +67,8 @@ def command(
 ) -> int:
     """Replay the traffic of SCENARIO on a fleet you name, without a search, and say what holds it up.
 
-    The fleet comes from options, or from an earlier plan with --plan. Writes requests.parquet, telemetry.parquet,
-    gaps.json, summary.json and timeline.html to DIR.
+    The fleet comes from options, from an earlier plan with --plan, or from the pools of the scenario. Writes
+    requests.parquet, telemetry.parquet, gaps.json, summary.json and timeline.html to DIR, and calls.parquet with pools.
     """
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown
@@ -85,6 +85,8 @@ def command(
     how = _how(options, as_logged=as_logged)
     target = folder if folder is not None else Path(f"{asked.name}-simulation")
     check_target(target)
+    if asked.pools is not None:
+        return _pools(face, asked, scenario, target, how, {**options, "plan": planned})
     with shown(face) as teller, placed(lines_of(scenario)):
         model = catalog.model(asked.model)
         must_generate(model)
@@ -100,6 +102,35 @@ def command(
     else:
         lines = [f"wrote {', '.join(written)} to {target}/", f"open {target}/timeline.html in a browser"]
         face.blocks(simulation_blocks(run, lines))
+    return 0
+
+
+def _pools(
+    face: Face, asked: "Scenario", scenario: Path, target: Path, how: "How", fleet_options: dict[str, object]
+) -> int:
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.pools_document import pools_document, write_pools
+    from tokenfleet.app.pools_run import simulate_pools
+    from tokenfleet.app.pools_words import pools_blocks
+    from tokenfleet.app.report import render_pools
+    from tokenfleet.app.scenario import lines_of, placed
+    from tokenfleet.app.simulate_question import OPTIONS
+    from tokenfleet.domain.errors import BadInput, Problem
+
+    extra = [OPTIONS.get(key, f"--{key}") for key, value in fleet_options.items() if value is not None]
+    extra += ["--as-logged"] if how.as_logged else []
+    if extra:
+        raise BadInput(Problem(each, "does not go with the scenario's pools", "leave it out") for each in extra)
+    with shown(face) as teller, placed(lines_of(scenario)):
+        run = simulate_pools(asked, how.interval_s, teller)
+        document = pools_document(run)
+        teller.say("writing the simulation")
+        written = write_pools(run, document, render_pools(run, command=f"tokenfleet simulate {scenario}"), target)
+    if face.json:
+        face.document(document)
+    else:
+        lines = [f"wrote {', '.join(written)} to {target}/", f"open {target}/timeline.html in a browser"]
+        face.blocks(pools_blocks(run, lines))
     return 0
 
 

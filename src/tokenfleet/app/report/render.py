@@ -21,6 +21,7 @@ from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
 
 if TYPE_CHECKING:
+    from tokenfleet.app.pools_run import SimulatedPools
     from tokenfleet.app.simulate_run import Simulated
 
 
@@ -73,6 +74,15 @@ def render_timeline(run: "Simulated", *, command: str) -> str:
     from tokenfleet.app.report.timeline import timeline_page
 
     page = timeline_page(run)
+    charts = [each for each in page.charts if isinstance(each, Chart)]
+    return _filled("timeline.html.j2", charts, name=run.name, page=page, command=command)
+
+
+def render_pools(run: "SimulatedPools", *, command: str) -> str:
+    """The page of a simulation of several pools as HTML; ``command`` is what a person types to get it again."""
+    from tokenfleet.app.report.pools import pools_page
+
+    page = pools_page(run)
     charts = [each for each in page.charts if isinstance(each, Chart)]
     return _filled("timeline.html.j2", charts, name=run.name, page=page, command=command)
 

@@ -1,5 +1,6 @@
 """A simulation as one page: what holds the fleet up, then the replay over time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,11 +25,11 @@ from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.sampling import TIME_BUCKETS, in_buckets
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent, promise
 from tokenfleet.app.simulate_document import latencies, replica_rows
-from tokenfleet.app.simulate_run import Judged, Simulated, goodput
+from tokenfleet.app.simulate_run import Simulated, goodput
 from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, whole_words
 from tokenfleet.app.summary import data, verdict
-from tokenfleet.domain.run import Status
-from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats
 
 _REPLICAS_SHOWN: Final = 64
@@ -72,16 +73,16 @@ def timeline_page(run: Simulated) -> TimelinePage:
         lead=_lead(run),
         finding=_finding(run),
         whole=tuple(whole_words(run)),
-        promises=_promises(run.peak, run.whole),
-        latency=_latency(run),
+        promises=promises_table(run.peak.slo, run.whole.slo),
+        latency=latency_table(record),
         totals=_totals(run),
         replicas=_replicas(run),
         charts=(
-            _rates(run, scale, window),
+            rates_chart(record, scale, window),
             *gauge_charts(record.telemetry, scale, window),
             _fullest_queue(run, scale, window),
             ttft_chart(run.slo, record, scale, window),
-            _gaps(run),
+            gaps_chart(record, run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),
     )
@@ -105,7 +106,9 @@ def _finding(run: Simulated) -> Finding:
     return Finding(verdict=f"At the peak: {first}", mood=mood, lines=tuple(rest))
 
 
-def _promises(peak: Judged, whole: Judged) -> Table:
+def promises_table(peak: Sequence[SloResult], whole: Sequence[SloResult]) -> Table:
+    """Each promise at the peak and over the whole run."""
+
     def row(at_peak: SloResult, over_all: SloResult) -> tuple[str, ...]:
         return (
             promise_name(at_peak.name),
@@ -118,16 +121,16 @@ def _promises(peak: Judged, whole: Judged) -> Table:
 
     return Table(
         head=("Promise", "Promised", "At the peak", "Peak verdict", "Whole run", "Whole verdict"),
-        rows=tuple(row(*pair) for pair in zip(peak.slo, whole.slo, strict=True)),
+        rows=tuple(row(*pair) for pair in zip(peak, whole, strict=True)),
         numeric=frozenset({1, 2, 4}),
         caption="In brackets: the 90 % range, replayed at both ends of the error band.",
     )
 
 
-def _latency(run: Simulated) -> Table:
+def latency_table(record: RunRecord) -> Table:
+    """Quantiles of every latency."""
     rows = tuple(
-        (name.upper(), *(duration(value) for value in values.values()))
-        for name, values in latencies(run.record).items()
+        (name.upper(), *(duration(value) for value in values.values())) for name, values in latencies(record).items()
     )
     return Table(head=("Whole run", "p50", "p95", "p99"), rows=rows, numeric=frozenset({1, 2, 3}))
 
@@ -177,8 +180,8 @@ def _replicas(run: Simulated) -> Table:
     )
 
 
-def _rates(run: Simulated, scale: TimeAxis, window: Window) -> Chart:
-    record = run.record
+def rates_chart(record: RunRecord, scale: TimeAxis, window: Window) -> Chart:
+    """Requests arriving and finishing over time."""
     edges = np.linspace(float(record.arrival_s[0]), max(record.end_s, float(record.arrival_s[-1])) + 1e-9, TIME_BUCKETS)
     width_s = float(edges[1] - edges[0])
     time = scale.of(edges[:-1] + width_s / 2)
@@ -238,9 +241,10 @@ def _fullest_queue(run: Simulated, scale: TimeAxis, window: Window) -> Chart | A
     )
 
 
-def _gaps(run: Simulated) -> Chart | Absent:
+def gaps_chart(record: RunRecord, slo: Slo) -> Chart | Absent:
+    """Shares of the token gaps by length, with the promises on them."""
     title = "Time between tokens, every gap"
-    gaps = run.record.gaps
+    gaps = record.gaps
     held = np.flatnonzero(gaps.count)
     if not len(held):
         return Absent(title=title, why="No request has a second token.")
@@ -251,12 +255,12 @@ def _gaps(run: Simulated) -> Chart | Absent:
     top = float(share.max())
     traces = [line("gaps", in_ms, plain(share), FIRST, "%{y:.3~r} % from %{x:.3~r} ms on")]
     traces[0]["line"] = {"color": FIRST, "width": 2, "shape": "hv"}
-    for target in run.slo.latency:
+    for target in slo.latency:
         if target.metric == "itl":
             at_ms = float(f"{1e3 * target.limit_s:.5g}")
             name = f"{promise_name(target.name)} {promise(target.limit_s, 's')}"
             traces.append(line(name, [at_ms, at_ms], [0.0, top], BAD, name, dash="dash"))
-    quantiles = latencies(run.record)["itl"]
+    quantiles = latencies(record)["itl"]
     return Chart(
         key="gaps",
         title=title,

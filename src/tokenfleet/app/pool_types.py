@@ -1,0 +1,199 @@
+"""Several pools in a scenario, as strict types: who serves what, and which way requests take."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tokenfleet import catalog, workload
+from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
+from tokenfleet.app.scenario_words import (
+    Count,
+    EngineName,
+    Fraction,
+    GpuName,
+    ModelName,
+    Positive,
+    Strict,
+    Tokens,
+    one_as_list,
+    problem,
+    read_by,
+)
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.replica import KvPrecision, Precision
+
+
+def _clock_s(value: object) -> float:
+    """Seconds since midnight of ``22:30``."""
+    # YAML 1.1 reads 22:30 without quotes as a number of base 60; a person means a time of day either way.
+    text = f"{value // 60:02d}:{value % 60:02d}" if isinstance(value, int) and not isinstance(value, bool) else value
+    hours, _, minutes = str(text).partition(":")
+    if not (hours.isdigit() and len(minutes) == 2 and minutes.isdigit() and int(hours) < 24 and int(minutes) < 60):
+        raise Unreadable(f"{quoted(value)} is no time of day", "write it as 22:30")
+    return 3600.0 * int(hours) + 60.0 * int(minutes)
+
+
+def _wait(value: object) -> str:
+    """``30ms``, or median and 95th percentile as ``20ms:80ms``."""
+    parts = str(value).split(":")
+    try:
+        limits = [parse_duration_s(part) for part in parts]
+    except Unreadable as error:
+        raise problem(error.what, error.mend) from None
+    if len(limits) > 2 or limits != sorted(limits):
+        raise problem(f"{quoted(value)} is no wait", "write a time (30ms), or median and p95 (20ms:80ms)")
+    return str(value)
+
+
+def _prompt_or_lengths(value: object) -> str:
+    text = str(value)
+    if text == "prompt":
+        return text
+    try:
+        workload.Lengths.parse(text)
+    except BadInput as error:
+        raise problem(error.problems[0].what, f"{error.problems[0].mend}, or prompt") from None
+    return text
+
+
+def _link(value: object) -> str:
+    text = str(value)
+    if not any(text.strip().lower() in (name, *words) for name, words in catalog.link_words().items()):
+        raise problem(f"unknown link {quoted(value)}", f"known: {', '.join(catalog.link_names())}")
+    return text
+
+
+PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
+ClockTime = Annotated[float, read_by(_clock_s)]
+WaitTime = Annotated[str, BeforeValidator(_wait, json_schema_input_type=str)]
+PromptOrLengths = Annotated[str, BeforeValidator(_prompt_or_lengths, json_schema_input_type=str | int)]
+LinkName = Annotated[str, BeforeValidator(_link, json_schema_input_type=str)]
+
+
+class TakesSpec(Strict):
+    """Which requests; all that is given must hold."""
+
+    models: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
+    """Models that the log names."""
+    labels: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
+    """Tasks, tiers or log types that the log names."""
+    tenants: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
+    """Tenants that the log names."""
+    input_up_to: Tokens | None = None
+    """Prompts of so many tokens at most."""
+    input_over: Tokens | None = None
+    """Prompts of more tokens."""
+    share: Fraction | None = None
+    """A share of these, drawn at random with the scenario's seed."""
+
+
+class WindowSpec(Strict):
+    """A daily window, by the clock of the trace; one without dates starts at midnight."""
+
+    opens: ClockTime
+    """When waiting requests are sent, such as ``"22:00"``."""
+    closes: ClockTime
+    """From when on requests wait for the next opening."""
+
+
+class PhaseSpec(Strict):
+    """Equal replicas behind a router; what is left out is the scenario's, or the engine's default."""
+
+    gpu: GpuName | None = None
+    """The accelerator."""
+    replicas: Count | None = None
+    """How many; 1 when left out."""
+    tensor_parallel: Count | None = None
+    """GPUs per replica; the smallest that fits when left out."""
+    precision: Precision | None = None
+    """Of the weights; the scenario's first for its own model, else as the checkpoint stores them."""
+    kv_dtype: KvPrecision | None = None
+    """Of the KV cache; ``bf16`` when left out."""
+    engine: EngineName | None = None
+    """Engine, or engine and version."""
+    max_batched_tokens: Tokens | None = None
+    """Token budget of one step."""
+    max_sequence_count: Count | None = None
+    """Sequences that run together in one replica."""
+    router: Router | None = None
+    """How requests find a replica."""
+
+
+class PoolSpec(PhaseSpec):
+    """One pool; with ``prefill`` and ``decode``, two of them, and what stands beside is meant for both."""
+
+    model: ModelName | None = None
+    """What it serves; the scenario's model when left out."""
+    takes: TakesSpec | None = None
+    """Which requests it answers; the first pool that takes a request has it. Left out: whatever is left."""
+    window: WindowSpec | None = None
+    """When requests are sent to it; left out, at any time."""
+    prefill: PhaseSpec | None = None
+    """The pool that computes prompts."""
+    decode: PhaseSpec | None = None
+    """The pool that generates."""
+    link: LinkName | None = None
+    """What KV crosses between the two."""
+    first_token: Literal["prefill", "decode"] | None = None
+    """Whose first token the user gets; left out, ``decode`` for vLLM and ``prefill`` for others."""
+    overlap: bool = False
+    """Send KV layer by layer while prefill computes."""
+
+    @model_validator(mode="after")
+    def _both_phases_or_none(self) -> "PoolSpec":
+        given = [key for key in ("prefill", "decode", "link") if getattr(self, key) is not None]
+        if given and len(given) < 3:
+            raise problem(f"has {' and '.join(given)} alone", "prefill, decode and link go together")
+        if given and self.replicas is not None:
+            raise problem("has replicas beside prefill and decode", "say it inside each of them")
+        if not given and (self.first_token is not None or self.overlap):
+            raise problem("says how KV is handed over, and has one pool", "give prefill, decode and link")
+        return self
+
+    @property
+    def is_apart(self) -> bool:
+        """Prefill and decode in pools of their own."""
+        return self.prefill is not None
+
+
+class StepSpec(Strict):
+    """A step before the answer: exactly one of ``pool`` and ``wait``."""
+
+    pool: str | None = None
+    """A pool that embeds or ranks: it reads and generates nothing."""
+    input: PromptOrLengths = "prompt"
+    """Tokens of one call: ``prompt`` as the request has them, or lengths, drawn."""
+    calls: Count = 1
+    """Equal calls side by side, one for each document; the last to end counts."""
+    wait: WaitTime | None = None
+    """Something that is no model and has room for everybody, such as a search: ``30ms``, or median and 95th percentile
+    ``20ms:80ms``."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "StepSpec":
+        if (self.pool is None) == (self.wait is None):
+            raise problem("is neither a pool nor a wait, or both", "give exactly one of pool and wait")
+        return self
+
+
+class ChainSpec(Strict):
+    """What happens before the answer, step by step."""
+
+    takes: TakesSpec | None = None
+    """Which requests go through it; left out, all."""
+    steps: Annotated[list[StepSpec], Field(min_length=1)]
+    """In order."""
+
+
+class ImagesSpec(Strict):
+    """Images in prompts; the log's or drawn prompt lengths are text alone."""
+
+    takes: TakesSpec | None = None
+    """Which requests have images; left out, all."""
+    tokens: Tokens
+    """Tokens that one image becomes: about (height / 28) x (width / 28) for Qwen2.5-VL, / 32 for Qwen3-VL."""
+    count: Positive = 1.0
+    """Images per request, on average; whole numbers around it are drawn."""
+    encoder: PhaseSpec | None = None
+    """A pool that runs the image tower alone; left out, the replicas that answer run it."""

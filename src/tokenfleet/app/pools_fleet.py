@@ -1,0 +1,117 @@
+"""The fleet of one pool, from what a scenario says about it."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tokenfleet import catalog, performance
+from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.pool_types import PhaseSpec
+from tokenfleet.app.scenario_types import Scenario, with_overrides
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision, ReplicaPhysics
+
+_LONGEST_TOKENS: Final = 2**17
+"""One block holds any sequence of a model that keeps no KV."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPool:
+    """A pool with what a person calls it and what it does."""
+
+    name: str
+    model: ModelArchitecture
+    fleet: Fleet
+    does: str
+    """``answers``, ``prefills``, ``decodes``, ``reads`` (embeds or ranks), ``sees`` (image tower)."""
+
+    @property
+    def keeps_kv(self) -> bool:
+        """Whether its KV memory says anything: encoders and image towers keep none."""
+        return not self.model.encoder_only and self.does != "sees"
+
+    @property
+    def replica(self) -> ReplicaPhysics:
+        """Its one kind of replica."""
+        return self.fleet.groups[0].replica
+
+
+def phase_fleet(
+    asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, where: str, *, tower: bool = False
+) -> Fleet:
+    """Equal replicas as a pool asks for them.
+
+    Args:
+        asked: The scenario, whose gpu, engine and precision count where the pool names none.
+        spec: What the pool says.
+        model: What it serves.
+        where: The key of the pool.
+        tower: Run the image tower alone.
+
+    Raises:
+        BadInput: the gpu is open, or the replica cannot run.
+    """
+    gpu = catalog.gpu(_gpu_name(asked, spec, where))
+    deployments = [
+        Deployment(
+            model=model.name,
+            gpu=gpu.name,
+            layout=Layout(tensor_parallel=size),
+            precision=_precision(asked, spec, model),
+            kv_precision=spec.kv_dtype or asked.kv_dtype[0],
+            engine=_engine(asked, spec, model, gpu),
+        )
+        for size in _sizes(asked, spec, gpu, tower=tower)
+    ]
+    found = next((each for each in deployments if not why_not(model, gpu, each)), deployments[-1])
+    reasons = why_not(model, gpu, found)
+    if reasons:
+        raise BadInput(Problem(f"{where}.gpu", reason.text, reason.relax or "take another gpu") for reason in reasons)
+    physics = performance.tower_physics if tower else performance.replica_physics
+    replica = physics(model, gpu, found)
+    if model.encoder_only:
+        replica = replace(replica, kv_block_tokens=_LONGEST_TOKENS)
+    group = ReplicaGroup(replica=replica, replica_count=spec.replicas or 1)
+    return Fleet(groups=(group,), router=spec.router or asked.router)
+
+
+def merged(shared: PhaseSpec, own: PhaseSpec) -> PhaseSpec:
+    """What a phase says, and for the rest what its pool says for both."""
+    both = shared.model_dump(include=set(PhaseSpec.model_fields), exclude_none=True)
+    return PhaseSpec.model_validate(both | own.model_dump(exclude_none=True))
+
+
+def _gpu_name(asked: Scenario, spec: PhaseSpec, where: str) -> str:
+    if spec.gpu is not None:
+        return spec.gpu
+    if len(asked.gpus) == 1:
+        return asked.gpus[0]
+    raise BadInput.at(f"{where}.gpu", f"is open: the scenario names {', '.join(asked.gpus)}", "name one")
+
+
+def _sizes(asked: Scenario, spec: PhaseSpec, gpu: Gpu, *, tower: bool) -> list[int]:
+    if tower:
+        return [1]
+    return [spec.tensor_parallel] if spec.tensor_parallel else sorted(tensor_parallels(gpu, asked))
+
+
+def _precision(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture) -> Precision:
+    if spec.precision is not None:
+        return spec.precision
+    # Precisions of the scenario are for its own model; a reranker beside it may know none of them.
+    listed = asked.precision if model.name == catalog.model(asked.model).name else None
+    return precisions(model, listed)[0]
+
+
+def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu) -> EngineSettings:
+    engine = with_overrides(catalog.engine(spec.engine or asked.engine.name, gpu=gpu), asked.engine)
+    engine = replace(
+        engine,
+        max_batched_tokens=spec.max_batched_tokens or engine.max_batched_tokens,
+        max_sequence_count=spec.max_sequence_count or engine.max_sequence_count,
+        prefix_caching=engine.prefix_caching and not model.encoder_only,
+    )
+    # An engine asks for a budget of a token per sequence at least; a small budget alone says both.
+    return replace(engine, max_sequence_count=min(engine.max_sequence_count, engine.max_batched_tokens))

@@ -1,0 +1,312 @@
+"""From a scenario with several pools to fleets and stages: who takes which requests, in which order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from tokenfleet import catalog, performance, simulator, workload
+from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec, TakesSpec, WindowSpec
+from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
+from tokenfleet.app.quantities import parse_duration_s
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Stage, Wait
+from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
+
+IMAGES: Final = "images"
+"""The pool of the image tower."""
+_Z95: Final = NormalDist().inv_cdf(0.95)
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSystem:
+    """A scenario with several pools, every name looked up."""
+
+    trace: Trace
+    """The demand, images in the prompts included."""
+    pools: Pools
+    named: tuple[NamedPool, ...]
+    """In the order of the stages."""
+    notes: tuple[str, ...]
+    windows: dict[str, Hold]
+    """Daily window of the pools that have one."""
+
+
+def pool_system(asked: Scenario, trace: Trace) -> PoolSystem:
+    """Fleets and stages of a scenario with ``pools``.
+
+    Args:
+        asked: The scenario.
+        trace: Its demand, text alone.
+
+    Raises:
+        BadInput: everything that names a pool, a model or a label that is not there, or a replica that cannot run.
+    """
+    builder = _Builder(asked, trace)
+    return builder.system()
+
+
+class _Builder:
+    """Puts the stages together one by one; one random stream for every draw, named by what is drawn."""
+
+    def __init__(self, asked: Scenario, trace: Trace) -> None:
+        self.asked = asked
+        self.trace = trace
+        self.specs: dict[str, PoolSpec] = asked.pools or {}
+        self.stages: list[Stage] = []
+        self.named: list[NamedPool] = []
+        self.notes: list[str] = []
+        self.windows: dict[str, Hold] = {}
+        self.image_tokens = np.zeros(trace.request_count, dtype=np.int32)
+
+    def system(self) -> PoolSystem:
+        steps = self._steps()
+        answering = [name for name in self.specs if name not in {step.pool for step in steps}]
+        if not answering:
+            raise BadInput.at("pools", "every pool is a step of the chain: none answers", "add the pool that generates")
+        self._chain(steps)
+        if self.asked.images is not None:
+            self._images(self.asked.images, answering[-1])
+        left = np.ones(self.trace.request_count, dtype=np.bool_)
+        for name in answering:
+            takes = left & self._taken(self.specs[name].takes, f"pools.{name}.takes", left)
+            left &= ~takes
+            self._answer(name, takes)
+        if left.any():
+            what = f"{int(left.sum())} requests are taken by no pool"
+            raise BadInput.at("pools", what, "leave takes out in the last pool: it answers whatever is left")
+        pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
+        return PoolSystem(
+            trace=self.trace, pools=pools, named=tuple(self.named), notes=tuple(self.notes), windows=self.windows
+        )
+
+    # ---- the chain before the answer
+
+    def _steps(self) -> Sequence[StepSpec]:
+        chain = self.asked.chain
+        if chain is None:
+            return ()
+        problems = []
+        for index, step in enumerate(chain.steps):
+            where = f"chain.steps.{index}.pool"
+            if step.pool is None:
+                continue
+            if step.pool not in self.specs:
+                near = get_close_matches(step.pool, self.specs, n=1, cutoff=0.0)
+                problems.append(Problem(where, f'no pool is called "{step.pool}"', f"nearest: {near[0]}"))
+            elif self.specs[step.pool].is_apart or self.specs[step.pool].takes:
+                what = f'"{step.pool}" is a step of the chain, and takes or splits requests'
+                problems.append(Problem(where, what, "takes belongs to the chain"))
+        if problems:
+            raise BadInput(problems)
+        return chain.steps
+
+    def _chain(self, steps: Sequence[StepSpec]) -> None:
+        if self.asked.chain is None:
+            return
+        everybody = np.ones(self.trace.request_count, dtype=np.bool_)
+        takes = self._taken(self.asked.chain.takes, "chain.takes", everybody)
+        for index, step in enumerate(steps):
+            random = np.random.default_rng([self.asked.seed, 1, index])
+            if step.wait is not None:
+                self.stages.append(Wait(takes=takes, duration_s=waits_s(step.wait, random, len(takes))))
+            elif step.pool is not None:
+                self._read(step.pool, step, takes, random)
+
+    def _read(self, name: str, step: StepSpec, takes: Bools, random: np.random.Generator) -> None:
+        spec = self.specs[name]
+        model = catalog.model(spec.model or self.asked.model)
+        fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
+        self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="reads"))
+        self._hold(name, spec.window, takes)
+        if step.input == "prompt":
+            inputs = self.trace.input_tokens
+        else:
+            inputs = workload.Lengths.parse(step.input).draw(random, len(takes))
+        self.stages.append(
+            Call(
+                pool=name,
+                takes=takes,
+                input_tokens=inputs,
+                output_tokens=np.zeros(len(takes), dtype=np.int32),
+                call_count=step.calls,
+                is_seen=False,
+            )
+        )
+
+    # ---- images
+
+    def _images(self, images: ImagesSpec, fallback: str) -> None:
+        count = self.trace.request_count
+        takes = self._taken(images.takes, "images.takes", np.ones(count, dtype=np.bool_))
+        random = np.random.default_rng([self.asked.seed, 2])
+        whole = np.floor(images.count) + (random.random(count) < images.count % 1.0)
+        self.image_tokens = np.where(takes, whole * images.tokens, 0).astype(np.int32)
+        self.trace = replace(self.trace, input_tokens=(self.trace.input_tokens + self.image_tokens).astype(np.int32))
+        if images.encoder is None:
+            self.notes.append(
+                "The image tower runs on the replicas that answer; its work is spread evenly over prompt tokens."
+            )
+            return
+        model = catalog.model(self.specs[fallback].model or self.asked.model)
+        fleet = phase_fleet(self.asked, images.encoder, model, "images.encoder", tower=True)
+        self.named.append(NamedPool(name=IMAGES, model=model, fleet=fleet, does="sees"))
+        self.stages.append(
+            Call(
+                pool=IMAGES,
+                takes=self.image_tokens > 0,
+                input_tokens=self.image_tokens,
+                output_tokens=np.zeros(count, dtype=np.int32),
+                is_seen=False,
+            )
+        )
+
+    def _with_tower(self, fleet: Fleet, model_name: str, takes: Bools) -> Fleet:
+        prompts = int(self.trace.input_tokens[takes].sum(dtype=np.int64))
+        images = int(self.image_tokens[takes].sum(dtype=np.int64))
+        if not images or self.asked.images is None or self.asked.images.encoder is not None:
+            return fleet
+        model = catalog.model(model_name)
+
+        def seeing(group: ReplicaGroup) -> ReplicaGroup:
+            gpu = catalog.gpu(group.replica.deployment.gpu)
+            return replace(group, replica=performance.with_tower(group.replica, model, gpu, images / prompts))
+
+        return replace(fleet, groups=tuple(seeing(group) for group in fleet.groups))
+
+    # ---- the answer
+
+    def _answer(self, name: str, takes: Bools) -> None:
+        spec = self.specs[name]
+        model = catalog.model(spec.model or self.asked.model)
+        if model.encoder_only:
+            raise BadInput.at(f"pools.{name}.model", f"{model.name} generates nothing", "make it a step of the chain")
+        self._hold(name, spec.window, takes)
+        if spec.prefill is None or spec.decode is None:
+            fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
+            fleet = self._with_tower(fleet, model.name, takes)
+            self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="answers"))
+            self.stages.append(
+                Call(
+                    pool=name,
+                    takes=takes,
+                    input_tokens=self.trace.input_tokens,
+                    output_tokens=self.trace.output_tokens,
+                    shares_prefixes=True,
+                )
+            )
+            return
+        first, second = f"{name}-prefill", f"{name}-decode"
+        prefill = phase_fleet(self.asked, merged(spec, spec.prefill), model, f"pools.{name}.prefill")
+        prefill = self._with_tower(prefill, model.name, takes)
+        decode = phase_fleet(self.asked, merged(spec, spec.decode), model, f"pools.{name}.decode")
+        handover = handover_of(spec, prefill, decode, model.layer_count)
+        stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
+        self.named.append(NamedPool(name=first, model=model, fleet=prefill, does="prefills"))
+        self.named.append(NamedPool(name=second, model=model, fleet=decode, does="decodes"))
+        self.stages += stages
+        self.notes.append(_about_handover(name, handover))
+
+    def _hold(self, name: str, window: WindowSpec | None, takes: Bools) -> None:
+        if window is None:
+            return
+        start_s = time_of_day_s(self.trace)
+        if self.trace.start_utc is None:
+            self.notes.append(f"Second 0 of the demand is taken for midnight by the window of {name}.")
+        hold = Hold(takes=takes, opens_s=window.opens, closes_s=window.closes, start_s=start_s)
+        self.windows[name] = hold
+        self.stages.append(hold)
+
+    # ---- which requests
+
+    def _taken(self, takes: TakesSpec | None, where: str, among: Bools) -> Bools:
+        if takes is None:
+            return among.copy()
+        found = among.copy()
+        problems: list[Problem] = []
+        for key, codes, names in self._columns():
+            wanted = getattr(takes, key)
+            if wanted is not None and codes is None:
+                problems.append(
+                    Problem(f"{where}.{key}", "the demand names none", "give a log that does, or use share")
+                )
+            elif wanted is not None and codes is not None:
+                found &= _named(wanted, codes, names, f"{where}.{key}", problems)
+        if problems:
+            raise BadInput(problems)
+        if takes.input_up_to is not None:
+            found &= self.trace.input_tokens <= takes.input_up_to
+        if takes.input_over is not None:
+            found &= self.trace.input_tokens > takes.input_over
+        if takes.share is not None:
+            random = np.random.default_rng([self.asked.seed, 3, *where.encode()])
+            found &= random.random(len(found)) < takes.share
+        return found
+
+    def _columns(self) -> Iterator[tuple[str, Ints | None, tuple[str, ...]]]:
+        observed = self.trace.observed
+        yield "models", None if observed is None else observed.model, () if observed is None else observed.models
+        yield "labels", None if observed is None else observed.label, () if observed is None else observed.labels
+        yield "tenants", self.trace.tenant, self.trace.tenants
+
+
+def _named(wanted: Sequence[str], codes: Ints, names: tuple[str, ...], where: str, problems: list[Problem]) -> Bools:
+    """Requests of these names."""
+    for name in wanted:
+        if name not in names:
+            near = get_close_matches(name, names, n=2, cutoff=0.0)
+            problems.append(Problem(where, f'the demand has no "{name}"', f"nearest: {', '.join(near)}"))
+    numbers = [names.index(name) for name in wanted if name in names]
+    found: Bools = np.isin(codes, numbers)
+    return found
+
+
+def waits_s(written: str, random: np.random.Generator, count: int) -> Floats:
+    """Times of a wait: always the same, or log-normal through its median and 95th percentile."""
+    parts = [parse_duration_s(part) for part in written.split(":")]
+    if len(parts) == 1 or parts[0] == parts[1] or parts[0] == 0.0:
+        return np.full(count, parts[0])
+    spread = np.log(parts[1] / parts[0]) / _Z95
+    drawn: Floats = parts[0] * np.exp(spread * random.standard_normal(count))
+    return drawn
+
+
+def handover_of(spec: PoolSpec, prefill: Fleet, decode: Fleet, layer_count: int) -> Handover:
+    """How KV gets from one pool to the other."""
+    gpu = catalog.gpu(prefill.groups[0].replica.deployment.gpu)
+    engine = decode.groups[0].replica.deployment.engine.name
+    return Handover(
+        link=catalog.link(spec.link or "", gpu=gpu),
+        first_token=spec.first_token or ("decode" if engine.startswith("vllm") else "prefill"),
+        overlapped_layer_count=layer_count if spec.overlap else None,
+    )
+
+
+def _about_handover(name: str, handover: Handover) -> str:
+    how = "layer by layer while prefill computes" if handover.overlapped_layer_count else "when the prompt is computed"
+    whose = (
+        "the decode pool yields every token, the first one too"
+        if handover.first_token == "decode"
+        else "the prefill pool yields the first token"
+    )
+    link = handover.link
+    return (
+        f"{name}: KV crosses {link.name} at {link.bytes_per_s / 1e9:.3g} GB/s per GPU and {link.latency_s * 1e3:g} ms, "
+        f"{how}; {whose}."
+    )
+
+
+def time_of_day_s(trace: Trace) -> float:
+    """Time of day at second 0; midnight where the trace has no dates."""
+    if trace.start_utc is None:
+        return 0.0
+    from datetime import datetime
+
+    start = datetime.fromisoformat(trace.start_utc)
+    return (start.hour * 3600.0 + start.minute * 60.0 + start.second) % _DAY_S

@@ -1,0 +1,247 @@
+"""Replays a scenario's traffic through its pools, and the same requests alone, and judges the whole and each pool."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tokenfleet import catalog, contract, performance, simulator, workload
+from tokenfleet.app.compose import Teller, about_demand, demand
+from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_question import PoolSystem, pool_system
+from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.simulate_run import Window, interval_for
+from tokenfleet.contract.quantile import order_statistic
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, StagedRun, Wait
+from tokenfleet.domain.trace import Floats, Trace, Workload
+
+_ALONE_APART_S: Final = 3_600.0
+"""Longer than any request takes alone; idle time costs a replay nothing."""
+_ALONE_COUNT: Final = 1_000
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow:
+    """What one pool did."""
+
+    named: NamedPool
+    call_count: int
+    refused_count: int
+    preemption_count: int
+    stay_p50_s: float | None
+    """From a call's arrival at the pool to its end."""
+    stay_p95_s: float | None
+    slower_p95_factor: float | None
+    """``stay_p95_s`` over that of calls that come one at a time."""
+    mean_s: float
+    """Seconds that the pool takes of a request, over all requests, those that pass it by included."""
+    busy_fraction: float | None
+    prefill_fraction: float | None
+    running_peak_count: int
+    waiting_peak_count: int
+    kv_peak_fraction: float | None
+    """``None`` for models that keep no KV."""
+    late_count: int | None
+    """Calls that ended outside the pool's daily window; ``None`` without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPools:
+    """A replay through several pools and what it means."""
+
+    name: str
+    model: str
+    slo: Slo
+    workload: Workload
+    trace: Trace
+    """Images in the prompts included."""
+    pools: Pools
+    staged: StagedRun
+    interval_s: float
+    peak_window_s: Window
+    peak: tuple[SloResult, ...]
+    whole: tuple[SloResult, ...]
+    rows: tuple[PoolRow, ...]
+    wait_mean_s: float
+    """Seconds that requests spend outside the pools, on average: waits and windows."""
+    transfer_mean_s: float
+    resolved: dict[str, object]
+    assumptions: tuple[str, ...]
+
+    @property
+    def record(self) -> RunRecord:
+        """The requests as their users see them."""
+        return self.staged.record
+
+
+def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) -> SimulatedPools:
+    """Replay the traffic of a scenario through its pools, and judge it.
+
+    Args:
+        asked: A scenario with ``pools``.
+        interval_s: Seconds between samples of the gauges; ``None``: chosen by the length of the trace.
+        teller: Told what is being done.
+
+    Raises:
+        BadInput: the demand cannot be read or drawn, or the pools do not serve it.
+    """
+    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+    text, described = demand(asked.workload, asked.seed)
+    system = pool_system(asked, text)
+    trace, pools = system.trace, system.pools
+    simulator.warm_up(announce=teller.announce)
+    window_s = workload.peak_window(trace)
+    sampled_s = interval_s or interval_for(trace.duration_s)
+    teller.say("replaying pool after pool")
+    staged = simulator.replay_stages(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s)
+    teller.say("replaying at both ends of the error band, and requests alone")
+    peak, whole = _judged(trace, pools, staged.record, asked.slo.targets(), window_s)
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
+    model = catalog.model(asked.model)
+    transfer_mean_s = float(staged.transfer_s.mean()) if trace.request_count else 0.0
+    rows = pool_rows(system, staged)
+    return SimulatedPools(
+        name=asked.name,
+        model=model.name,
+        slo=asked.slo.targets(),
+        workload=described,
+        trace=trace,
+        pools=pools,
+        staged=staged,
+        interval_s=sampled_s,
+        peak_window_s=window_s,
+        peak=peak,
+        whole=whole,
+        rows=rows,
+        wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
+        transfer_mean_s=transfer_mean_s,
+        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
+        assumptions=(about_demand(asked.workload, asked.seed), *system.notes, *_model_notes(system)),
+    )
+
+
+def _judged(
+    trace: Trace, pools: Pools, record: RunRecord, slo: Slo, peak_s: Window
+) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
+    """The promise at the peak and over the whole run, with its range at both ends of the error band."""
+    low, high = (
+        simulator.replay_stages(trace, at_band(pools, slow=slow), peak_window_s=peak_s).record for slow in (False, True)
+    )
+    return (
+        contract.judge(record, slo, peak_only=True, window_s=peak_s, low=low, high=high),
+        contract.judge(record, slo, low=low, high=high),
+    )
+
+
+def at_band(pools: Pools, *, slow: bool) -> Pools:
+    """The pools at one end of the error band of their step times."""
+
+    def scaled(fleet: Fleet) -> Fleet:
+        groups = []
+        for group in fleet.groups:
+            factor = group.replica.band.step_time_factor
+            step_time = performance.scaled(group.replica.step_time, factor if slow else 1.0 / factor)
+            groups.append(replace(group, replica=replace(group.replica, step_time=step_time)))
+        return replace(fleet, groups=tuple(groups))
+
+    return replace(pools, fleets={name: scaled(fleet) for name, fleet in pools.fleets.items()})
+
+
+def alone(trace: Trace, pools: Pools) -> StagedRun:
+    """Up to a thousand requests, spread evenly over the trace, an hour apart: what they take with nobody else there."""
+    count = trace.request_count
+    chosen = np.unique(np.linspace(0, max(count - 1, 0), min(count, _ALONE_COUNT)).astype(np.int64))
+    apart = Trace(
+        arrival_s=np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S),
+        input_tokens=trace.input_tokens[chosen],
+        output_tokens=trace.output_tokens[chosen],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
+        prefixes=trace.prefixes,
+        session=None if trace.session is None else trace.session[chosen],
+    )
+    kept = tuple(stage for stage in pools.stages if not isinstance(stage, Hold))
+    return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept), chosen))
+
+
+def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:
+    """One row for each pool, in the order of the stages."""
+    idle = alone(system.trace, system.pools)
+    count = max(system.trace.request_count, 1)
+    span_s = staged.record.end_s - (float(system.trace.arrival_s[0]) if system.trace.request_count else 0.0)
+    return tuple(
+        _row(named, staged.pools[named.name], idle.pools[named.name], system, count, span_s) for named in system.named
+    )
+
+
+def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, count: int, span_s: float) -> PoolRow:
+    record, gauges = run.record, run.record.telemetry
+    if gauges is None:
+        raise ValueError("the run sampled no gauges")
+    stay_s = stays_s(run)
+    loaded_s, alone_s = order_statistic(stay_s, 0.95), order_statistic(stays_s(idle), 0.95)
+    busy_s = record.busy.prefill_s + record.busy.decode_s
+    window = system.windows.get(named.name.removesuffix("-decode").removesuffix("-prefill"))
+    return PoolRow(
+        named=named,
+        call_count=len(run.caller),
+        refused_count=int((record.status != Status.FINISHED).sum()),
+        preemption_count=int(record.preemption_count.sum(dtype=np.int64)),
+        stay_p50_s=order_statistic(stay_s, 0.5),
+        stay_p95_s=loaded_s,
+        slower_p95_factor=loaded_s / alone_s if loaded_s is not None and alone_s else None,
+        mean_s=float(stay_s.sum()) / count,
+        busy_fraction=busy_s / (record.replica_count * span_s) if span_s > 0 else None,
+        prefill_fraction=record.busy.prefill_s / busy_s if busy_s > 0 else None,
+        running_peak_count=int(gauges.running.max(initial=0)),
+        waiting_peak_count=int(gauges.waiting.max(initial=0)),
+        kv_peak_fraction=float(gauges.kv_used_fraction.max(initial=0.0)) if named.keeps_kv else None,
+        late_count=None if window is None else late_count(record.finish_s, window),
+    )
+
+
+def stays_s(run: PoolRun) -> Floats:
+    """Seconds that each caller spent in a pool, from its first call to the end of its last."""
+    if not len(run.caller):
+        return np.zeros(0)
+    callers, place = np.unique(run.caller, return_inverse=True)
+    begin_s, end_s = np.full(len(callers), np.inf), np.full(len(callers), -np.inf)
+    np.minimum.at(begin_s, place, run.trace.arrival_s)
+    np.maximum.at(end_s, place, run.record.finish_s)
+    stay_s: Floats = end_s - begin_s
+    return stay_s[np.isfinite(stay_s)]
+
+
+def late_count(finish_s: Floats, window: Hold) -> int:
+    """Calls that ended while the window was closed."""
+    known = finish_s[np.isfinite(finish_s)]
+    since_s = (known + window.start_s - window.opens_s) % _DAY_S
+    return int((since_s > (window.closes_s - window.opens_s) % _DAY_S).sum())
+
+
+def _rest_s(staged: StagedRun, rows: tuple[PoolRow, ...], transfer_mean_s: float) -> float:
+    """What is left of the mean E2E once pools and transfers are taken out."""
+    e2e_s = staged.record.e2e_s[np.isfinite(staged.record.e2e_s)]
+    if not len(e2e_s):
+        return 0.0
+    return max(0.0, float(e2e_s.sum()) / len(staged.record.e2e_s) - sum(row.mean_s for row in rows) - transfer_mean_s)
+
+
+def _model_notes(system: PoolSystem) -> list[str]:
+    models = {each.model.name: each.model for each in system.named}
+    return [note if len(models) == 1 else f"{name}: {note}" for name, model in models.items() for note in model.notes]
+
+
+def stage_words(pools: Pools) -> str:
+    """The way of requests in a line: ``embed > wait > chat-prefill > transfer > chat-decode``."""
+    words = []
+    for stage in pools.stages:
+        if isinstance(stage, Call):
+            words.append(stage.pool if stage.call_count == 1 else f"{stage.call_count} x {stage.pool}")
+        else:
+            words.append("wait" if isinstance(stage, Wait) else "window" if isinstance(stage, Hold) else "transfer")
+    return " > ".join(words)

@@ -1,0 +1,80 @@
+"""A simulation of several pools as a person reads it: the promise, then where the time goes, pool by pool."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
+from tokenfleet.app.quantities import shown_count, shown_duration
+from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines
+from tokenfleet.app.summary import data
+
+Block = tuple[str, Sequence[str]]
+_UP: Final = 2.0
+"""A pool is worth a word when its calls take this many times as long as alone."""
+
+
+def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
+    """The blocks a terminal shows."""
+    blocks: list[Block] = [
+        ("Way", [stage_words(run.pools)]),
+        ("Pools", [line for row in run.rows for line in pool_lines(row)]),
+        ("Demand", demand_lines(run.record, run.slo)),
+        ("Latency", latency_lines(run.record)),
+        ("Time", time_lines(run)),
+        ("Promise", promise_lines(run.peak_window_s, run.peak, run.whole)),
+        ("Found", found_lines(run)),
+    ]
+    read = data(run.workload.quality)
+    if read:
+        blocks.append(("Data", read))
+    return [*blocks, ("Assumed", list(run.assumptions)), ("Next", next_lines)]
+
+
+def pool_lines(row: PoolRow) -> list[str]:
+    """One pool: who it is, and what it did."""
+    fleet = "; ".join(fleet_name(group) for group in row.named.fleet.groups)
+    busy = "" if row.busy_fraction is None else f"busy {_percent(row.busy_fraction)}, "
+    line = (
+        f"  {shown_count(row.call_count)} calls, p50 {_time(row.stay_p50_s)}, p95 {_time(row.stay_p95_s)}; {busy}"
+        f"{row.waiting_peak_count:,} waiting at most"
+    )
+    line += "" if row.kv_peak_fraction is None else f", KV memory {_percent(row.kv_peak_fraction)} at most"
+    lines = [f"{row.named.name} {row.named.does}: {row.named.model.name} on {fleet}", line]
+    if row.refused_count or row.preemption_count:
+        lines.append(f"  {row.refused_count:,} refused, {row.preemption_count:,} preemptions")
+    if row.late_count is not None:
+        lines.append(f"  {row.late_count:,} calls ended after the window had closed")
+    return lines
+
+
+def time_lines(run: SimulatedPools) -> list[str]:
+    """Where the mean request spends its time."""
+    parts = [(row.named.name, row.mean_s) for row in run.rows]
+    parts += [("transfers", run.transfer_mean_s), ("waits and windows", run.wait_mean_s)]
+    total_s = sum(seconds for _, seconds in parts)
+    if total_s <= 0:
+        return ["No request finished."]
+    shown = [f"{name} {shown_duration(seconds)} ({_percent(seconds / total_s)})" for name, seconds in parts if seconds]
+    return [f"of a mean request: {', '.join(shown)}"]
+
+
+def found_lines(run: SimulatedPools) -> list[str]:
+    """Which pool holds the others up."""
+    slow = [row for row in run.rows if row.slower_p95_factor is not None and row.slower_p95_factor >= _UP]
+    if not slow:
+        return [f"No pool is congested: calls take less than {_UP:g} times what they take alone at p95."]
+    worst = max(slow, key=lambda row: row.slower_p95_factor or 0.0)
+    lines = [
+        f"{row.named.name}: p95 {_time(row.stay_p95_s)}, {row.slower_p95_factor:,.1f} times what calls take alone"
+        for row in sorted(slow, key=lambda row: -(row.slower_p95_factor or 0.0))
+    ]
+    kept = all(result.kept for result in run.peak)
+    return [*lines, "The promise holds all the same." if kept else f"More replicas of {worst.named.name} help first."]
+
+
+def _time(value_s: float | None) -> str:
+    return "unknown" if value_s is None else shown_duration(value_s)
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction * 100:.3g} %"
