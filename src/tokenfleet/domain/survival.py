@@ -94,6 +94,28 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The loss itself, on the whole fleet at its peak: requests in flight are lost, and their clients come back."""
+
+    time_s: float
+    """Of the stretch that was replayed."""
+    lost_replicas: tuple[int, ...]
+    lost_request_count: int
+    """Attempts that were lost with their replica."""
+    unfinished_count: int
+    """Requests that never finished, whatever the reason."""
+    longest_wait_s: float | None
+    """Slowest first token of a request that was sent again, since its first attempt; ``None`` when none was."""
+    kept: bool
+    """The promise holds for those who arrive in the window after it, and over all requests, lost ones included."""
+    slo_after: tuple[SloResult, ...]
+    """Requests that arrive in the window after it."""
+    slo_overall: tuple[SloResult, ...]
+    recovery_s: float | None
+    """Until the promise holds again for those who arrive; ``None``: not in the stretch replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LossCase:
     """The promise at the peak, and over all of the traffic, while something is gone and nothing has been started."""
 
@@ -118,3 +140,5 @@ class LossCase:
     spare_usd_per_hour: float
     lasts_s: float | None = None
     """Of a rollout: until every replica is of the new version; ``None``: unknown, or no rollout."""
+    moment: Moment | None = None
+    """``None`` where the loss itself was not replayed."""

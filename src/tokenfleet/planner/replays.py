@@ -11,6 +11,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import CLEARLY
 from tokenfleet.planner.early import at_best
@@ -124,8 +125,9 @@ class Replays:
         *,
         telemetry_interval_s: float | None = None,
         hopeless: Callable[[RunRecord], bool] | None = None,
+        world: World | None = None,
     ) -> RunRecord:
-        """Replays ``traffic`` on ``count`` replicas."""
+        """Replays ``traffic`` on ``count`` replicas, in quiet times or in a ``world`` where things happen."""
         self.count += 1
         return simulator.replay(
             traffic.trace,
@@ -133,6 +135,7 @@ class Replays:
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
             hopeless=hopeless,
+            world=world,
         )
 
     def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:

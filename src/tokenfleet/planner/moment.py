@@ -1,0 +1,161 @@
+"""The moment of a loss: what fails at the fullest moment of the peak, and how a rollout goes through it.
+
+The survivors were judged on their own before; here the fleet is whole until the loss, which takes the requests of the
+lost replicas with it. Their clients come back, and wait since their first attempt.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.survival import LossKind, Moment, Placement, Rollout, Zone
+from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.world import Clients, Happening, World
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
+
+CLIENTS = Clients(attempt_count=4, backoff_s=1.0)
+"""What clients do where nobody says: three more tries, after one second, two and four, each drawn from its half up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A whole fleet at its peak, before anything happens to it."""
+
+    replays: Replays
+    traffic: Traffic
+    replica: ReplicaPhysics
+    placement: Placement
+    record: RunRecord
+    """The run of the whole fleet in quiet times."""
+    zones: tuple[Zone, ...] = ()
+
+    @property
+    def fullest_s(self) -> float:
+        """When most tokens are in flight, among the arrivals of the peak window."""
+        record = self.record
+        first, last = np.searchsorted(record.arrival_s, list(self.traffic.window_s))
+        if first == last:
+            return self.traffic.window_s[0]
+        moments = record.arrival_s[first:last]
+        held = record.input_tokens.astype(np.float64) + record.output_tokens
+        done = np.isfinite(record.finish_s)
+        order = np.argsort(record.finish_s[done], kind="stable")
+        gone = np.concatenate([[0.0], np.cumsum(held[done][order])])
+        came = np.concatenate([[0.0], np.cumsum(held)])
+        arrived = came[np.searchsorted(record.arrival_s, moments, side="right")]
+        finished = gone[np.searchsorted(record.finish_s[done][order], moments, side="right")]
+        return float(moments[int(np.argmax(arrived - finished))])
+
+    def in_flight_tokens(self, at_s: float) -> Floats:
+        """Tokens of the requests that each replica holds at a moment."""
+        record = self.record
+        held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica >= 0)
+        tokens = record.input_tokens[held].astype(np.float64) + record.output_tokens[held]
+        return np.bincount(record.replica[held], weights=tokens, minlength=self.placement.replica_count)
+
+
+def failed(scene: Scene, kind: LossKind, count: int) -> Moment | None:
+    """Kills the worst ``count`` of a kind at the fullest moment of the peak.
+
+    Returns:
+        ``None`` where nothing would be left to serve.
+    """
+    at_s = scene.fullest_s
+    lost = worst(scene, kind, count, at_s)
+    total = scene.placement.replica_count
+    if not lost or len(lost) >= total:
+        return None
+    happening = Happening(time_s=at_s, kind="fail", replicas=lost, reason=f"{kind} lost")
+    return _seen(scene, World(happenings=(happening,), clients=CLIENTS), at_s, lost, total)
+
+
+def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
+    """Changes the version of every replica, beginning with the peak window.
+
+    A new replica has an empty cache, takes requests ``ready_after_s`` after its start, and the one it replaces then
+    finishes what it has. Those that may be missing stop first.
+
+    Returns:
+        ``None`` where nobody knows how long a start takes.
+    """
+    ready_s = rollout.ready_after_s
+    total = scene.placement.replica_count
+    if ready_s is None or rollout.max_unavailable_count >= total:
+        return None
+    start_s = scene.traffic.window_s[0]
+    at_once = rollout.max_surge_count + rollout.max_unavailable_count
+    happenings = []
+    for index in range(total):
+        place = index % at_once
+        begun_s = start_s + index // at_once * ready_s
+        stops_s = begun_s if place < rollout.max_unavailable_count else begun_s + ready_s
+        happenings.append(Happening(time_s=stops_s, kind="stop", replicas=(index,), reason="old version"))
+        fresh = (total + index,)
+        happenings.append(Happening(time_s=begun_s + ready_s, kind="ready", replicas=fresh, reason="new version"))
+    # At one moment those that come are ready before those that go stop.
+    happenings.sort(key=lambda each: (each.time_s, each.kind != "ready"))
+    world = World(happenings=tuple(happenings), absent=tuple(range(total, 2 * total)), clients=CLIENTS)
+    return _seen(scene, world, start_s, (), 2 * total)
+
+
+def worst(scene: Scene, kind: LossKind, count: int, at_s: float) -> tuple[int, ...]:
+    """Replicas that go with the worst ``count`` of a kind: most replicas first, then most tokens in flight."""
+    tokens = scene.in_flight_tokens(at_s)
+    if kind == "replica":
+        order = np.argsort(-tokens, kind="stable")
+        return tuple(sorted(int(each) for each in order[:count]))
+    members = _members(scene, kind)
+    members.sort(key=lambda group: (-len(group), -float(tokens[group].sum())))
+    gone = [replica for group in members[:count] for replica in group]
+    if kind == "zone":
+        alone = {zone.name for zone in scene.zones if zone.stands_alone}
+        gone += [
+            replica for name, group in _by_zone(scene.placement).items() if name not in alone for replica in group
+        ]
+    return tuple(sorted(set(gone)))
+
+
+def _members(scene: Scene, kind: LossKind) -> list[list[int]]:
+    """The replicas of each node, or of each zone that serves without the others."""
+    if kind == "zone":
+        alone = {zone.name for zone in scene.zones if zone.stands_alone}
+        return [group for name, group in _by_zone(scene.placement).items() if name in alone]
+    groups = []
+    first = 0
+    for node in scene.placement.nodes:
+        groups.append(list(range(first, first + node.replica_count)))
+        first += node.replica_count
+    return groups
+
+
+def _by_zone(placement: Placement) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    first = 0
+    for node in placement.nodes:
+        found.setdefault(node.zone, []).extend(range(first, first + node.replica_count))
+        first += node.replica_count
+    return found
+
+
+def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count: int) -> Moment:
+    length_s = scene.traffic.window_length_s
+    after = Traffic(scene.traffic.trace, (at_s, at_s + length_s))
+    record = scene.replays.run(after, scene.replica, count, world=world)
+    verdict = scene.replays.judged(after, record)
+    again = np.zeros(0) if record.turmoil is None else record.ttft_s[record.turmoil.attempt_count > 1]
+    waits = again[np.isfinite(again)]
+    return Moment(
+        time_s=at_s,
+        lost_replicas=lost,
+        lost_request_count=0 if record.turmoil is None else record.turmoil.lost_count,
+        unfinished_count=int((record.status != Status.FINISHED).sum()),
+        longest_wait_s=float(waits.max()) if len(waits) else None,
+        kept=verdict.kept,
+        slo_after=verdict.peak,
+        slo_overall=verdict.overall,
+        recovery_s=recovery_s(record, scene.replays.slo, at_s, window_s=length_s),
+    )
