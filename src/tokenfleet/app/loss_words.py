@@ -1,5 +1,6 @@
 """How the losses of a plan read, in a terminal and in the report."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenfleet.app.quantities import shown_duration, shown_usd
@@ -26,13 +27,13 @@ def loss_lines(plan: Plan) -> list[LossLine]:
 
 
 def places(plan: Plan) -> str:
-    """``zone a 4, zone b 4 replicas, at most 4 on a node``; empty without a fleet."""
+    """``4 replicas in zone a, 4 in zone b, on 2 nodes``; empty without a fleet."""
     if plan.placement is None:
         return ""
     named = [f"{count} in zone {zone}" for zone, count in plan.placement.by_zone.items() if zone]
     nodes = len(plan.placement.nodes)
-    spread = "1 node" if nodes == 1 else f"{nodes} nodes"
-    return f"{', '.join(named)}; {spread}" if named else spread
+    spread = "on 1 node" if nodes == 1 else f"on {nodes} nodes"
+    return f"replicas stand {', '.join([*named, spread])}"
 
 
 def _line(case: LossCase) -> LossLine:
@@ -41,8 +42,30 @@ def _line(case: LossCase) -> LossLine:
         serving=_serving(case),
         verdict=_verdict(case),
         spare=_spare(case),
-        note=case.why + (f"; takes {shown_duration(case.lasts_s)}" if case.lasts_s is not None else ""),
+        note="; ".join(_notes(case)),
     )
+
+
+def _notes(case: LossCase) -> Iterator[str]:
+    if case.why:
+        yield case.why
+    if case.lasts_s is not None:
+        yield f"takes {shown_duration(case.lasts_s)}"
+    moment = case.moment
+    if moment is None:
+        return
+    if case.kind != "rollout":
+        wait = "" if moment.longest_wait_s is None else f", the slowest after {shown_duration(moment.longest_wait_s)}"
+        lost = "1 request is" if moment.lost_request_count == 1 else f"{moment.lost_request_count:,} requests are"
+        yield f"at the fullest moment {lost} lost and sent again{wait}"
+    broken = [each for each in moment.slo_after if each.sample_count and not each.kept]
+    if moment.recovery_s is None:
+        yield "from then on the promise is broken to the end"
+    elif moment.recovery_s or broken:
+        worst = f" ({_said(broken[0])} in the minute after)" if broken else ""
+        yield f"the promise holds again after {shown_duration(moment.recovery_s)}{worst}"
+    else:
+        yield "those who arrive then are served as promised throughout"
 
 
 def _serving(case: LossCase) -> str:

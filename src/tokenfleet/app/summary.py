@@ -72,7 +72,7 @@ def _losses(plan: Plan) -> list[Block]:
     for line, row in zip(lines, cells, strict=True):
         told.append("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
         told += [f"  {line.note}"] if line.note else []
-    return [("Losses", [f"replicas stand on {places(plan)}; the worst of each, at the peak:", *told])]
+    return [("Losses", [f"{places(plan)}; the worst of each, at the peak:", *told])]
 
 
 def left_out(plan: Plan) -> list[Block]:

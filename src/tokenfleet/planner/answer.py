@@ -9,12 +9,14 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
+from tokenfleet.planner.moment import loss_moment
 from tokenfleet.planner.money import purchase, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
@@ -245,7 +247,14 @@ def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Rep
             verdicts[count] = work.replays.verdict(work.traffic, chosen.sized.replica, count)
         return verdicts[count]
 
-    return losses(work.question, chosen.sized, judged)
+    def moment(case: LossCase, placement: Placement) -> Moment | None:
+        # A part of the demand runs on as small a part of the fleet, which has no nodes of its own.
+        if work.question.first_look or work.question.stands_for_count > 1:
+            return None
+        reporter.say("verifying", f"{words.fleet(chosen.sized.replica, chosen.sized.replica_count)}, {case.lost}", 0.66)
+        return loss_moment(work.replays, work.searched, work.question, chosen.sized.replica, case, placement)
+
+    return losses(work.question, chosen.sized, judged, moment)
 
 
 def _bill(work: _Work, sized: Sized, record: RunRecord) -> Bill:

@@ -29,7 +29,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         carrying = chosen.carrying_count * part
         lines.append(
             f"{words.replicas(carrying)} {_carry(carrying)} the whole trace alone; {spare} spare "
-            f"{_are(spare)} gone from its first second. The requests lost in the moment of a failure are not replayed."
+            f"{_are(spare)} gone from its first second."
         )
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")

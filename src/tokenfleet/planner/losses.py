@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
-from tokenfleet.domain.survival import LossCase, LossKind, Placement, Redundancy
+from tokenfleet.domain.survival import LossCase, LossKind, Moment, Placement, Redundancy
 from tokenfleet.planner import words
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.placement import LOSSES, placed, survivors
@@ -24,13 +24,19 @@ class Survived:
     cases: tuple[LossCase, ...]
 
 
-def losses(question: PlanQuestion, part: Sized, judged: Callable[[int], Verdict]) -> Survived:
+def losses(
+    question: PlanQuestion,
+    part: Sized,
+    judged: Callable[[int], Verdict],
+    moment: Callable[[LossCase, Placement], Moment | None],
+) -> Survived:
     """Examines every loss that is asked for, and of those that are not whatever a fleet of this size can show.
 
     Args:
         question: What may be lost; a first look examines only that.
         part: The fleet for the stretch that is replayed.
         judged: The whole trace on so many replicas.
+        moment: The loss itself on the whole fleet, where it can be replayed.
     """
     sized = whole_of(part, question)
     placement = placed(sized.replica_count, sized.replica, asked(question))
@@ -42,7 +48,8 @@ def losses(question: PlanQuestion, part: Sized, judged: Callable[[int], Verdict]
     for case in _cases(question, sized, placement):
         spare = lines.get(case.kind, 0)
         paid = replace(case, spare_replica_count=spare, spare_usd_per_hour=spare * usd_per_replica)
-        cases.append(_judged(paid, question, judged))
+        seen = _judged(paid, question, judged)
+        cases.append(replace(seen, moment=moment(seen, placement) if seen.serving_replica_count else None))
     return Survived(placement, tuple(cases))
 
 

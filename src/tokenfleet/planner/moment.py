@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
-from tokenfleet.domain.survival import LossKind, Moment, Placement, Rollout, Zone
+from tokenfleet.domain.survival import LossCase, LossKind, Moment, Placement, Rollout, Zone
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import Clients, Happening, World
 from tokenfleet.planner.recovery import recovery_s
@@ -55,7 +56,29 @@ class Scene:
         record = self.record
         held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica >= 0)
         tokens = record.input_tokens[held].astype(np.float64) + record.output_tokens[held]
-        return np.bincount(record.replica[held], weights=tokens, minlength=self.placement.replica_count)
+        found = np.bincount(record.replica[held], weights=tokens, minlength=self.placement.replica_count)
+        return found.astype(np.float64)
+
+
+def loss_moment(
+    replays: Replays,
+    traffic: Traffic,
+    question: PlanQuestion,
+    replica: ReplicaPhysics,
+    case: LossCase,
+    placement: Placement,
+) -> Moment | None:
+    """The moment of one loss of a placed fleet.
+
+    Returns:
+        ``None`` where nothing would be left, nobody knows how long a start takes, or there is no memory for it.
+    """
+    count = placement.replica_count
+    if (2 if case.kind == "rollout" else 1) * count > replays.most(traffic, replica):
+        return None
+    quiet = replays.run(traffic, replica, count)
+    scene = Scene(replays, traffic, replica, placement, quiet, question.redundancy.zones)
+    return rolled_out(scene, question.rollout) if case.kind == "rollout" else failed(scene, case.kind, case.count)
 
 
 def failed(scene: Scene, kind: LossKind, count: int) -> Moment | None:
@@ -113,9 +136,7 @@ def worst(scene: Scene, kind: LossKind, count: int, at_s: float) -> tuple[int, .
     gone = [replica for group in members[:count] for replica in group]
     if kind == "zone":
         alone = {zone.name for zone in scene.zones if zone.stands_alone}
-        gone += [
-            replica for name, group in _by_zone(scene.placement).items() if name not in alone for replica in group
-        ]
+        gone += [replica for name, group in _by_zone(scene.placement).items() if name not in alone for replica in group]
     return tuple(sorted(set(gone)))
 
 

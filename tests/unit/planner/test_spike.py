@@ -50,8 +50,9 @@ def test_an_event_outside_of_the_demand_is_bad_input(real_time):
 
 
 def test_short_bursts_may_be_larger_and_more_replicas_take_larger_ones(real_time):
-    sized = cheapest(QUESTION, TRACE).sized
-    found = bursts(QUESTION, TRACE, sized)
+    trace = toy.trace(count=1200, rate=40.0)
+    sized = cheapest(QUESTION, trace).sized
+    found = bursts(QUESTION, trace, sized)
     assert [burst.length_s for burst in found] == [10.0, 60.0, 300.0]
     for burst in found:
         assert burst.whole_factor >= burst.carrying_factor >= 1.0

@@ -178,7 +178,7 @@ def histogram(gaps):
     return GapHistogram(lower_s=lower, count=count.astype(np.int64))
 
 
-def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None, hopeless=None):
+def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None, hopeless=None, world=None):
     """First come, first served on ``count x slots`` servers; each takes its prefill, then equal steps."""
     group = fleet.groups[0]
     physics, engine = group.replica, group.replica.deployment.engine

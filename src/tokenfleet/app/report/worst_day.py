@@ -52,9 +52,9 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
 def _losses(plan: Plan) -> Table | None:
     rows = tuple((line.lost, line.serving, line.verdict, line.spare, line.note) for line in loss_lines(plan))
     where = places(plan)
-    caption = f"The worst of its kind, while the peak arrives; nothing that would still have to start counts. {where}"
+    caption = f"The worst of its kind, while the peak arrives; nothing that would still have to start counts; {where}"
     head = ("What is gone", "Left", "Promise", "Spare for it", "Note")
-    return Table(head=head, rows=rows, numeric=frozenset(), caption=f"{caption.strip()}.") if rows else None
+    return Table(head=head, rows=rows, numeric=frozenset(), caption=f"{caption}.") if rows else None
 
 
 def _fullest(plan: Plan) -> str:

@@ -1,0 +1,105 @@
+"""The moment of a loss, on the real replay."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.survival import Redundancy, Rollout, Zone
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import plan
+from tokenfleet.planner.moment import Scene, failed, rolled_out, worst
+from tokenfleet.planner.placement import placed
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
+from unit.planner import toy
+from unit.planner.test_warming import replica
+
+ABC = (Zone(name="a"), Zone(name="b"), Zone(name="c", ingress=False))
+REPLICA = replica()
+
+
+def demand(rate=20.0, seconds=240.0):
+    random = np.random.default_rng(5)
+    count = int(rate * seconds)
+    return Trace(
+        arrival_s=np.sort(random.uniform(0.0, seconds, count)),
+        input_tokens=random.integers(200, 900, count).astype(np.int32),
+        output_tokens=random.integers(50, 150, count).astype(np.int32),
+    )
+
+
+def scene(total=6, redundancy=None, promise=None):
+    traffic = Traffic(demand(), (60.0, 120.0))
+    wanted = redundancy or Redundancy(zones=ABC, replicas_per_node_count=2)
+    placement = placed(total, REPLICA, wanted)
+    replays = Replays(promise or toy.slo(ttft=2.0, itl=0.2), "least_in_flight")
+    quiet = replays.run(traffic, REPLICA, total)
+    return Scene(replays, traffic, REPLICA, placement, quiet, wanted.zones)
+
+
+def test_what_the_worst_replica_holds_is_lost_and_comes_back():
+    before = scene()
+    at_s = before.fullest_s
+    assert 60.0 <= at_s < 120.0
+    tokens = before.in_flight_tokens(at_s)
+    moment = failed(before, "replica", 1)
+    assert moment.lost_replicas == (int(np.argmax(tokens)),)
+    record = before.record
+    held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica == moment.lost_replicas[0])
+    assert moment.lost_request_count == pytest.approx(held.sum(), abs=1)
+    assert moment.unfinished_count == 0
+    # The wait counts from the first attempt: half a backoff at the least, and all the time before the loss.
+    assert moment.longest_wait_s > 0.5
+    assert moment.kept
+    assert moment.recovery_s == 0.0
+
+
+def test_the_fullest_moment_is_when_most_tokens_are_in_flight():
+    before = scene()
+    sampled = [before.in_flight_tokens(at).sum() for at in np.linspace(60.0, 119.9, 50)]
+    assert before.in_flight_tokens(before.fullest_s).sum() >= max(sampled)
+
+
+def test_a_node_goes_with_all_of_its_replicas_and_a_zone_with_those_that_depend_on_it():
+    before = scene()
+    at_s = before.fullest_s
+    node = worst(before, "node", 1, at_s)
+    assert node in {(0, 1), (2, 3), (4, 5)}
+    assert len(worst(before, "node", 2, at_s)) == 4
+    zone = worst(before, "zone", 1, at_s)
+    # Zone c is reached through another: without a or b nobody counts on it.
+    assert zone in {(0, 1, 4, 5), (2, 3, 4, 5)}
+    assert failed(before, "zone", 2) is None
+
+
+def test_too_few_survivors_break_the_promise_at_once():
+    few = scene(total=2, redundancy=Redundancy(), promise=toy.slo(ttft=0.4, itl=0.2))
+    moment = failed(few, "replica", 1)
+    assert not moment.kept
+    assert moment.recovery_s is None or moment.recovery_s > 0.0
+
+
+def test_a_rollout_loses_nothing_and_begins_with_the_peak():
+    before = scene()
+    surge = rolled_out(before, Rollout(max_surge_count=1, ready_after_s=10.0))
+    assert (surge.lost_request_count, surge.unfinished_count, surge.lost_replicas) == (0, 0, ())
+    assert surge.time_s == 60.0
+    assert surge.kept
+    hasty = rolled_out(before, Rollout(max_surge_count=0, max_unavailable_count=5, ready_after_s=60.0))
+    slow = {result.name: result.predicted for result in hasty.slo_after}
+    good = {result.name: result.predicted for result in surge.slo_after}
+    assert slow["ttft_p99"] > good["ttft_p99"]
+    assert rolled_out(before, Rollout()) is None
+
+
+def test_a_plan_shows_the_moment_of_each_loss_it_pays_for():
+    wanted = Redundancy(node_count=1, replicas_per_node_count=1)
+    asked = replace(toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(itl=0.2)), redundancy=wanted)
+    made = plan(asked, demand())
+    cases = {case.kind: case for case in made.losses}
+    assert cases["node"].moment.lost_replicas == cases["replica"].moment.lost_replicas
+    assert cases["zone"].moment is None
+    assert cases["rollout"].moment is None
+    first = plan(replace(asked, first_look=True), demand())
+    assert all(case.moment is None for case in first.losses)
