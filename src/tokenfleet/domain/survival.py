@@ -99,7 +99,8 @@ class Moment:
 
     time_s: float
     """Of the stretch that was replayed."""
-    lost_replicas: tuple[int, ...]
+    replicas: tuple[int, ...]
+    """Those that are gone."""
     lost_request_count: int
     """Attempts that were lost with their replica."""
     unfinished_count: int

@@ -171,7 +171,7 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
     waits = again[np.isfinite(again)]
     return Moment(
         time_s=at_s,
-        lost_replicas=lost,
+        replicas=lost,
         lost_request_count=0 if record.turmoil is None else record.turmoil.lost_count,
         unfinished_count=int((record.status != Status.FINISHED).sum()),
         longest_wait_s=float(waits.max()) if len(waits) else None,

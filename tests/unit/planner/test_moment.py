@@ -44,9 +44,9 @@ def test_what_the_worst_replica_holds_is_lost_and_comes_back():
     assert 60.0 <= at_s < 120.0
     tokens = before.in_flight_tokens(at_s)
     moment = failed(before, "replica", 1)
-    assert moment.lost_replicas == (int(np.argmax(tokens)),)
+    assert moment.replicas == (int(np.argmax(tokens)),)
     record = before.record
-    held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica == moment.lost_replicas[0])
+    held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica == moment.replicas[0])
     assert moment.lost_request_count == pytest.approx(held.sum(), abs=1)
     assert moment.unfinished_count == 0
     # The wait counts from the first attempt: half a backoff at the least, and all the time before the loss.
@@ -83,7 +83,7 @@ def test_too_few_survivors_break_the_promise_at_once():
 def test_a_rollout_loses_nothing_and_begins_with_the_peak():
     before = scene()
     surge = rolled_out(before, Rollout(max_surge_count=1, ready_after_s=10.0))
-    assert (surge.lost_request_count, surge.unfinished_count, surge.lost_replicas) == (0, 0, ())
+    assert (surge.lost_request_count, surge.unfinished_count, surge.replicas) == (0, 0, ())
     assert surge.time_s == 60.0
     assert surge.kept
     hasty = rolled_out(before, Rollout(max_surge_count=0, max_unavailable_count=5, ready_after_s=60.0))
@@ -98,7 +98,7 @@ def test_a_plan_shows_the_moment_of_each_loss_it_pays_for():
     asked = replace(toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(itl=0.2)), redundancy=wanted)
     made = plan(asked, demand())
     cases = {case.kind: case for case in made.losses}
-    assert cases["node"].moment.lost_replicas == cases["replica"].moment.lost_replicas
+    assert cases["node"].moment.replicas == cases["replica"].moment.replicas
     assert cases["zone"].moment is None
     assert cases["rollout"].moment is None
     first = plan(replace(asked, first_look=True), demand())
