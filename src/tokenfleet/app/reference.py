@@ -20,7 +20,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenfleet.app import pool_types, scenario_words
+from tokenfleet.app import pool_types, scaling_types, scenario_words
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
 
@@ -59,6 +59,12 @@ _PARTS: Final = (
     ("chain", pool_types.ChainSpec),
     ("chain.steps[]", pool_types.StepSpec),
     ("images", pool_types.ImagesSpec),
+    ("autoscaling", scaling_types.AutoscalingSpec),
+    ("autoscaling.supply", scaling_types.SupplySpec),
+    ("ladder", scaling_types.LadderSpec),
+    ("ladder.rungs[]", scaling_types.RungSpec),
+    ("ladder.rungs[].enter", scaling_types.MarkSpec),
+    ("ladder.rungs[].evaluation", scaling_types.EvaluationSpec),
     ("prices", types.Prices),
 )
 
@@ -75,7 +81,7 @@ def _describe() -> None:
 
     Here and not in the types, because reading their source takes longer than a command needs for all other types.
     """
-    sources = "".join(inspect.getsource(module) for module in (types, pool_types))
+    sources = "".join(inspect.getsource(module) for module in (types, pool_types, scaling_types))
     classes = {node.name: node for node in ast.parse(sources).body if isinstance(node, ast.ClassDef)}
     for _, kind in reversed(_PARTS):
         own = [classes[each.__name__] for each in kind.__mro__ if each.__name__ in classes]
@@ -134,7 +140,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
-    if default is None or isinstance(default, BaseModel) or default == {}:
+    if default is None or isinstance(default, BaseModel) or default in ({}, ""):
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"

@@ -23,6 +23,7 @@ from pydantic import (
 from tokenfleet import workload
 from tokenfleet.app.pool_types import ChainSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
+from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
     Duration,
@@ -299,6 +300,10 @@ class Scenario(Strict):
     """What happens before the answer: embedding, search, reranking. Needs ``pools``."""
     images: ImagesSpec | None = None
     """Images in prompts. Needs ``pools``."""
+    autoscaling: AutoscalingSpec | None = None
+    """How many replicas run while the traffic runs; left out, all of them always."""
+    ladder: LadderSpec | None = None
+    """What is given up under pressure, in which order."""
     prices: Prices = Prices()
     """Which prices to plan with."""
     router: Router = "least_in_flight"
@@ -338,6 +343,13 @@ class Scenario(Strict):
             ),
             replicas_per_node_count=self.redundancy.replicas_per_node,
         )
+
+    @model_validator(mode="after")
+    def _pools_are_not_scaled(self) -> "Scenario":
+        watched = [key for key in ("autoscaling", "ladder") if getattr(self, key) is not None]
+        if self.pools is not None and watched:
+            raise problem(f"has pools and {' and '.join(watched)}, and only one fleet is watched", "leave one out")
+        return self
 
     @model_validator(mode="after")
     def _zones_are_told_apart(self) -> "Scenario":

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
@@ -123,6 +124,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "peak": {"start_s": run.peak_window_s[0], "end_s": run.peak_window_s[1], **_judged(run.peak, run, says)},
         "diagnosis_limits": asdict(run.limits),
         "telemetry_interval_s": run.interval_s,
+        "scaling": scaling_document(run),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }

@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.app.plan_files import check_folder, whole_or_nothing
+from tokenfleet.app.scaling_words import decisions_document
 from tokenfleet.app.simulate_document import Column, gaps_document, request_columns, telemetry_columns
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.domain.errors import BadInput
 
+DECISIONS = "decisions.json"
+"""Written too where somebody watches the fleet."""
 FILES = ("gaps.json", "requests.parquet", "summary.json", "telemetry.parquet", "timeline.html")
 
 
@@ -35,6 +38,8 @@ def write_simulation(run: Simulated, document: Mapping[str, object], page: str, 
     with whole_or_nothing(folder) as draft:
         write_json(document, draft / "summary.json")
         write_json(gaps_document(run.record), draft / "gaps.json")
+        if not run.around.is_quiet:
+            write_json(decisions_document(run), draft / DECISIONS)
         write_parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
         gauges = run.record.telemetry
         if gauges is None:

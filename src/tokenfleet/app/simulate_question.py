@@ -56,6 +56,26 @@ class PlannedGroup(BaseModel):
     max_sequence_count: Count
 
 
+def fleet_asked(
+    scenario: Scenario, model: ModelArchitecture, planned: Path | None, options: Mapping[str, object]
+) -> Fleet:
+    """The fleet that options name, or that an earlier plan chose.
+
+    Raises:
+        BadInput: options and plan say the same thing twice, the scenario scales what an option fixes, or the fleet
+            cannot run.
+    """
+    chosen = options_from(options)
+    if scenario.autoscaling is not None and chosen.replicas is not None:
+        raise BadInput.at("--replicas", "the scenario scales its fleet", "set autoscaling.min, start and max")
+    if planned is None:
+        return fleet_by_options(scenario, model, chosen)
+    extra = [OPTIONS[key] for key, value in options.items() if value is not None and key != "replicas"]
+    if extra:
+        raise BadInput(Problem(each, "does not go with --plan, which has it", "leave one out") for each in extra)
+    return fleet_of_plan(scenario, model, planned, replicas=chosen.replicas)
+
+
 def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: FleetOptions) -> Fleet:
     """The fleet that options and scenario name together.
 

@@ -7,16 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import catalog, contract, performance, simulator, workload
+from tokenfleet.app.around import Around, around_of
 from tokenfleet.app.compose import Teller, about_demand, demand
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.contract import Diagnosis, DiagnosisLimits
+from tokenfleet.contract import Diagnosis, DiagnosisLimits, Minutes
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.run import BusyTime, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats, Trace, Workload
+from tokenfleet.planner.scaling import gpu_hours
+from tokenfleet.simulator.controlling import Controller
 
 _ALONE_BLOCKS: Final = 10
 _ALONE_BLOCK_COUNT: Final = 100
@@ -67,6 +70,11 @@ class Simulated:
     peak: Judged
     resolved: dict[str, object]
     assumptions: tuple[str, ...]
+    around: Around
+    controller: Controller
+    """Who watched the run, with the log of what was decided."""
+    minutes: Minutes
+    gpu_hours: float
 
 
 def interval_for(duration_s: float) -> float:
@@ -96,14 +104,16 @@ def alone(trace: Trace, fleet: Fleet, window_s: Window | None = None) -> RunReco
     )
 
 
-def busy_in(trace: Trace, fleet: Fleet, window_s: Window) -> BusyTime:
+def busy_in(trace: Trace, around: Around, window_s: Window) -> BusyTime:
     """What the requests of a window cost the replicas, on top of those before them.
 
     It is the replay of all requests up to the end of the window less the replay of those before it: both drain to
     the end, so the queue that a window leaves counts as its own work, and the one it found does not.
     """
     start, end = (int(np.searchsorted(trace.arrival_s, edge_s)) for edge_s in window_s)
-    until, before = (simulator.replay(_first(trace, count), fleet).busy for count in (end, start))
+    until, before = (
+        simulator.replay(_first(trace, count), around.fleet, world=around.world()).busy for count in (end, start)
+    )
     return BusyTime(
         prefill_s=until.prefill_s - before.prefill_s,
         decode_s=until.decode_s - before.decode_s,
@@ -155,17 +165,25 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     trace, described = demand(asked.workload, asked.seed)
     seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
     simulator.warm_up(announce=teller.announce)
+    around = around_of(asked, fleet, trace)
+    controller = around.controller()
     interval_s = how.interval_s or interval_for(trace.duration_s)
     window_s = workload.peak_window(trace)
     teller.say("replaying the demand")
-    record = simulator.replay(trace, fleet, peak_window_s=window_s, telemetry_interval_s=interval_s)
+    record = simulator.replay(
+        trace,
+        around.fleet,
+        peak_window_s=window_s,
+        telemetry_interval_s=interval_s,
+        world=around.world(controller),
+    )
     teller.say("replaying at both ends of the error band, and requests alone")
-    whole, peak = _judged(trace, fleet, record, asked.slo.targets(), how, window_s, seen)
+    whole, peak = _judged(trace, around, record, asked.slo.targets(), how, window_s, seen)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
     return Simulated(
         name=asked.name,
         model=model.name,
-        fleet=fleet,
+        fleet=around.fleet,
         slo=asked.slo.targets(),
         limits=how.limits,
         workload=described,
@@ -176,13 +194,17 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         whole=whole,
         peak=peak,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
-        assumptions=(about_demand(asked.workload, asked.seed), *model.notes),
+        assumptions=(about_demand(asked.workload, asked.seed), *model.notes, *around.notes),
+        around=around,
+        controller=controller,
+        minutes=contract.judge_minutes(record, asked.slo.targets()),
+        gpu_hours=gpu_hours(record, around.fleet),
     )
 
 
 def _judged(
     trace: Trace,
-    fleet: Fleet,
+    around: Around,
     record: RunRecord,
     slo: Slo,
     how: How,
@@ -190,8 +212,12 @@ def _judged(
     seen_s: tuple[Floats | None, Floats | None],
 ) -> tuple[Judged, Judged]:
     """The whole run and its peak against the promise and against the requests alone."""
-    low, high = (simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=peak_s) for slow in (False, True))
-    busy = busy_in(trace, fleet, peak_s)
+    fleet = around.fleet
+    low, high = (
+        simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=peak_s, world=around.world())
+        for slow in (False, True)
+    )
+    busy = busy_in(trace, around, peak_s)
 
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
+from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.summary import data, spoken, verdict
@@ -145,6 +146,9 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Peak", diagnosis_words(run.peak, run)),
         ("Whole", whole_words(run)),
     ]
+    for name, lines in (("Scaling", scaling_lines(run)), ("Ladder", ladder_lines(run))):
+        if lines:
+            blocks.append((name, lines))
     read = data(run.workload.quality)
     if read:
         blocks.append(("Data", read))

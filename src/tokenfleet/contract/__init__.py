@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
     from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
     from tokenfleet.contract.document import contract_document
+    from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 
 _HOME = {
@@ -21,10 +22,12 @@ _HOME = {
     "ContractCheck": "check",
     "Diagnosis": "diagnosis",
     "DiagnosisLimits": "diagnosis",
+    "Minutes": "minutes",
     "check_contract": "check",
     "contract_document": "document",
     "contract_text": "paper",
     "diagnose": "diagnosis",
+    "judge_minutes": "minutes",
     "read_contract": "paper",
     "write_contract": "paper",
 }
@@ -35,12 +38,14 @@ __all__ = [
     "ContractCheck",
     "Diagnosis",
     "DiagnosisLimits",
+    "Minutes",
     "check_contract",
     "conservative_rank",
     "contract_document",
     "contract_text",
     "diagnose",
     "judge",
+    "judge_minutes",
     "read_contract",
     "write_contract",
 ]

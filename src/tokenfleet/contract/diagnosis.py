@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.world import ReplicaState
 
 Verdict = Literal["fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "client", "unknown"]
 Alarm = Literal["none", "warning", "emergency", "unknown"]
@@ -139,7 +140,7 @@ def diagnose(
         queued_fraction=queue.queued,
         kv_held_fraction=queue.kv_held,
         slots_held_fraction=queue.slots_held,
-        busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, record.replica_count * record.end_s),
+        busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, _serving_s(record)),
         prefill_fraction=prefill_fraction,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
@@ -282,6 +283,14 @@ def _client(
 
 def _slow(*clients: Against | None) -> bool:
     return any(each is not None and each.up for each in clients)
+
+
+def _serving_s(record: RunRecord) -> float:
+    """Replica-seconds in which somebody could be served: ready, draining or stopping."""
+    if record.turmoil is None:
+        return record.replica_count * record.end_s
+    serving = [int(state) for state in (ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)]
+    return float(record.turmoil.state_s[:, serving].sum())
 
 
 def _prefill_fraction(busy: BusyTime) -> float | None:

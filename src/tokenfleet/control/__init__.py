@@ -41,9 +41,9 @@ from tokenfleet.control.rules import (
     TtftRule,
 )
 from tokenfleet.control.scaling import (
-    Decision,
     ScalingPolicy,
     ScalingState,
+    ScalingStep,
     check_policy,
     decide,
     worst_case_gpu_count,
@@ -54,7 +54,6 @@ __all__ = [
     "NO_CAP",
     "REASONS",
     "ActiveRule",
-    "Decision",
     "DrainRule",
     "Evaluation",
     "ForecastRule",
@@ -68,6 +67,7 @@ __all__ = [
     "Rung",
     "ScalingPolicy",
     "ScalingState",
+    "ScalingStep",
     "ScheduleRule",
     "Signals",
     "Terms",

@@ -37,6 +37,11 @@ class Tick:
     learned: Learned
     slack_fraction: float = 1.0
 
+    @property
+    def rate_slack_fraction(self) -> float:
+        """The slack for rules that count requests per second: what a replica carries is known better than a queue."""
+        return 1.0 - (1.0 - self.slack_fraction) / 4.0
+
 
 class Rule(Protocol):
     """One signal with its limit."""
@@ -55,6 +60,8 @@ class QueueRule:
 
     name: ClassVar[str] = "queue"
     limit_count: float = 4.0
+    most_factor: float = 2.0
+    """Largest growth over what is ready: a queue grows for as long as replicas load, the need for them does not."""
 
     def needed(self, tick: Tick) -> Wish | None:
         """Above the limit in proportion; below it one fewer at a time, for an empty queue does not say how empty."""
@@ -63,7 +70,9 @@ class QueueRule:
             return None
         worst, limit = max(seen.waiting, default=0), self.limit_count * tick.slack_fraction
         reason = f"{worst} waiting on the fullest replica, limit {limit:g}"
-        return Wish(count=_times(seen, worst / limit) if worst > limit else seen.ready_count - 1, reason=reason)
+        if worst <= limit:
+            return Wish(count=seen.ready_count - 1, reason=reason)
+        return Wish(count=_times(seen, min(worst / limit, self.most_factor)), reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +161,7 @@ class DrainRule:
         if capacity is None:
             reason = f"{backlog} waiting, and nobody knows yet what a replica does"
             return Wish(count=seen.ready_count + (1 if backlog else -1), reason=reason)
-        needed = (demand + backlog / limit_s) / (capacity * tick.slack_fraction)
+        needed = (demand + backlog / limit_s) / (capacity * tick.rate_slack_fraction)
         reason = (
             f"{demand:.3g} requests/s and {backlog} waiting, to be gone in {limit_s:g} s, {capacity:.3g}/s a replica"
         )
@@ -205,7 +214,7 @@ class ForecastRule:
         if capacity is None:
             return Wish(count=tick.seen.ready_count, reason="nobody knows yet what a replica does")
         error = self.safety_factor * tick.learned.forecast_error_per_s
-        needed = (max(now, then) + error) / (capacity * tick.slack_fraction)
+        needed = (max(now, then) + error) / (capacity * tick.rate_slack_fraction)
         reason = (
             f"{now:.3g} requests/s now, {then:.3g} in {self.ahead_s:g} s, error {error:.2g}, {capacity:.3g}/s a replica"
         )

@@ -56,8 +56,8 @@ class ScalingPolicy:
     """A replica not ready by then does not come; ``None``: wait for ever."""
     capacity_per_s: float | None = None
     """Requests per second that one replica sustains, for the check before one goes; learned when ``None``."""
-    survivors_kv_fraction: float = 0.9
-    """KV memory that the survivors may fill with what the one that goes held."""
+    survivors_fraction: float = 0.9
+    """Part of their capacity and of their KV memory that the survivors may fill with what the one that goes held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +77,13 @@ class ScalingState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to do at a tick, and why."""
+class ScalingStep:
+    """What to do at a tick, and why: an entry of the log."""
 
     time_s: float
+    ready_count: int
+    starting_count: int
+    """Before this tick's starts."""
     target_count: int
     start_count: int
     """Replicas to start now."""
@@ -94,7 +97,7 @@ class Decision:
     alerts: tuple[str, ...] = ()
 
 
-def decide(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[Decision, ScalingState]:
+def decide(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[ScalingStep, ScalingState]:
     """Decide at one tick.
 
     Args:
@@ -121,8 +124,10 @@ def decide(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[D
         alerts = (*alerts, AT_MAXIMUM)
     here = seen.ready_count + len(starts_s)
     start_count = max(target - here, 0)
-    decision = Decision(
+    step = ScalingStep(
         time_s=seen.time_s,
+        ready_count=seen.ready_count,
+        starting_count=len(starts_s),
         target_count=target,
         start_count=start_count,
         stop_count=max(here - target, 0),
@@ -132,7 +137,7 @@ def decide(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[D
         alerts=alerts,
     )
     kept = starts_s[: max(target - seen.ready_count, 0)]
-    return decision, ScalingState(
+    return step, ScalingState(
         target_count=target,
         since_s=since_s,
         changed_s=seen.time_s if target != state.target_count else state.changed_s,
@@ -274,10 +279,10 @@ def _survivors_are_crowded(seen: Signals, policy: ScalingPolicy, learned: Learne
     if target == 0:
         return f"{demand:.3g} requests/s arrive" if demand > 0.0 and seen.arrived_count else ""
     capacity = policy.capacity_per_s or learned.capacity_per_s
-    if capacity is not None and demand > policy.relax_fraction * capacity * target:
-        return f"{target} would do {policy.relax_fraction * capacity * target:.3g} of {demand:.3g} requests/s"
+    if capacity is not None and demand > policy.survivors_fraction * capacity * target:
+        return f"{target} would carry {policy.survivors_fraction * capacity * target:.3g} of {demand:.3g} requests/s"
     kv = max(seen.kv_used_fraction or (), default=0.0) * seen.ready_count / target
-    return f"KV memory of {target} would be {kv:.0%} full" if kv > policy.survivors_kv_fraction else ""
+    return f"KV memory of {target} would be {kv:.0%} full" if kv > policy.survivors_fraction else ""
 
 
 def _bounds(policy: ScalingPolicy, where: str) -> list[Problem]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tokenfleet import simulator, workload
+from tokenfleet.app.around import Around
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_question import FleetOptions, fleet_by_options
@@ -58,7 +59,7 @@ def test_alone_takes_requests_of_the_window_only(trace, fleet):
 
 def test_the_work_of_stretches_adds_up_to_the_work_of_the_run(trace, fleet):
     whole = simulator.replay(trace, fleet).busy
-    parts = [busy_in(trace, fleet, window) for window in ((0.0, 100.0), (100.0, 200.0), (200.0, 301.0))]
+    parts = [busy_in(trace, Around(fleet=fleet), window) for window in ((0.0, 100.0), (100.0, 200.0), (200.0, 301.0))]
     for field in ("prefill_s", "decode_s", "step_count", "mixed_step_count"):
         assert sum(getattr(part, field) for part in parts) == pytest.approx(getattr(whole, field))
     assert all(part.prefill_s > 0 and part.decode_s > 0 for part in parts)

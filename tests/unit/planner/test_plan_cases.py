@@ -22,6 +22,7 @@ ELSEWHERE = {
     "A08": ("../app/test_review_cases.py", "test_a08"),
     "A12": ("../app/test_review_cases.py", "test_a12"),
     "A17": ("../app/test_review_cases.py", "test_a17"),
+    "A10": ("../control/test_scaling_cases.py", "test_a10"),
     "M24": ("../app/test_review_cases.py", "test_m24"),
 }
 UNANSWERED = {

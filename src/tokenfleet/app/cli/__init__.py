@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "pack": "Put the fleets of several scenarios on shared nodes.",
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
+    "scaling": "Compare ways to scale: GPU-hours against minutes with a broken promise.",
     "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
     "spike": "What an event takes, and how large a burst the fleet rides out.",
     "synth": "Draw traffic like a profile, or of a preset.",

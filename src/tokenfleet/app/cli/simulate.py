@@ -10,8 +10,6 @@ from tokenfleet.app.cli.face import Face, face_options
 if TYPE_CHECKING:
     from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.simulate_run import How
-    from tokenfleet.domain.fleet import Fleet
-    from tokenfleet.domain.model import ModelArchitecture
 
 
 @click.command("simulate", short_help="Replay the traffic on a fleet you name, and say what holds it up.")
@@ -77,6 +75,7 @@ def command(
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.app.simulate_document import simulation_document
     from tokenfleet.app.simulate_files import check_target, write_simulation
+    from tokenfleet.app.simulate_question import fleet_asked
     from tokenfleet.app.simulate_run import simulate
     from tokenfleet.app.simulate_words import diagnosis_words, simulation_blocks
 
@@ -90,7 +89,7 @@ def command(
     with shown(face) as teller, placed(lines_of(scenario)):
         model = catalog.model(asked.model)
         must_generate(model)
-        fleet = _fleet(asked, model, planned, options)
+        fleet = fleet_asked(asked, model, planned, options)
         run = simulate(asked, model, fleet, how, teller)
         document = simulation_document(run, diagnosis_words)
         teller.say("writing the simulation")
@@ -156,16 +155,3 @@ def _how(options: dict[str, object], *, as_logged: bool) -> "How":
         itl_up_factor=float(str(itl_up)),
     )
     return How(limits=limits, interval_s=interval_s, as_logged=as_logged)
-
-
-def _fleet(asked: "Scenario", model: "ModelArchitecture", planned: Path | None, options: dict[str, object]) -> "Fleet":
-    from tokenfleet.app.simulate_question import OPTIONS, fleet_by_options, fleet_of_plan, options_from
-    from tokenfleet.domain.errors import BadInput, Problem
-
-    chosen = options_from(options)
-    if planned is None:
-        return fleet_by_options(asked, model, chosen)
-    extra = [OPTIONS[key] for key, value in options.items() if value is not None and key != "replicas"]
-    if extra:
-        raise BadInput(Problem(each, "does not go with --plan, which has it", "leave one out") for each in extra)
-    return fleet_of_plan(asked, model, planned, replicas=chosen.replicas)

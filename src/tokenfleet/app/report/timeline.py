@@ -22,8 +22,10 @@ from tokenfleet.app.report.charts import (
 )
 from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
+from tokenfleet.app.report.replicas import replica_charts
 from tokenfleet.app.report.sampling import TIME_BUCKETS, in_buckets
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent, promise
+from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import latencies, replica_rows
 from tokenfleet.app.simulate_run import Simulated, goodput
 from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, whole_words
@@ -72,13 +74,14 @@ def timeline_page(run: Simulated) -> TimelinePage:
     return TimelinePage(
         lead=_lead(run),
         finding=_finding(run),
-        whole=tuple(whole_words(run)),
+        whole=(*whole_words(run), *scaling_lines(run), *ladder_lines(run)),
         promises=promises_table(run.peak.slo, run.whole.slo),
         latency=latency_table(record),
         totals=_totals(run),
         replicas=_replicas(run),
         charts=(
             rates_chart(record, scale, window),
+            *replica_charts(run, scale, window),
             *gauge_charts(record.telemetry, scale, window),
             _fullest_queue(run, scale, window),
             ttft_chart(run.slo, record, scale, window),

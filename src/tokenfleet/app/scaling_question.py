@@ -1,0 +1,199 @@
+"""From the keys of a scenario to a scaling policy, a ladder, and the world in which they run."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from tokenfleet import catalog, control, performance
+from tokenfleet.app.quantities import shown_duration
+from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission
+from tokenfleet.planner.scaling import ScalingSetting
+from tokenfleet.simulator.supply import spot_reclaims, stock_outs
+
+_SECONDS_PER_HOUR: Final = 3600
+_SECONDS_PER_MINUTE: Final = 60
+
+
+def cold_start_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet) -> tuple[float, str]:
+    """Seconds from asking for a replica to its first request, and a sentence on where they come from."""
+    if asked.cold_start is not None:
+        return asked.cold_start, f"Cold start: {shown_duration(asked.cold_start)}, as the scenario says."
+    replica = fleet.groups[0].replica
+    layout = replica.deployment.layout
+    start = performance.cold_start_s(
+        float(replica.memory.weights_bytes * layout.gpu_count),
+        catalog.gpu(replica.deployment.gpu),
+        gpu_count=layout.gpu_count,
+        storage=spec.storage,
+        node_is_warm=spec.warm_node,
+        image_is_cached=spec.cached_image,
+        compiled_is_cached=spec.compile_cache,
+    )
+    stages = ", ".join(f"{each.stage.replace('_', '-')} {shown_duration(each.typical_s)}" for each in start.stages)
+    typical, low, high = (shown_duration(each) for each in (start.typical_s, start.low_s, start.high_s))
+    text = f"Cold start: {typical} ({low} to {high}), estimated from starts that others measured: {stages}."
+    return start.typical_s, f"{text} Time your own and write cold_start."
+
+
+def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trace) -> ScalingSetting:
+    """What every way to scale this fleet has in common.
+
+    Args:
+        asked: The scenario.
+        spec: Its scaling.
+        fleet: Equal replicas; their number is set to the most that may ever run.
+        trace: The traffic, which spot reclaims and stock-outs follow.
+
+    Raises:
+        BadInput: the fleet has several groups.
+    """
+    if len(fleet.groups) > 1:
+        what = f"the fleet has {len(fleet.groups)} replica groups, and one policy scales one"
+        raise BadInput.at("autoscaling", what, "name a fleet of equal replicas")
+    cold_start_s, _ = cold_start_of(asked, spec, fleet)
+    supply = spec.supply
+    happenings = spot_reclaims(
+        trace.arrival_s,
+        range(spec.min, spec.max),
+        per_hour=supply.spot_reclaims_per_hour,
+        notice_s=supply.spot_notice,
+        seed=asked.seed,
+    )
+    return ScalingSetting(
+        fleet=replace(fleet, groups=(replace(fleet.groups[0], replica_count=spec.max),)),
+        slo=asked.slo.targets(),
+        start_count=spec.start or max(spec.min, 1),
+        cold_start_s=cold_start_s,
+        tick_s=spec.tick,
+        happenings=happenings,
+        stock_outs_s=stock_outs(
+            trace.arrival_s, per_hour=supply.stock_outs_per_hour, mean_s=supply.stock_out, seed=asked.seed + 1
+        ),
+        admission=Admission(queue_limit_count=None if asked.ladder is None else asked.ladder.queue_limit),
+    )
+
+
+def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> ScalingPolicy:
+    """The policy that a scenario describes.
+
+    Raises:
+        BadInput: a limit that its signal never reaches, counts beyond the quota, a schedule out of order.
+    """
+    ahead_s = spec.ahead or setting.cold_start_s
+    made: dict[str, Callable[[], Rule]] = {
+        "queue": lambda: control.QueueRule(limit_count=spec.queue),
+        "kv": lambda: control.KvRule(limit_fraction=spec.kv),
+        "active": lambda: control.ActiveRule(limit_count=spec.active or 0.0),
+        "ttft": lambda: control.TtftRule(limit_s=spec.ttft or _promised_ttft_s(setting.slo)),
+        "drain": lambda: control.DrainRule(limit_s=spec.drain, capacity_per_s=spec.capacity),
+        "schedule": lambda: control.ScheduleRule(
+            entries=_entries(spec), ahead_s=ahead_s, offset_s=time_of_day_s(trace)
+        ),
+        "forecast": lambda: control.ForecastRule(ahead_s=ahead_s, capacity_per_s=spec.capacity),
+    }
+    policy = ScalingPolicy(
+        rules=tuple(made[name]() for name in dict.fromkeys(spec.policy)),
+        max_count=spec.max,
+        min_count=spec.min,
+        up_step_count=spec.step,
+        relax_fraction=spec.relax,
+        stable_s=spec.stable,
+        down_cool_down_s=spec.cool_down,
+        start_timeout_s=spec.start_timeout,
+        capacity_per_s=spec.capacity,
+    )
+    deployment = setting.fleet.groups[0].replica.deployment
+    control.check_policy(
+        policy,
+        slot_count=deployment.engine.max_sequence_count,
+        queue_limit_count=setting.admission.queue_limit_count,
+        gpus_per_replica_count=deployment.layout.gpu_count,
+        gpu_quota_count=spec.gpu_quota,
+    )
+    return policy
+
+
+def ladder_of(spec: LadderSpec) -> Ladder:
+    """The ladder that a scenario describes.
+
+    Raises:
+        BadInput: rungs without hysteresis or limit, a smaller model without a passed evaluation.
+    """
+    ladder = Ladder(
+        rungs=tuple(_rung(each) for each in spec.rungs),
+        queue_limit_count=spec.queue_limit,
+        batch_queue_fraction=spec.batch_share,
+        climb_s=spec.climb,
+        calm_s=spec.calm,
+    )
+    control.check_ladder(ladder)
+    return ladder
+
+
+def time_of_day_s(trace: Trace) -> float:
+    """Seconds after midnight UTC at second 0 of the trace; 0 where nobody knows."""
+    if trace.start_utc is None:
+        return 0.0
+    start = datetime.fromisoformat(trace.start_utc).astimezone(UTC)
+    return (
+        start.hour * _SECONDS_PER_HOUR
+        + start.minute * _SECONDS_PER_MINUTE
+        + start.second
+        + start.microsecond / 1_000_000
+    )
+
+
+def promised_ttft_s(slo: Slo) -> float | None:
+    """The tightest promise of TTFT; ``None`` without one."""
+    return min((target.limit_s for target in slo.latency if target.metric == "ttft"), default=None)
+
+
+def _promised_ttft_s(slo: Slo) -> float:
+    promised = promised_ttft_s(slo)
+    if promised is None:
+        raise BadInput.at("autoscaling.ttft", "no TTFT is promised, so there is no limit to scale by", "write ttft: 2s")
+    return promised
+
+
+def _entries(spec: AutoscalingSpec) -> tuple[tuple[float, int], ...]:
+    found = []
+    for written, count in (spec.schedule or {}).items():
+        hour, minute = written.split(":")
+        found.append((float(int(hour) * _SECONDS_PER_HOUR + int(minute) * _SECONDS_PER_MINUTE), count))
+    return tuple(sorted(found))
+
+
+def _rung(spec: RungSpec) -> Rung:
+    record = spec.evaluation
+    return Rung(
+        kind=spec.give_up,
+        enter=_mark(spec.enter),
+        leave=_mark(spec.leave),
+        limit_tokens=spec.limit,
+        quota_tokens_per_s=spec.quota,
+        input_tokens=spec.input,
+        session_count=spec.sessions,
+        model=spec.model,
+        evaluation=None
+        if record is None
+        else control.Evaluation(
+            model=spec.model,
+            measure=record.measure,
+            score=record.score,
+            required_score=record.required,
+            as_of=record.as_of,
+            source=record.source,
+        ),
+    )
+
+
+def _mark(spec: MarkSpec) -> Mark:
+    return Mark(waiting_count=spec.waiting, kv_fraction=spec.kv, ttft_p90_s=spec.ttft)

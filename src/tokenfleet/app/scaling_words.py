@@ -1,0 +1,203 @@
+"""Scaling as a person and as a machine reads it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from tokenfleet.app.quantities import shown_duration
+from tokenfleet.app.simulate_run import Simulated
+from tokenfleet.contract import Minutes
+from tokenfleet.control import LadderStep, ScalingPolicy, ScalingStep
+from tokenfleet.planner.scaling import Scaled, ScalingComparison, ScalingSetting
+
+_MOST_CHANGES: Final = 8
+_ALERTS: Final = {
+    "no_data": "a signal was missing, and the count was held",
+    "start_timeout": "replicas did not become ready in time, and others were asked for",
+    "at_maximum": "more replicas than max would have been needed",
+    "single_request_too_slow": "TTFT was above its limit for requests that had a replica to themselves",
+}
+NO_EFFECT: Final = "The replay notes these steps and does not act on them; only the bound of the queue is in force."
+
+
+def changes_of(steps: Sequence[ScalingStep]) -> list[ScalingStep]:
+    """Ticks at which another count was asked for."""
+    return [step for step in steps if step.start_count or step.stop_count]
+
+
+def scaling_lines(run: Simulated) -> list[str]:
+    """What the autoscaler did in a run; none without one."""
+    scaler = run.controller.scaler
+    if scaler is None:
+        return []
+    changes = changes_of(scaler.steps)
+    counts = [step.ready_count for step in scaler.steps] or [len(scaler.absent)]
+    lines = [
+        f"{min(counts)} to {max(counts)} replicas ready, {run.gpu_hours:.3g} GPU-hours; asked for another count at "
+        f"{len(changes)} of {len(scaler.steps)} ticks",
+        broken_words(run.minutes),
+    ]
+    lines += [_change(step) for step in changes[:_MOST_CHANGES]]
+    if len(changes) > _MOST_CHANGES:
+        lines.append(f"... and {len(changes) - _MOST_CHANGES} more; all are in decisions.json")
+    return [*lines, *alert_lines(scaler.steps)]
+
+
+def ladder_lines(run: Simulated) -> list[str]:
+    """Rungs entered and left; none without a ladder."""
+    if run.around.ladder is None:
+        return []
+    steps = run.controller.ladder_steps
+    if not steps:
+        return ["no rung was entered"]
+    shown = [_ladder_step(step) for step in steps[:_MOST_CHANGES]]
+    if len(steps) > _MOST_CHANGES:
+        shown.append(f"... and {len(steps) - _MOST_CHANGES} more; all are in decisions.json")
+    return [*shown, NO_EFFECT]
+
+
+def broken_words(minutes: Minutes) -> str:
+    """How long a promise was broken."""
+    total = int((minutes.request_count > 0).sum())
+    if minutes.broken_count == 0:
+        return f"every one of {total} minutes with arrivals keeps the promise"
+    return (
+        f"{minutes.broken_count} of {total} minutes with arrivals break a promise, "
+        f"{minutes.longest_broken_count} of them in a row"
+    )
+
+
+def alert_lines(steps: Sequence[ScalingStep]) -> list[str]:
+    """Alerts, with the number of ticks that raised each."""
+    raised = Counter(alert for step in steps for alert in step.alerts)
+    return [f"ALERT at {count} of {len(steps)} ticks: {_ALERTS[alert]}" for alert, count in sorted(raised.items())]
+
+
+def decisions_document(run: Simulated) -> dict[str, object]:
+    """Everything that was decided, tick by tick, and everything that became of replicas."""
+    scaler = run.controller.scaler
+    turmoil = run.record.turmoil
+    return {
+        "scaling": None if scaler is None else [asdict(step) for step in scaler.steps],
+        "ladder": None if run.around.ladder is None else [asdict(step) for step in run.controller.ladder_steps],
+        "replicas": [] if turmoil is None else [asdict(decision) for decision in turmoil.decisions],
+    }
+
+
+def scaling_document(run: Simulated) -> dict[str, object] | None:
+    """The summary of scaling; ``None`` without an autoscaler."""
+    setting, scaler = run.around.setting, run.controller.scaler
+    if setting is None or scaler is None or run.around.policy is None:
+        return None
+    return {
+        "rules": rules_document(run.around.policy),
+        "cold_start_s": setting.cold_start_s,
+        "gpu_hours": run.gpu_hours,
+        "change_count": len(changes_of(scaler.steps)),
+        **minutes_document(run.minutes),
+        "alerts": dict(Counter(alert for step in scaler.steps for alert in step.alerts)),
+    }
+
+
+def minutes_document(minutes: Minutes) -> dict[str, object]:
+    """Minutes with a broken promise."""
+    return {
+        "minute_count": int((minutes.request_count > 0).sum()),
+        "broken_minute_count": minutes.broken_count,
+        "longest_broken_minute_count": minutes.longest_broken_count,
+    }
+
+
+def rules_document(policy: ScalingPolicy) -> list[dict[str, object]]:
+    """The rules of a policy with their limits."""
+    return [{"name": rule.name} | _limits(rule) for rule in policy.rules]
+
+
+def _limits(rule: object) -> dict[str, object]:
+    return {name: getattr(rule, name) for name in getattr(type(rule), "__dataclass_fields__", {}) if name != "name"}
+
+
+def comparison_document(found: ScalingComparison, setting: ScalingSetting) -> dict[str, object]:
+    """The comparison for machines."""
+    return {
+        "cold_start_s": setting.cold_start_s,
+        "capacity_per_s": found.capacity_per_s,
+        "fixed_is_enough": found.fixed_is_enough,
+        "best": found.best.name,
+        "ways": [_way_document(way) for way in found.ways],
+    }
+
+
+def _way_document(way: Scaled) -> dict[str, object]:
+    return {
+        "name": way.name,
+        "rules": None if way.policy is None else rules_document(way.policy),
+        "gpu_hours": way.gpu_hours,
+        "most_replica_count": way.most_count,
+        "change_count": way.change_count,
+        **minutes_document(way.minutes),
+    }
+
+
+def comparison_rows(found: ScalingComparison) -> list[str]:
+    """The comparison as a table, the best marked."""
+    width = max(len(way.name) for way in found.ways)
+    head = f"{'':{width}}  GPU-hours  broken minutes  in a row  most replicas  changes"
+    return [head, *(_row(way, width, best=way is found.best) for way in found.ways)]
+
+
+def _row(way: Scaled, width: int, *, best: bool) -> str:
+    return (
+        f"{way.name:{width}}  {way.gpu_hours:9.3g}  {way.minutes.broken_count:14}  "
+        f"{way.minutes.longest_broken_count:8}  {way.most_count:13}  {way.change_count:7}{'  <- best' if best else ''}"
+    )
+
+
+def advice(found: ScalingComparison, setting: ScalingSetting) -> list[str]:
+    """What follows from the comparison."""
+    best, fixed = found.best, found.ways[0]
+    start = shown_duration(setting.cold_start_s)
+    if not found.fixed_is_enough:
+        return [
+            f"Even {fixed.most_count} replicas that are ready all the time break {fixed.minutes.broken_count} minutes: "
+            "no way to scale mends that. Plan a larger fleet first."
+        ]
+    if best is fixed and any(not way.minutes.broken_count for way in found.ways[1:]):
+        return [
+            f"{fixed.most_count} replicas all the time are the cheapest: demand does not fall far enough below its "
+            "peak, or not for long enough, to do with fewer."
+        ]
+    if best is fixed:
+        return [
+            f"Nothing that starts replicas within {start} keeps every minute: run {fixed.most_count} all the time, "
+            "or shorten the cold start."
+        ]
+    saved = 1.0 - best.gpu_hours / fixed.gpu_hours
+    lines = [f"{best.name} keeps every minute with {saved:.0%} fewer GPU-hours than {fixed.most_count} all the time."]
+    if best.policy is not None:
+        lines += [_thresholds(rule.name, _limits(rule)) for rule in best.policy.rules]
+    if best.name == "schedule":
+        lines.append("This schedule has seen its own day. Keep a queue rule beside it for the day nobody foresaw.")
+    return lines
+
+
+def _thresholds(name: str, limits: dict[str, object]) -> str:
+    shown = ", ".join(f"{key} {_number(value)}" for key, value in limits.items() if value is not None)
+    return f"{name}: {shown}"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(f"{int(start_s) // 3600:02d}:{int(start_s) // 60 % 60:02d}={count}" for start_s, count in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _change(step: ScalingStep) -> str:
+    what = f"start {step.start_count}" if step.start_count else f"stop {step.stop_count}"
+    return f"at {shown_duration(step.time_s)}: {what} (to {step.target_count}), {step.rule}: {step.reason}"
+
+
+def _ladder_step(step: LadderStep) -> str:
+    verb = "enter" if step.entered else "leave"
+    return f"at {shown_duration(step.time_s)}: {verb} {step.kind} (rung {step.rung_count}): {step.reason}"

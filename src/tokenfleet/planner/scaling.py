@@ -1,0 +1,279 @@
+"""Ways to scale, compared on the same traffic by replay: gpu-hours against minutes with a broken promise."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from tokenfleet import simulator
+from tokenfleet.contract import Minutes, judge_minutes
+from tokenfleet.contract.minutes import MINUTE_S
+from tokenfleet.control import ForecastRule, KvRule, QueueRule, Rule, ScalingPolicy, ScalingStep, ScheduleRule, TtftRule
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission, Clients, Happening, ReplicaState, World
+from tokenfleet.simulator.autoscaling import Autoscaler
+
+HOLDS_GPUS: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)
+SLOT_S: Final = 900.0
+"""Steps of a schedule that is made from traffic."""
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSetting:
+    """What all ways to scale have in common."""
+
+    fleet: Fleet
+    """Equal replicas: as many as there may ever be."""
+    slo: Slo
+    start_count: int
+    """Ready at second 0."""
+    cold_start_s: float
+    tick_s: float = 15.0
+    happenings: tuple[Happening, ...] = ()
+    stock_outs_s: tuple[tuple[float, float], ...] = ()
+    clients: Clients = field(default_factory=Clients)
+    admission: Admission = field(default_factory=Admission)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to scale, before it is known what a replica carries."""
+
+    name: str
+    policy: Callable[[float], ScalingPolicy]
+    """The policy for the requests per second that one replica sustains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """One way to scale, and what became of it."""
+
+    name: str
+    policy: ScalingPolicy | None
+    """``None``: a fixed count."""
+    record: RunRecord
+    minutes: Minutes
+    gpu_hours: float
+    """Loading, serving and draining replicas, up to the last answer."""
+    most_count: int
+    """Replicas that held gpus or were asked for at once."""
+    steps: tuple[ScalingStep, ...]
+
+    @property
+    def change_count(self) -> int:
+        """Ticks at which another count was asked for."""
+        return sum(step.start_count > 0 or step.stop_count > 0 for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingComparison:
+    """All ways, the fixed count first."""
+
+    ways: tuple[Scaled, ...]
+    best: Scaled
+    """The fewest broken minutes; of equals, the fewest gpu-hours."""
+    capacity_per_s: float
+    """Requests per second that one replica sustains, as the fixed count shows."""
+    fixed_is_enough: bool
+    """Whether the whole fleet, all of it ready all the time, keeps every minute."""
+
+
+def world_of(setting: ScalingSetting, scaler: Autoscaler) -> World:
+    """The world in which an autoscaler runs the fleet."""
+    return World(
+        happenings=setting.happenings,
+        absent=scaler.absent,
+        clients=setting.clients,
+        admission=setting.admission,
+        controller=scaler,
+        tick_s=setting.tick_s,
+    )
+
+
+def scaler_of(setting: ScalingSetting, policy: ScalingPolicy) -> Autoscaler:
+    """A fresh autoscaler; every replay needs its own."""
+    return Autoscaler(
+        policy,
+        replica_count=sum(group.replica_count for group in setting.fleet.groups),
+        start_count=setting.start_count,
+        cold_start_s=setting.cold_start_s,
+        tick_s=setting.tick_s,
+        stock_outs_s=setting.stock_outs_s,
+    )
+
+
+def scaled(trace: Trace, setting: ScalingSetting, name: str, policy: ScalingPolicy) -> Scaled:
+    """Replay one way to scale."""
+    scaler = scaler_of(setting, policy)
+    record = simulator.replay(trace, setting.fleet, world=world_of(setting, scaler))
+    most = max((step.target_count for step in scaler.steps), default=setting.start_count)
+    return Scaled(
+        name=name,
+        policy=policy,
+        record=record,
+        minutes=judge_minutes(record, setting.slo),
+        gpu_hours=gpu_hours(record, setting.fleet),
+        most_count=max(most, setting.start_count),
+        steps=tuple(scaler.steps),
+    )
+
+
+def gpu_hours(record: RunRecord, fleet: Fleet) -> float:
+    """GPU-hours that the replicas held, up to the last answer."""
+    gpus = np.repeat(
+        [group.replica.deployment.layout.gpu_count for group in fleet.groups],
+        [group.replica_count for group in fleet.groups],
+    )
+    if record.turmoil is None:
+        return float(gpus.sum()) * record.end_s / 3600.0
+    held_s = record.turmoil.state_s[:, [int(state) for state in HOLDS_GPUS]].sum(axis=1)
+    return float((held_s * gpus).sum()) / 3600.0
+
+
+def compare_scaling(
+    trace: Trace,
+    setting: ScalingSetting,
+    ways: Sequence[Way],
+    *,
+    capacity_per_s: float | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> ScalingComparison:
+    """Replay every way to scale on the same traffic.
+
+    Args:
+        trace: The traffic.
+        setting: Fleet, promise, cold start and surroundings, the same for all.
+        ways: What to compare; each policy is made for the requests per second that one replica sustains.
+        capacity_per_s: That rate; found by replaying fixed counts when ``None``: the busiest minute over the smallest
+            count that keeps every minute, or over the whole fleet when none does.
+        told: Called with the name of each way before its replay.
+
+    Returns:
+        The fixed count, then every way in its order, and the best of all.
+    """
+    told("fixed counts")
+    fixed = _smallest_fixed(trace, setting)
+    capacity = capacity_per_s or busiest_minute_per_s(trace) / fixed.most_count
+    found = [fixed]
+    for way in ways:
+        told(way.name)
+        found.append(scaled(trace, setting, way.name, way.policy(capacity)))
+    best = min(found, key=lambda way: (way.minutes.broken_count, way.gpu_hours))
+    return ScalingComparison(
+        ways=tuple(found), best=best, capacity_per_s=capacity, fixed_is_enough=fixed.minutes.broken_count == 0
+    )
+
+
+def own_way(name: str, policy: ScalingPolicy) -> Way:
+    """A policy that stands, whatever a replica carries."""
+    return Way(name=name, policy=lambda _capacity_per_s: policy)
+
+
+def usual_ways(
+    trace: Trace,
+    *,
+    min_count: int,
+    max_count: int,
+    ttft_limit_s: float | None,
+    cold_start_s: float,
+    offset_s: float = 0.0,
+) -> list[Way]:
+    """The ways people scale by: reactive at the usual thresholds, scheduled, forecast, and a forecast with a queue.
+
+    The schedule is made from the very traffic it is judged on, as if the day had been foreseen: it shows what the
+    best schedule would do.
+
+    Args:
+        trace: The traffic.
+        min_count: Fewest replicas.
+        max_count: Most replicas.
+        ttft_limit_s: Promised TTFT, for the reaction to TTFT; ``None``: none is promised.
+        cold_start_s: How far ahead schedule and forecast look.
+        offset_s: Time of day at second 0.
+    """
+    forecast = partial(ForecastRule, ahead_s=cold_start_s)
+
+    def way(name: str, rules: Callable[[float], tuple[Rule, ...]]) -> Way:
+        bounds = partial(ScalingPolicy, min_count=min_count, max_count=max_count)
+        return Way(name=name, policy=lambda capacity: bounds(rules=rules(capacity), capacity_per_s=capacity))
+
+    def schedule(capacity_per_s: float) -> ScheduleRule:
+        entries = schedule_from(trace, capacity_per_s, min_count=min_count, max_count=max_count, offset_s=offset_s)
+        return ScheduleRule(entries=entries, ahead_s=cold_start_s, offset_s=offset_s)
+
+    ways = [
+        way("queue 3", lambda _: (QueueRule(limit_count=3.0),)),
+        way("queue 5", lambda _: (QueueRule(limit_count=5.0),)),
+        way("kv 80 %", lambda _: (KvRule(limit_fraction=0.80),)),
+        way("kv 85 %", lambda _: (KvRule(limit_fraction=0.85),)),
+        way("queue 4 or kv 85 %", lambda _: (QueueRule(), KvRule())),
+    ]
+    if ttft_limit_s is not None:
+        ways.append(way(f"ttft {ttft_limit_s:g} s", lambda _: (TtftRule(limit_s=ttft_limit_s),)))
+    return [
+        *ways,
+        way("schedule", lambda capacity: (schedule(capacity),)),
+        way("forecast", lambda capacity: (forecast(capacity_per_s=capacity),)),
+        way("forecast or queue 4", lambda capacity: (forecast(capacity_per_s=capacity), QueueRule())),
+    ]
+
+
+def schedule_from(
+    trace: Trace, capacity_per_s: float, *, min_count: int, max_count: int, offset_s: float = 0.0
+) -> tuple[tuple[float, int], ...]:
+    """A table for each quarter of an hour: replicas for its busiest minute, of the busiest day where there are more."""
+    minute = (trace.arrival_s // MINUTE_S).astype(np.int64)
+    rates = np.bincount(minute) / MINUTE_S if len(minute) else np.zeros(0)
+    slots = (((np.arange(len(rates)) * MINUTE_S + offset_s) % _DAY_S) // SLOT_S).astype(np.int64)
+    busiest = np.zeros(round(_DAY_S / SLOT_S))
+    np.maximum.at(busiest, slots, rates)
+    counts = [min(max(math.ceil(rate / capacity_per_s), min_count), max_count) for rate in busiest.tolist()]
+    kept = [index for index, count in enumerate(counts) if index == 0 or count != counts[index - 1]]
+    return tuple((index * SLOT_S, counts[index]) for index in kept)
+
+
+def busiest_minute_per_s(trace: Trace) -> float:
+    """Arrivals per second in the whole minute with the most, of minutes counted from second 0."""
+    counts = np.bincount((trace.arrival_s // MINUTE_S).astype(np.int64))
+    # A trace that ends within its first minute has no whole one.
+    span_s = min(MINUTE_S, max(trace.duration_s, 1.0))
+    return float(counts.max(initial=0)) / span_s
+
+
+def _smallest_fixed(trace: Trace, setting: ScalingSetting) -> Scaled:
+    """The smallest fixed count that keeps every minute; the whole fleet when none does."""
+    group = setting.fleet.groups[0]
+    low, high = 0, group.replica_count
+    best = _fixed(trace, setting, group, high)
+    if best.minutes.broken_count:
+        return best
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = _fixed(trace, setting, group, middle)
+        if tried.minutes.broken_count:
+            low = middle
+        else:
+            high, best = middle, tried
+    return best
+
+
+def _fixed(trace: Trace, setting: ScalingSetting, group: ReplicaGroup, count: int) -> Scaled:
+    fleet = replace(setting.fleet, groups=(replace(group, replica_count=count),))
+    around = World(clients=setting.clients, admission=setting.admission)
+    record = simulator.replay(trace, fleet, world=around)
+    return Scaled(
+        name=f"fixed at {count}",
+        policy=None,
+        record=record,
+        minutes=judge_minutes(record, setting.slo),
+        gpu_hours=gpu_hours(record, fleet),
+        most_count=count,
+        steps=(),
+    )

@@ -1,0 +1,191 @@
+"""Scaling in scenarios: what is read, what is refused, what is replayed, written and said."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenfleet.app.cli import main
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.errors import BadInput
+
+SCENARIO = """\
+name: small
+workload:
+  lengths: {input: 700:1500, output: 140:300}
+  mean_rate: 14
+  peak_to_mean: 2
+  duration: 20min
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: l40s
+precision: fp8
+tensor_parallel: 1
+cold_start: 2min
+autoscaling:
+  policy: [queue, kv]
+  min: 1
+  max: 4
+  stable: 2min
+  cool_down: 1min
+"""
+LADDER = """\
+ladder:
+  queue_limit: 40
+  rungs:
+    - give_up: shed_batch
+      enter: {waiting: 1}
+      leave: {waiting: 0.5}
+    - give_up: cap_output
+      limit: 800
+      enter: {waiting: 20, kv: 95%}
+      leave: {waiting: 5, kv: 70%}
+"""
+
+
+def ended(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return stopped.value.code, out, err
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    Path("small.yaml").write_text(SCENARIO + LADDER)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scaled")
+    (folder / "small.yaml").write_text(SCENARIO + LADDER)
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(folder / "small.yaml"), "-o", str(folder), "--quiet"])
+    assert stopped.value.code == 0
+    return folder
+
+
+def test_a_simulation_scales_and_says_so(simulated):
+    summary = json.loads((simulated / "summary.json").read_text())
+    log = json.loads((simulated / "decisions.json").read_text())
+    scaling = summary["scaling"]
+    assert summary["fleet"][0]["replica_count"] == 4
+    assert [rule["name"] for rule in scaling["rules"]] == ["queue", "kv"]
+    assert scaling["cold_start_s"] == 120.0
+    changes = [step for step in log["scaling"] if step["start_count"] or step["stop_count"]]
+    assert len(changes) == scaling["change_count"] > 0
+    assert all(step["reason"] for step in log["scaling"])
+    ready = [step["ready_count"] for step in log["scaling"]]
+    assert ready[0] == 1
+    assert max(ready) > 1
+    # What became of replicas follows what was decided: ready two minutes after the start.
+    starts = {tuple(each["replicas"]): each["time_s"] for each in log["replicas"] if each["kind"] == "start"}
+    firsts = {}
+    for each in log["replicas"]:
+        if each["kind"] == "ready":
+            firsts.setdefault(tuple(each["replicas"]), each["time_s"])
+    assert firsts
+    assert all(time_s >= starts[who] for who, time_s in firsts.items() if who in starts)
+    hours = summary["duration_s"] / 3600.0
+    assert hours < scaling["gpu_hours"] < 4 * hours
+    assert scaling["broken_minute_count"] >= scaling["longest_broken_minute_count"] >= 0
+
+
+def test_rungs_are_logged_and_the_page_shows_replicas(simulated):
+    log = json.loads((simulated / "decisions.json").read_text())
+    assert log["ladder"][0]["kind"] == "shed_batch"
+    assert log["ladder"][0]["entered"]
+    page = (simulated / "timeline.html").read_text()
+    assert "Replicas ready and asked for" in page
+    assert "Rungs of the ladder" in page
+
+
+def test_without_watchers_no_log_is_written(capsys, folder):
+    plain = SCENARIO.split("cold_start", maxsplit=1)[0]
+    Path("small.yaml").write_text(plain)
+    code, _, err = ended(capsys, "simulate", "small.yaml", "--replicas", "1", "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    assert not Path("out/decisions.json").exists()
+    assert json.loads(Path("out/summary.json").read_text())["scaling"] is None
+
+
+def test_the_comparison_names_a_best_way(capsys, folder):
+    code, out, err = ended(capsys, "scaling", "small.yaml", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    names = [way["name"] for way in found["ways"]]
+    assert names[0].startswith("fixed at")
+    assert {"as written", "queue 3", "queue 5", "kv 85 %", "ttft 2 s", "schedule", "forecast"} <= set(names)
+    best = next(way for way in found["ways"] if way["name"] == found["best"])
+    assert best["broken_minute_count"] == min(way["broken_minute_count"] for way in found["ways"])
+    code, out, _ = ended(capsys, "scaling", "small.yaml")
+    assert code == 0
+    assert "<- best" in out
+    assert "Cold start: 2 min, as the scenario says." in out
+
+
+def test_a_comparison_needs_to_know_how_many_replicas_there_may_be(capsys, folder):
+    Path("small.yaml").write_text(SCENARIO.split("autoscaling", maxsplit=1)[0])
+    code, _, err = ended(capsys, "scaling", "small.yaml")
+    assert code == 2
+    assert "write autoscaling: {max: 8}" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[queue, kv]", "gpu_utilization", "60 % busy may use 95 % of its memory bandwidth"),
+        ("[queue, kv]", "qeue", "nearest: queue"),
+        ("[queue, kv]", "[schedule]", "policy names schedule, and nothing says what it means"),
+        ("[queue, kv]", "[active]", "policy names active"),
+        ("max: 4", "max: 4\n  start: 9", "is no range"),
+        ("max: 4", "max: 4\n  kv: 0.8", "write 0.8% or 80%"),
+        ("max: 4", "max: 4\n  schedule: {noon: 3}", '"noon" is no time of day'),
+        ("max: 4", "maximum: 4", "unknown key"),
+        ("cold_start: 2min", "pools: {chat: {replicas: 1}}", "only one fleet is watched"),
+    ],
+)
+def test_scaling_that_makes_no_sense_is_refused(folder, old, new, said):
+    Path("small.yaml").write_text(SCENARIO.replace(old, new))
+    with pytest.raises(BadInput) as error:
+        load_scenario(Path("small.yaml"))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SCENARIO.replace("max: 4", "max: 4\n  gpu_quota: 3"), "4 replicas may come to 4 gpus, and the quota is 3"),
+        (SCENARIO.replace("max: 4", "max: 4\n  queue: 50") + LADDER, "the signal never exceeds 40"),
+        (SCENARIO + LADDER.replace("waiting: 0.5", "waiting: 3"), "would be left as soon as it is entered"),
+        (
+            SCENARIO
+            + LADDER.replace("cap_output", "smaller_model").replace("limit: 800", "model: small\n      input: 500"),
+            "without an evaluation record",
+        ),
+        (SCENARIO.replace("[queue, kv]", "ttft").replace("ttft_p95", "e2e_p95"), "no TTFT is promised"),
+    ],
+)
+def test_what_cannot_work_on_this_fleet_is_refused_before_anything_runs(capsys, folder, text, said):
+    Path("small.yaml").write_text(text)
+    code, _, err = ended(capsys, "simulate", "small.yaml", "-o", "out")
+    assert code == 2
+    assert said in err
+    assert not Path("out").exists()
+
+
+def test_replicas_are_named_once(capsys, folder):
+    code, _, err = ended(capsys, "simulate", "small.yaml", "--replicas", "3")
+    assert code == 2
+    assert "the scenario scales its fleet" in err
+
+
+def test_a_schedule_is_read_with_and_without_quotes(folder):
+    text = SCENARIO.replace("[queue, kv]", "schedule").replace("max: 4", 'max: 4\n  schedule: {"08:00": 3, 20:00: 1}')
+    Path("small.yaml").write_text(text)
+    spec = load_scenario(Path("small.yaml")).autoscaling
+    assert spec is not None
+    assert spec.schedule == {"08:00": 3, "20:00": 1}
