@@ -14,8 +14,9 @@ from typing import Protocol
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
+from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.gpu import Gpu, GpuPrice
+from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
@@ -102,6 +103,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
             max_unavailable_count=scenario.rollout.max_unavailable,
             ready_after_s=scenario.cold_start,
         ),
+        apart=apart_question(scenario, gpus),
         vary_step_tokens=scenario.engine.max_batched_tokens is None and scenario.engine.max_sequence_count is None,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
@@ -112,6 +114,31 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         resolved=resolved,
         valid_days=scenario.valid_days,
         assumptions=(about_demand(scenario.workload, scenario.seed),),
+    )
+
+
+def apart_question(scenario: Scenario, gpus: tuple[Gpu, ...]) -> ApartQuestion | None:
+    """Prefill and decode apart, where the scenario wants it tried: each gpu with its own end of the link.
+
+    Raises:
+        BadInput: none of the gpus has the link.
+    """
+    asked = scenario.disaggregated
+    if asked is None:
+        return None
+    links: dict[str, Link] = {}
+    problems: list[Problem] = []
+    for gpu in gpus:
+        try:
+            links[gpu.name] = catalog.link(asked.link, gpu=gpu, where="disaggregated.link")
+        except BadInput as error:
+            problems += error.problems
+    if not links:
+        raise BadInput(problems)
+    return ApartQuestion(
+        links=links,
+        first_token=asked.first_token or ("decode" if scenario.engine.name.startswith("vllm") else "prefill"),
+        overlap=asked.overlap,
     )
 
 

@@ -157,6 +157,17 @@ class PoolSpec(PhaseSpec):
         return self.prefill is not None
 
 
+class DisaggregatedSpec(Strict):
+    """Prefill and decode in pools of their own, tried beside the fleet that does both."""
+
+    link: LinkName
+    """What KV crosses between the two."""
+    first_token: Literal["prefill", "decode"] | None = None
+    """Whose first token the user gets; left out, ``decode`` for vLLM and ``prefill`` for others."""
+    overlap: bool = False
+    """Send KV layer by layer while prefill computes."""
+
+
 class StepSpec(Strict):
     """A step before the answer: exactly one of ``pool`` and ``wait``."""
 

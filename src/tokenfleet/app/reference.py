@@ -52,6 +52,7 @@ _PARTS: Final = (
     ("redundancy", types.Redundancy),
     ("zones[]", types.ZoneSpec),
     ("rollout", types.RolloutSpec),
+    ("disaggregated", pool_types.DisaggregatedSpec),
     ("pools.NAME", pool_types.PoolSpec),
     ("pools.NAME.prefill", pool_types.PhaseSpec),
     ("pools.NAME.takes", pool_types.TakesSpec),

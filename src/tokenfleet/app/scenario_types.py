@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from tokenfleet import workload
-from tokenfleet.app.pool_types import ChainSpec, ImagesSpec, PoolName, PoolSpec
+from tokenfleet.app.pool_types import ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
@@ -294,6 +294,13 @@ class Scenario(Strict):
     """How a new version replaces the old one."""
     cold_start: Duration | None = None
     """From the decision to start a replica until it takes requests; left out, unknown."""
+    disaggregated: (
+        Annotated[
+            DisaggregatedSpec, BeforeValidator(lambda value: {"link": value} if isinstance(value, str) else value)
+        ]
+        | None
+    ) = None
+    """Try prefill and decode apart too, with KV over this link: a link's name, or with settings."""
     pools: dict[PoolName, PoolSpec] | None = None
     """Several pools by name, for ``simulate``: each request is answered by the first that takes it."""
     chain: ChainSpec | None = None

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Final
 
 from tokenfleet import catalog
+from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
@@ -37,7 +38,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
     if plan.chosen is None:
-        return [*infeasible(plan), *left_out(plan), *([("Data", read)] if read else [])]
+        return [*infeasible(plan), *_apart(plan), *left_out(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
@@ -52,8 +53,14 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     if read:
         blocks.append(("Data", read))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
+    blocks += _apart(plan)
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
+
+
+def _apart(plan: Plan) -> list[Block]:
+    """Prefill and decode in pools of their own, when somebody asked."""
+    return [] if plan.apart is None else [("Apart", apart_lines(plan.apart, plan.chosen))]
 
 
 def _warned(plan: Plan) -> list[Block]:

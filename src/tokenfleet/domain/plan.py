@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
@@ -278,6 +279,8 @@ class PlanQuestion:
     redundancy: Redundancy = field(default_factory=Redundancy)
     """Nodes and zones that may be lost, and where replicas may stand; ``spare_replica_count`` has the replicas."""
     rollout: Rollout = field(default_factory=Rollout)
+    apart: ApartQuestion | None = None
+    """Try prefill and decode in pools of their own too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +347,8 @@ class Plan:
     """Where the replicas stand; ``None`` without a fleet."""
     losses: tuple[LossCase, ...] = ()
     """What happens to the promise when the worst replica, node or zone is gone, and while a version is changed."""
+    apart: ApartAnswer | None = None
+    """Prefill and decode in pools of their own, at the same promise; ``None`` when nobody asked."""
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

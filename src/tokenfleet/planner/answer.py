@@ -14,6 +14,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.curve import frontier, load_curve
+from tokenfleet.planner.disaggregated import sought_apart
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
@@ -108,6 +109,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Pla
         purchase=purchase(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),
+        apart=sought_apart(question, traffic, work.searched, work.replays, reporter),
     )
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
+from tokenfleet.domain.apart import ApartAnswer, ApartPool
 from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase
@@ -45,6 +46,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "tenants": asdict(plan.invoice) if plan.invoice else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
         "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
+        "disaggregated": _apart(plan.apart, chosen) if plan.apart else None,
         "rejected": [_rejected(candidate) for candidate in plan.rejected],
         "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
         "curve": [asdict(point) for point in plan.curve],
@@ -168,6 +170,43 @@ def _runner_up(sized: Sized, winner: Sized) -> dict[str, object]:
         "price_usd_per_hour": sized.price_usd_per_hour,
         "slo": [asdict(result) for result in sized.slo],
         "why_it_lost": why_it_lost(sized, winner),
+    }
+
+
+def _apart(answer: ApartAnswer, chosen: Sized | None) -> dict[str, object]:
+    """Prefill and decode apart, beside the fleet that does both."""
+    found = answer.found
+    tried = {"feasible": found is not None, "reason": answer.reason, "pair_count": answer.pair_count}
+    tried |= {"replayed_count": answer.replayed_count}
+    if found is None:
+        return tried
+    together = chosen.price_usd_per_hour if chosen else None
+    return {
+        **tried,
+        "prefill": _pool(found.prefill),
+        "decode": _pool(found.decode),
+        "gpu_count": found.gpu_count,
+        "price_usd_per_hour": found.price_usd_per_hour,
+        "price_over_together": found.price_usd_per_hour / together if together else None,
+        "link": found.link,
+        "transfer_mean_s": found.transfer_mean_s,
+        "slo": [asdict(result) for result in found.slo],
+    }
+
+
+def _pool(pool: ApartPool) -> dict[str, object]:
+    deployment = pool.replica.deployment
+    return {
+        "gpu": deployment.gpu,
+        "gpu_count": pool.gpu_count,
+        "replica_count": pool.replica_count,
+        "carrying_replica_count": pool.carrying_count,
+        "spare_replica_count": pool.spare_count,
+        "tensor_parallel": deployment.layout.tensor_parallel,
+        "precision": deployment.precision,
+        "kv_dtype": deployment.kv_precision,
+        "engine": deployment.engine.name,
+        "price_usd_per_hour": pool.price_usd_per_hour,
     }
 
 

@@ -270,3 +270,27 @@ def test_growth_and_profiles_scale_the_demand(run, tmp_path):
     like = {"profile": "profile.json", "mean_rate": 2, "duration": "5min"}
     drawn, _ = demand(WorkloadSource.model_validate(like), 1)
     assert drawn.request_count == pytest.approx(600, rel=0.05)
+
+
+def test_prefill_and_decode_apart_are_tried_when_asked_and_priced_beside_the_fleet(run) -> None:
+    code, out, _ = run("plan", "small.yaml", text=SCENARIO + "disaggregated: infiniband_400g\n")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "Apart prefill: " in words
+    assert "KV crosses infiniband_400g in " in words
+    plan = json.loads(Path("small-plan/plan.json").read_text())
+    apart = plan["disaggregated"]
+    assert apart["feasible"]
+    assert apart["price_usd_per_hour"] == pytest.approx(
+        apart["prefill"]["price_usd_per_hour"] + apart["decode"]["price_usd_per_hour"]
+    )
+    assert apart["price_over_together"] == pytest.approx(apart["price_usd_per_hour"] / plan["price_usd_per_hour"])
+    assert all(result["kept"] for result in apart["slo"])
+
+
+def test_a_link_that_no_gpu_has(run) -> None:
+    code, _, err = run(
+        "plan", "small.yaml", text=SCENARIO.replace("[l40s, h100_sxm]", "l40s") + "disaggregated: {link: nvlink}\n"
+    )
+    assert code == 2
+    assert "l40s has no nvlink that we know of" in " ".join(err.split())

@@ -1,0 +1,36 @@
+"""Prefill and decode apart, as a person reads it beside the fleet that does both."""
+
+from tokenfleet.app.quantities import shown_duration, shown_usd
+from tokenfleet.domain.apart import ApartAnswer, ApartPool
+from tokenfleet.domain.plan import Sized
+
+
+def apart_lines(answer: ApartAnswer, chosen: Sized | None) -> list[str]:
+    """What prefill and decode in pools of their own would take, at the same promise and redundancy."""
+    found = answer.found
+    if found is None:
+        return [f"prefill and decode in pools of their own: {answer.reason}"]
+    return [
+        f"prefill: {_pool(found.prefill)}",
+        f"decode: {_pool(found.decode)}",
+        f"KV crosses {found.link} in {shown_duration(found.transfer_mean_s)} on average; "
+        f"{shown_usd(found.price_usd_per_hour)}/h in all, {_against(found.price_usd_per_hour, chosen)}",
+    ]
+
+
+def _pool(pool: ApartPool) -> str:
+    deployment = pool.replica.deployment
+    size = deployment.layout.gpu_count
+    gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
+    replicas = "1 replica" if pool.replica_count == 1 else f"{pool.replica_count} replicas"
+    spare = f", {pool.spare_count} of them spare" if pool.spare_count else ""
+    return f"{replicas} of {gpus} ({deployment.precision}){spare}, {shown_usd(pool.price_usd_per_hour)}/h"
+
+
+def _against(price_usd_per_hour: float, chosen: Sized | None) -> str:
+    if chosen is None:
+        return "where no fleet that does both keeps the promise"
+    share = price_usd_per_hour / chosen.price_usd_per_hour - 1.0
+    if abs(share) < 0.005:
+        return "as much as the fleet above"
+    return f"{abs(share) * 100:.0f} % {'more' if share > 0 else 'less'} than the fleet above"

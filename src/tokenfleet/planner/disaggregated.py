@@ -1,0 +1,286 @@
+"""Prefill and decode in pools of their own: the smallest counts of both that keep the promise, by replay.
+
+Prefill feeds decode and nothing comes back, so each pool has a least count of its own: the fewest replicas that keep
+the promise when the other pool has plenty. From there pairs of counts are tried in order of price, and the first that
+keeps the promise is the cheapest of its kind, as far as more replicas do no harm.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenfleet import simulator
+from tokenfleet.domain.apart import Apart, ApartAnswer, ApartPool, ApartQuestion
+from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.stages import Handover, StagedRun
+from tokenfleet.planner import words
+from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.redundancy import spare_replicas
+from tokenfleet.planner.replays import Replays, Verdict
+from tokenfleet.planner.traffic import Demand, Traffic, demand
+
+_CHOICES = 3
+"""Replicas tried for each pool, by price per token of its own phase, each of another gpu."""
+_PAIRS = 4
+"""Pairs of replicas that are sized, by estimated price."""
+_CAP_OVER_ESTIMATE = 8
+_PLENTY = 4
+_STEPS = 40
+"""Pairs of counts tried from the least ones on."""
+_FAR_OFF = 2.0
+"""A pair whose estimate costs this many times the best pair known is not sized."""
+_UTILIZATION_FRACTION = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A replica as one of the two pools, with the count a formula suggests."""
+
+    replica: ReplicaPhysics
+    price: GpuPrice
+    busy_count: float
+    """Replicas that the peak window keeps busy with this phase alone."""
+
+    @property
+    def usd_per_replica_hour(self) -> float:
+        """Price of one replica for one hour."""
+        return self.replica.deployment.layout.gpu_count * self.price.price_usd_per_gpu_hour
+
+    @property
+    def estimate(self) -> int:
+        """Replicas that the peak window needs by the formula."""
+        return max(1, math.ceil(self.busy_count / _UTILIZATION_FRACTION))
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of the work: what the busy replicas cost."""
+        return self.busy_count * self.usd_per_replica_hour
+
+
+def sought_apart(
+    question: PlanQuestion, traffic: Traffic, searched: Traffic, replays: Replays, reporter: Reporter
+) -> ApartAnswer | None:
+    """The cheapest pair of pools tried that keeps the promise, on the whole traffic.
+
+    Args:
+        question: With ``apart`` where it is to be tried.
+        traffic: The demand.
+        searched: The part of it that is searched on.
+        replays: Counts and judges.
+        reporter: Told what is being tried.
+
+    Returns:
+        What came of it; ``None`` when nobody asked.
+    """
+    asked = question.apart
+    if asked is None:
+        return None
+    before = replays.count
+    pairs = _pairs(question, asked, demand(searched, caching=_caches(question)))
+    best: Apart | None = None
+    for prefill, decode in pairs:
+        layouts = (words.layout(each.replica.deployment) for each in (prefill, decode))
+        reporter.say("apart", " > ".join(layouts), 1.0)
+        trial = _Trial(question, asked, prefill, decode, replays)
+        found = trial.cheapest(searched, traffic, None if best is None else best.price_usd_per_hour)
+        best = found or best
+    return ApartAnswer(
+        found=best,
+        reason="" if best else _why_none(pairs),
+        pair_count=len(pairs),
+        replayed_count=replays.count - before,
+    )
+
+
+def _caches(question: PlanQuestion) -> bool:
+    return any(replica.deployment.engine.prefix_caching for replica in question.candidates)
+
+
+def _why_none(pairs: list[tuple[Phase, Phase]]) -> str:
+    if not pairs:
+        return "no replica prefills fast enough beside one that decodes fast enough, at a known price and over the link"
+    cap = f"{_CAP_OVER_ESTIMATE} times the estimated counts"
+    return f"none of the {len(pairs)} pairs tried keeps the promise at up to {cap}"
+
+
+# ---- which replicas
+
+
+def _pairs(question: PlanQuestion, asked: ApartQuestion, wanted: Demand) -> list[tuple[Phase, Phase]]:
+    """Pairs worth sizing, the cheapest by estimate first; both keep KV in the same precision."""
+    prefills, decodes = [], []
+    for replica in question.candidates:
+        price = quote(question.prices, replica.deployment.gpu)
+        if price is None:
+            continue
+        if replica.deployment.gpu in asked.links and (busy := prefill_busy(replica, wanted, question.slo)) is not None:
+            prefills.append(Phase(replica, price.price, busy))
+        if (busy := decode_busy(replica, wanted, question.slo)) is not None:
+            decodes.append(Phase(replica, price.price, busy))
+    pairs = [
+        (prefill, decode)
+        for kv in dict.fromkeys(replica.deployment.kv_precision for replica in question.candidates)
+        for prefill in _best(prefills, kv)
+        for decode in _best(decodes, kv)
+    ]
+    pairs.sort(key=lambda pair: (_estimated_usd(*pair), words.layout(pair[0].replica.deployment)))
+    return pairs[:_PAIRS]
+
+
+def _best(phases: list[Phase], kv_precision: str) -> list[Phase]:
+    """The cheapest replica of each gpu for a phase, the cheapest gpus first."""
+    fitting = [each for each in phases if each.replica.deployment.kv_precision == kv_precision]
+    fitting.sort(key=lambda each: (each.usd_per_hour, words.layout(each.replica.deployment)))
+    by_gpu: dict[str, Phase] = {}
+    for each in fitting:
+        by_gpu.setdefault(each.replica.deployment.gpu, each)
+    return list(by_gpu.values())[:_CHOICES]
+
+
+def _estimated_usd(prefill: Phase, decode: Phase) -> float:
+    return prefill.estimate * prefill.usd_per_replica_hour + decode.estimate * decode.usd_per_replica_hour
+
+
+def prefill_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | None:
+    """Replicas that prompts keep busy: rate times the time of a mean prompt alone; ``None`` beyond a TTFT promise."""
+    mean_s = prefill_alone_s(replica, max(1, round(float(wanted.input_tokens.mean()))))
+    limit_s = min((target.limit_s for target in slo.latency if target.metric == "ttft"), default=math.inf)
+    if mean_s > limit_s:
+        return None
+    return wanted.rate_per_s * (mean_s - replica.step_time.request_ps * 1e-12)
+
+
+def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | None:
+    """Replicas that output keeps busy at the largest batch within memory and the ITL or TPOT promise.
+
+    Returns:
+        Rate times output tokens times the step time of that batch per sequence; ``None`` where one sequence alone is
+        too slow or does not fit.
+    """
+    outputs = wanted.mean_output_tokens
+    context = float(wanted.context_tokens.mean()) + outputs / 2
+    blocks = math.ceil(context / replica.kv_block_tokens) + replica.kv_fixed_block_count
+    most = min(
+        replica.kv_block_count // max(1, blocks),
+        replica.deployment.engine.max_sequence_count,
+        len(replica.step_time.token_ps) - 1,
+    )
+    limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
+    if most < 1 or decode_step_s(replica, 1, context) > limit_s:
+        return None
+    low, high = 1, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if decode_step_s(replica, middle, context) <= limit_s else (low, middle)
+    return wanted.rate_per_s * max(outputs - 1.0, 0.0) * decode_step_s(replica, low, context) / low
+
+
+# ---- how many
+
+
+class _Trial:
+    """One pair of replicas: counts of both, by replay."""
+
+    def __init__(
+        self, question: PlanQuestion, asked: ApartQuestion, prefill: Phase, decode: Phase, replays: Replays
+    ) -> None:
+        self.question = question
+        self.prefill = prefill
+        self.decode = decode
+        self.replays = replays
+        self.handover = Handover(
+            link=asked.links[prefill.replica.deployment.gpu],
+            first_token=asked.first_token,
+            overlapped_layer_count=question.model.layer_count if asked.overlap else None,
+        )
+        self.seen: dict[tuple[int, int, int], tuple[StagedRun, Verdict]] = {}
+
+    def verdict(self, traffic: Traffic, counts: tuple[int, int]) -> tuple[StagedRun, Verdict]:
+        """Replay both pools and judge what users see."""
+        key = (*counts, id(traffic))
+        if key not in self.seen:
+            self.replays.count += 1
+            prefill = self.replays.fleet(self.prefill.replica, counts[0])
+            decode = self.replays.fleet(self.decode.replica, counts[1])
+            pools = simulator.apart(traffic.trace, prefill, decode, self.handover)
+            run = simulator.replay_stages(traffic.trace, pools, peak_window_s=traffic.window_s)
+            self.seen[key] = run, self.replays.judged(traffic, run.record)
+        return self.seen[key]
+
+    def kept(self, traffic: Traffic, counts: tuple[int, int]) -> bool:
+        """Whether the promise is kept."""
+        return self.verdict(traffic, counts)[1].kept
+
+    def least(self, traffic: Traffic) -> tuple[int, int] | None:
+        """The fewest replicas of each pool while the other has plenty; ``None`` where no count is enough."""
+        plenty = tuple(_PLENTY * phase.estimate + _PLENTY for phase in (self.prefill, self.decode))
+        first = smallest_enough(
+            lambda count: self.kept(traffic, (count, plenty[1])),
+            self.prefill.estimate,
+            _CAP_OVER_ESTIMATE * self.prefill.estimate + _PLENTY,
+        )
+        if first is None:
+            return None
+        second = smallest_enough(
+            lambda count: self.kept(traffic, (max(first, plenty[0]), count)),
+            self.decode.estimate,
+            _CAP_OVER_ESTIMATE * self.decode.estimate + _PLENTY,
+        )
+        return None if second is None else (first, second)
+
+    def cheapest(self, searched: Traffic, whole: Traffic, below_usd: float | None) -> Apart | None:
+        """The first pair of counts in order of price that keeps the promise on the whole traffic."""
+        most_usd = math.inf if below_usd is None else below_usd
+        if _estimated_usd(self.prefill, self.decode) > _FAR_OFF * most_usd:
+            return None
+        least = self.least(searched)
+        if least is None:
+            return None
+        for counts in self.by_price(least):
+            pools = self.pools(counts)
+            if pools is None or sum(each.price_usd_per_hour for each in pools) >= most_usd:
+                return None
+            if self.kept(searched, counts) and self.kept(whole, counts):
+                run, verdict = self.verdict(whole, counts)
+                return Apart(
+                    prefill=pools[0],
+                    decode=pools[1],
+                    link=self.handover.link.name,
+                    transfer_mean_s=float(run.transfer_s.mean()),
+                    slo=verdict.peak,
+                )
+        return None
+
+    def pools(self, counts: tuple[int, int]) -> tuple[ApartPool, ApartPool] | None:
+        """Both pools with their spare replicas, for the whole demand; ``None`` where no spare saves them."""
+        made = []
+        for phase, count in zip((self.prefill, self.decode), counts, strict=True):
+            carrying = count * self.question.stands_for_count
+            spare = spare_replicas(self.question, phase.replica, carrying)
+            if spare is None:
+                return None
+            made.append(ApartPool(replica=phase.replica, carrying_count=carrying, spare_count=spare, price=phase.price))
+        return made[0], made[1]
+
+    def by_price(self, least: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Pairs of counts from the least ones on, cheaper ones first."""
+        usd = (self.prefill.usd_per_replica_hour, self.decode.usd_per_replica_hour)
+
+        def entry(counts: tuple[int, int]) -> tuple[float, tuple[int, int]]:
+            return counts[0] * usd[0] + counts[1] * usd[1], counts
+
+        waiting, known = [entry(least)], {least}
+        for _ in range(_STEPS):
+            _, counts = heapq.heappop(waiting)
+            yield counts
+            for further in ((counts[0] + 1, counts[1]), (counts[0], counts[1] + 1)):
+                if further not in known:
+                    known.add(further)
+                    heapq.heappush(waiting, entry(further))
