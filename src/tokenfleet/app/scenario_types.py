@@ -136,6 +136,8 @@ class Redundancy(Strict):
     """Zones that may be lost; name them under ``zones``."""
     replicas_per_node: Annotated[Count, Field(ge=1)] | None = None
     """At most so many replicas on one node; left out, as many as its GPUs hold."""
+    ride_through: bool = False
+    """The promise must hold in the window after each loss too, while the requests that were lost come back."""
 
 
 class ZoneSpec(Strict):
@@ -349,6 +351,7 @@ class Scenario(Strict):
                 if self.data_region in (None, zone.region)
             ),
             replicas_per_node_count=self.redundancy.replicas_per_node,
+            ride_through=self.redundancy.ride_through,
         )
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from tokenfleet.contract.quantile import conservative_rank
 if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
     from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
-    from tokenfleet.contract.document import contract_document
+    from tokenfleet.contract.document import contract_document, fleet_of, with_drills
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 
@@ -27,8 +27,10 @@ _HOME = {
     "contract_document": "document",
     "contract_text": "paper",
     "diagnose": "diagnosis",
+    "fleet_of": "document",
     "judge_minutes": "minutes",
     "read_contract": "paper",
+    "with_drills": "document",
     "write_contract": "paper",
 }
 """What is loaded on first use: judging a run needs no schema of the paper and no diagnosis."""
@@ -44,9 +46,11 @@ __all__ = [
     "contract_document",
     "contract_text",
     "diagnose",
+    "fleet_of",
     "judge",
     "judge_minutes",
     "read_contract",
+    "with_drills",
     "write_contract",
 ]
 

@@ -24,6 +24,8 @@ class ContractCheck:
     """Each clause against the run, when one was given."""
     exceeded: tuple[str, ...]
     """Where the run asked for more than the contract was examined with: its clauses prove nothing then."""
+    failed_drills: tuple[str, ...]
+    """Drills written into the contract that were not passed."""
 
     @property
     def kept(self) -> bool | None:
@@ -62,6 +64,7 @@ def check_contract(
         state="void" if changes else "expired" if late or early else "valid",
         reasons=(*changes, *late, *early),
         clauses=clauses,
+        failed_drills=tuple(drill.name for drill in contract.drills if drill.passed is False),
         exceeded=() if record is None else _exceeded(contract, record, window_s),
     )
 

@@ -14,6 +14,7 @@ from tokenfleet.contract.schema import (
     Contract,
     Cost,
     Demand,
+    Drilled,
     Evidence,
     FleetSize,
     Hardware,
@@ -31,7 +32,7 @@ from tokenfleet.contract.schema import (
 from tokenfleet.domain.plan import Bill, Plan, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.survival import LossCase
+from tokenfleet.domain.survival import Drill, LossCase
 from tokenfleet.domain.trace import Workload
 
 VALID_DAYS = 28
@@ -94,6 +95,36 @@ def contract_document(
         assumptions=plan.assumptions,
     )
     return contract.model_dump(mode="python")
+
+
+def with_drills(document: Mapping[str, object], drills: Sequence[Drill], *, made_on: date) -> dict[str, object]:
+    """The contract with what drills found; a drill of the same name is replaced.
+
+    Args:
+        document: From :func:`tokenfleet.contract.read_contract`.
+        drills: Results, for the fleet of the contract.
+        made_on: Their day.
+    """
+    contract = Contract.model_validate(document)
+    fresh = {
+        drill.name: Drilled(
+            name=drill.name,
+            what=drill.what,
+            passed=drill.passed,
+            how=drill.how,
+            made_on=made_on,
+            clauses=_results(drill.slo),
+        )
+        for drill in drills
+    }
+    kept = [drill for drill in contract.drills if drill.name not in fresh]
+    return contract.model_copy(update={"drills": (*kept, *fresh.values())}).model_dump(mode="python")
+
+
+def fleet_of(document: Mapping[str, object]) -> tuple[str, int, int]:
+    """GPU, GPUs per replica and replicas that a contract is about."""
+    contract = Contract.model_validate(document)
+    return contract.gpu.name, contract.gpu.per_replica_count, contract.fleet.replica_count
 
 
 def digest(value: object) -> str:

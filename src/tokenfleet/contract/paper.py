@@ -21,6 +21,7 @@ _COMMENTS = {
     "promise": "Times in seconds. A request that never finishes counts as late.",
     "evidence": "predicted_low and predicted_high: the 90 % range of the step times, replayed.",
     "survives": "kept: null means not examined.",
+    "drills": "What tokenfleet drill went through; empty: nothing yet.",
     "limits": "Rates are what the carrying replicas sustain within the promise.",
     "scale_out": "Nothing above counts on a replica that is still starting. null is unknown.",
     "degrade": "What happens when more arrives than promised for, mildest first.",

@@ -158,6 +158,17 @@ class Survives(_Part):
     rollout: Loss
 
 
+class Drilled(_Part):
+    """One bad day, gone through by replay. ``passed`` is null where it could not be."""
+
+    name: str
+    what: str
+    passed: bool | None
+    how: str
+    made_on: date
+    clauses: tuple[ClauseResult, ...]
+
+
 class Limits(_Part):
     """Where it ends. The fleet's rates are those of the carrying replicas."""
 
@@ -215,6 +226,7 @@ class Contract(_Part):
     promise: Promise
     evidence: Evidence
     survives: Survives
+    drills: tuple[Drilled, ...] = ()
     limits: Limits
     scale_out: ScaleOut
     degrade: tuple[str, ...]

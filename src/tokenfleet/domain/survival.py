@@ -38,6 +38,8 @@ class Redundancy:
     """Where replicas may stand; none named: one place."""
     replicas_per_node_count: int | None = None
     """At most so many on one node; ``None``: as many as its GPUs hold."""
+    ride_through: bool = False
+    """The promise holds in the window after each loss too, while the requests that were lost come back."""
 
     def count_of(self, kind: LossKind) -> int:
         """How many of ``kind`` may be gone at once."""
@@ -143,3 +145,21 @@ class LossCase:
     """Of a rollout: until every replica is of the new version; ``None``: unknown, or no rollout."""
     moment: Moment | None = None
     """``None`` where the loss itself was not replayed."""
+
+
+DrillName = Literal["ramp", "burst", "replica", "node", "zone", "rollout", "flood"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """One bad day, gone through beforehand."""
+
+    name: DrillName
+    what: str
+    """What is done to the fleet, in words."""
+    passed: bool | None
+    """Every clause is kept; ``None``: it could not be done, and ``how`` says why."""
+    slo: tuple[SloResult, ...]
+    """Clause by clause: the worse of the window that is judged and of all requests."""
+    how: str
+    """The evidence, in words."""

@@ -8,15 +8,18 @@ from tokenfleet.planner.answer import Cheapest, cheapest, plan
 from tokenfleet.planner.assumed import FEW_REQUESTS
 from tokenfleet.planner.bursts import Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
+from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 __all__ = [
+    "DRILLS",
     "FEW_REQUESTS",
     "Burst",
     "Cheapest",
+    "DrillPlan",
     "Endured",
     "Event",
     "FirstMinute",
@@ -31,6 +34,7 @@ __all__ = [
     "Warmed",
     "bursts",
     "cheapest",
+    "drills",
     "known_spike",
     "pack",
     "plan",

@@ -24,6 +24,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Failure, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
@@ -126,6 +127,7 @@ def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tu
     search = Search(work.replays, work.searched, question, reporter)
     found = search.over(screened.candidates)
     _verify(work, search)
+    ride_through(work.replays, work.searched, question, found, reporter)
     return work, screened, found, len(variants)
 
 

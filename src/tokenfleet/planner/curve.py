@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tokenfleet.domain.plan import CurvePoint, FrontierPoint, PlanQuestion
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import spare_of_a_part
+from tokenfleet.planner.redundancy import spare_like
 from tokenfleet.planner.replays import Latencies, Replays
 from tokenfleet.planner.search import Answer
 from tokenfleet.planner.traffic import Traffic, at_load, demand
@@ -53,7 +53,7 @@ def frontier(
     for count in sorted(more_of_it):
         if count > replays.most(traffic, chosen.sized.replica):
             break
-        spare = spare_of_a_part(question, chosen.sized.replica, count)
+        spare = spare_like(question, chosen.sized, count)
         if spare is None:
             break
         reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)

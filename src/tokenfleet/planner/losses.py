@@ -42,7 +42,7 @@ def losses(
     placement = placed(sized.replica_count, sized.replica, asked(question))
     if placement is None:
         return Survived(None, ())
-    lines = spare_lines(question, sized.replica, sized.carrying_count)
+    lines = _lines(question, sized)
     usd_per_replica = sized.price_usd_per_hour / sized.replica_count
     cases = []
     for case in _cases(question, sized, placement):
@@ -51,6 +51,14 @@ def losses(
         seen = _judged(paid, question, judged)
         cases.append(replace(seen, moment=moment(seen, placement) if seen.serving_replica_count else None))
     return Survived(placement, tuple(cases))
+
+
+def _lines(question: PlanQuestion, sized: Sized) -> dict[str, int]:
+    """Spare replicas by the loss that asks for them; what riding through takes goes to the last one asked for."""
+    lines = spare_lines(question, sized.replica, sized.carrying_count)
+    wanted = [kind for kind in LOSSES if asked(question).count_of(kind)]
+    more = sized.spare_count - sum(lines.values())
+    return {**lines, wanted[-1]: lines[wanted[-1]] + more} if wanted else lines
 
 
 def _cases(question: PlanQuestion, sized: Sized, placement: Placement) -> Iterator[LossCase]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from tokenfleet.domain.plan import PlanQuestion, Reason
+from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.planner import words
@@ -27,6 +27,13 @@ def spare_replicas(question: PlanQuestion, replica: ReplicaPhysics, carrying_cou
 def spare_of_a_part(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int | None:
     """The same for the stretch that is replayed: none where it is a part of the demand, which pays for them once."""
     return 0 if question.stands_for_count > 1 else spare_replicas(question, replica, carrying_count)
+
+
+def spare_like(question: PlanQuestion, chosen: Sized, carrying_count: int) -> int | None:
+    """Spare replicas beside another count of the chosen kind: those asked for, and as many more as the chosen has."""
+    needed = spare_of_a_part(question, chosen.replica, carrying_count)
+    usual = spare_of_a_part(question, chosen.replica, chosen.carrying_count)
+    return None if needed is None or usual is None else needed + chosen.spare_count - usual
 
 
 def largest(possible: Callable[[int], bool], most: int) -> int:

@@ -12,7 +12,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import spare_of_a_part
+from tokenfleet.planner.redundancy import spare_like
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.traffic import Traffic, at_load
 
@@ -96,7 +96,7 @@ def _judged(replays: Replays, case: _Case, question: PlanQuestion, chosen: Sized
     cap = min(_MOST_TIMES * chosen.carrying_count, max(chosen.carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
     needed = smallest_enough(keeps, min(start, cap), cap)
-    spare = None if needed is None else spare_of_a_part(question, chosen.replica, needed)
+    spare = None if needed is None else spare_like(question, chosen, needed)
     count = None if needed is None or spare is None else needed + spare
     per_replica = chosen.price_usd_per_hour / chosen.replica_count
     return SensitivityCase(

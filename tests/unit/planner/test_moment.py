@@ -103,3 +103,25 @@ def test_a_plan_shows_the_moment_of_each_loss_it_pays_for():
     assert cases["rollout"].moment is None
     first = plan(replace(asked, first_look=True), demand())
     assert all(case.moment is None for case in first.losses)
+
+
+def test_riding_through_takes_more_spare_than_carrying_the_peak_without():
+    wanted = Redundancy(node_count=1, replicas_per_node_count=2)
+    question = toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(ttft=0.8, itl=0.2))
+    asked = replace(question, redundancy=wanted, first_look=False)
+    trace = demand(rate=80.0, seconds=150.0)
+    carried = plan(asked, trace)
+    node = next(case for case in carried.losses if case.kind == "node")
+    assert node.kept
+    assert not node.moment.kept
+    assert node.moment.recovery_s > 0.0
+    ridden = plan(replace(asked, redundancy=replace(wanted, ride_through=True)), trace)
+    assert ridden.chosen.carrying_count == carried.chosen.carrying_count
+    assert ridden.chosen.spare_count > carried.chosen.spare_count
+    assert all(case.moment.kept for case in ridden.losses if case.required)
+    assert sum(case.spare_replica_count for case in ridden.losses) == ridden.chosen.spare_count
+    traffic = Traffic(trace, (ridden.peak_start_s, ridden.peak_end_s))
+    replays = Replays(asked.slo, "least_in_flight")
+    fewer = ridden.chosen.replica_count - 1
+    quiet = replays.run(traffic, REPLICA, fewer)
+    assert not failed(Scene(replays, traffic, REPLICA, placed(fewer, REPLICA, wanted), quiet), "node", 1).kept

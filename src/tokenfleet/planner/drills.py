@@ -1,0 +1,311 @@
+"""Drills: the bad days of a fleet, gone through by replay, each with a verdict per clause."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.contract import judge
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import Drill, DrillName, LossKind, Moment, Placement
+from tokenfleet.domain.trace import Bools, Ints, Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.moment import Scene, failed, rolled_out
+from tokenfleet.planner.placement import placed
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.redundancy import asked
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, stretch
+
+DRILLS: tuple[DrillName, ...] = get_args(DrillName)
+_MOST_REQUESTS = 50_000
+_MINUTE_S = 60.0
+_LEAST_RISE = 1.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillPlan:
+    """How hard each drill is."""
+
+    names: tuple[DrillName, ...] = DRILLS
+    ramp_s: float = 300.0
+    """Time in which demand rises to the peak."""
+    hold_s: float = 600.0
+    """Time for which it stays there."""
+    burst_factor: float = 1.5
+    """Demand of the burst against the peak."""
+    burst_s: float = 30.0
+    flood_fraction: float = 0.2
+    """Requests of the flooding tenant against all others of the peak window."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Where drills take place."""
+
+    question: PlanQuestion
+    scene: Scene
+    plan: DrillPlan
+
+    def run(self, traffic: Traffic) -> RunRecord:
+        """Replays other traffic on the whole fleet."""
+        return self.scene.replays.run(traffic, self.scene.replica, self.scene.placement.replica_count)
+
+
+def drills(
+    question: PlanQuestion,
+    trace: Trace,
+    replica: ReplicaPhysics,
+    replica_count: int,
+    plan: DrillPlan,
+    *,
+    progress: Progress | None = None,
+) -> tuple[Drill, ...]:
+    """Goes through the drills of ``plan`` with a whole fleet.
+
+    Args:
+        question: The promise, the router, where replicas stand, how a rollout goes.
+        trace: The demand; of a long one the busiest stretch is taken.
+        replica: What the fleet is made of.
+        replica_count: Carrying and spare.
+        plan: Which drills, and how hard.
+        progress: Told which one is under way.
+    """
+    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    replays = Replays(question.slo, cast(Router, question.router))
+    reporter = Reporter(progress)
+    reporter.say("drills", words.fleet(replica, replica_count), 0.0)
+    # Where the zones have no room the fleet stands in one place: losing it is not a drill but the end.
+    placement = placed(replica_count, replica, asked(question)) or _anywhere(replica_count, replica, question)
+    quiet = replays.run(traffic, replica, replica_count)
+    scene = Scene(replays, traffic, replica, placement, quiet, question.redundancy.zones)
+    ground = _Ground(question, scene, plan)
+    found = []
+    for index, name in enumerate(plan.names):
+        reporter.say("drills", name, index / len(plan.names))
+        found.append(_HOW[name](ground))
+    return tuple(found)
+
+
+def _anywhere(replica_count: int, replica: ReplicaPhysics, question: PlanQuestion) -> Placement:
+    wanted = replace(asked(question), zones=(), zone_count=0)
+    found = placed(replica_count, replica, wanted)
+    if found is None:
+        raise ValueError("a place without limits holds every fleet")
+    return found
+
+
+def _ramp(ground: _Ground) -> Drill:
+    plan, traffic = ground.plan, ground.scene.traffic
+    held = held_at_peak(traffic, ramp_s=plan.ramp_s, hold_s=plan.hold_s)
+    record = ground.run(held)
+    slo = _worse(ground, held, record)
+    return Drill(
+        name="ramp",
+        what=f"demand rises to the peak within {words.seconds(plan.ramp_s)} and stays for "
+        f"{words.seconds(held.window_length_s)}",
+        passed=_passed(slo),
+        slo=slo,
+        how=f"{words.requests(held.trace.request_count)} replayed with all replicas",
+    )
+
+
+def _burst(ground: _Ground) -> Drill:
+    plan, traffic = ground.plan, ground.scene.traffic
+    start_s = min(ground.scene.fullest_s, max(0.0, traffic.trace.duration_s - plan.burst_s))
+    surged = workload.surge(traffic.trace, start_s=start_s, length_s=plan.burst_s, factor=plan.burst_factor)
+    window_s = start_s, start_s + max(plan.burst_s, traffic.window_length_s)
+    after = Traffic(surged, window_s)
+    record = ground.run(after)
+    slo = _worse(ground, after, record)
+    settled = recovery_s(record, ground.question.slo, start_s, window_s=traffic.window_length_s)
+    return Drill(
+        name="burst",
+        what=f"{plan.burst_factor:g} times the peak for {words.seconds(plan.burst_s)}, at its fullest moment",
+        passed=_passed(slo),
+        slo=slo,
+        how=_recovered(settled),
+    )
+
+
+def _loss(kind: LossKind, ground: _Ground) -> Drill:
+    name = cast(DrillName, kind)
+    placement = ground.scene.placement
+    count = max(1, asked(ground.question).count_of(kind))
+    what = f"the worst {kind if count == 1 else f'{count} {kind}s'} lost at the fullest moment of the peak"
+    if kind == "zone" and len(placement.by_zone) < 2:
+        return Drill(name=name, what=what, passed=None, slo=(), how="all replicas stand in one zone, or none is named")
+    moment = failed(ground.scene, kind, count)
+    if moment is None:
+        return Drill(name=name, what=what, passed=False, slo=(), how="nothing is left to serve")
+    slo = _worse_of(moment.slo_after, moment.slo_overall)
+    lost = f"{words.replicas(len(moment.replicas))} and {words.requests(moment.lost_request_count)} lost"
+    again = ""
+    if moment.longest_wait_s is not None:
+        again = f", sent again; the slowest is answered {words.seconds(moment.longest_wait_s)} after it first asked"
+    return Drill(
+        name=name, what=what, passed=_passed(slo), slo=slo, how=f"{lost}{again}; {_recovered(moment.recovery_s)}"
+    )
+
+
+def _rollout(ground: _Ground) -> Drill:
+    rollout = ground.question.rollout
+    what = (
+        f"a new version, {words.replicas(rollout.max_surge_count)} more and "
+        f"{words.replicas(rollout.max_unavailable_count)} fewer at a time, from the beginning of the peak"
+    )
+    moment: Moment | None = rolled_out(ground.scene, rollout)
+    if moment is None:
+        return Drill(
+            name="rollout", what=what, passed=None, slo=(), how="nobody knows how long a start takes: cold_start"
+        )
+    slo = _worse_of(moment.slo_after, moment.slo_overall)
+    return Drill(name="rollout", what=what, passed=_passed(slo), slo=slo, how=_recovered(moment.recovery_s))
+
+
+def _flood(ground: _Ground) -> Drill:
+    traffic, plan = ground.scene.traffic, ground.plan
+    flooded, others = flooded_peak(traffic, plan.flood_fraction)
+    record = ground.run(flooded)
+    spared = without(record, others)
+    window = judge(spared, ground.question.slo, peak_only=True, window_s=flooded.window_s)
+    slo = _worse_of(window, judge(spared, ground.question.slo))
+    prompts = f"prompts of {words.tokens(int(traffic.trace.input_tokens.max()))}"
+    return Drill(
+        name="flood",
+        what=f"one tenant sends {plan.flood_fraction:.0%} more requests at the peak, {prompts} each",
+        passed=_passed(slo),
+        slo=slo,
+        how="judged by everybody else's requests; no quota holds the tenant back, and ITL counts its gaps too",
+    )
+
+
+def held_at_peak(traffic: Traffic, *, ramp_s: float, hold_s: float) -> Traffic:
+    """The traffic raised, minute by minute, to the tokens of its busiest one, and held there.
+
+    Returns:
+        The traffic; its window is the time it is held, which is cut where the trace is shorter.
+    """
+    trace = traffic.trace
+    minutes = max(1, round(min(hold_s, trace.duration_s) / _MINUTE_S))
+    last = max(minutes, int(-(-trace.duration_s // _MINUTE_S)))
+    first = int(min(traffic.window_s[0] // _MINUTE_S, last - minutes))
+    tokens = _tokens_by_minute(trace, last)
+    peak = float(tokens.max())
+    ramp = max(0, round(ramp_s / _MINUTE_S))
+    raised = trace
+    for minute in range(max(0, first - ramp), first + minutes):
+        share = min(1.0, 1.0 - (first - minute) / (ramp + 1)) if minute < first else 1.0
+        if tokens[minute] and share * peak > _LEAST_RISE * tokens[minute]:
+            factor = share * peak / float(tokens[minute])
+            raised = workload.surge(raised, start_s=minute * _MINUTE_S, length_s=_MINUTE_S, factor=factor)
+    return Traffic(raised, (first * _MINUTE_S, (first + minutes) * _MINUTE_S))
+
+
+def _tokens_by_minute(trace: Trace, count: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
+    minute = np.minimum((trace.arrival_s // _MINUTE_S).astype(np.int64), count - 1)
+    return np.bincount(minute, weights=tokens, minlength=count).astype(np.float64)
+
+
+def flooded_peak(traffic: Traffic, fraction: float) -> tuple[Traffic, Bools]:
+    """The traffic with another tenant's long prompts evenly over its peak window, and who is not that tenant.
+
+    The prompts are as long as the longest there is and share nothing; answers are as long as the median.
+    """
+    trace = traffic.trace
+    inside = (trace.arrival_s >= traffic.window_s[0]) & (trace.arrival_s < traffic.window_s[1])
+    count = max(1, round(fraction * int(inside.sum())))
+    places = traffic.window_s[0] + (np.arange(count) + 0.5) / count * traffic.window_length_s
+    order = np.argsort(np.concatenate([trace.arrival_s, places]), kind="stable")
+
+    def column(usual: Ints | None, value: int) -> Ints | None:
+        if usual is None:
+            return None
+        return np.concatenate([usual, np.full(count, value, dtype=np.int32)])[order].astype(np.int32)
+
+    longest, median = int(trace.input_tokens.max()), max(1, int(np.median(trace.output_tokens)))
+    inputs, outputs = column(trace.input_tokens, longest), column(trace.output_tokens, median)
+    if inputs is None or outputs is None:
+        raise ValueError("every trace has lengths")
+    flooded = replace(
+        trace,
+        arrival_s=np.concatenate([trace.arrival_s, places])[order],
+        input_tokens=inputs,
+        output_tokens=outputs,
+        prefix_node=column(trace.prefix_node, -1),
+        session=column(trace.session, -1),
+        tenant=column(trace.tenant, -1),
+        kv_delivered=None,
+        observed=None,
+    )
+    return Traffic(flooded, traffic.window_s), np.asarray(order < trace.request_count)
+
+
+def without(record: RunRecord, kept: Bools) -> RunRecord:
+    """The record of some of its requests; gaps and gauges stay those of all."""
+    return replace(
+        record,
+        arrival_s=record.arrival_s[kept],
+        first_token_s=record.first_token_s[kept],
+        finish_s=record.finish_s[kept],
+        input_tokens=record.input_tokens[kept],
+        output_tokens=record.output_tokens[kept],
+        cached_tokens=record.cached_tokens[kept],
+        preemption_count=record.preemption_count[kept],
+        replica=record.replica[kept],
+        status=record.status[kept],
+    )
+
+
+def _worse(ground: _Ground, traffic: Traffic, record: RunRecord) -> tuple[SloResult, ...]:
+    verdict = ground.scene.replays.judged(traffic, record)
+    return _worse_of(verdict.peak, verdict.overall)
+
+
+def _worse_of(window: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> tuple[SloResult, ...]:
+    """Of each clause the result that is worse; a window without samples says nothing."""
+
+    def badness(result: SloResult) -> tuple[bool, float]:
+        return not result.kept, float("inf") if result.predicted is None else result.predicted
+
+    return tuple(
+        overall_one if not near.sample_count else max(near, overall_one, key=badness)
+        for near, overall_one in zip(window, overall, strict=True)
+    )
+
+
+def _passed(slo: tuple[SloResult, ...]) -> bool:
+    return all(result.kept for result in slo)
+
+
+def _recovered(found_s: float | None) -> str:
+    if found_s is None:
+        return "the promise is broken to the end"
+    return (
+        f"the promise holds again after {words.seconds(found_s)}"
+        if found_s
+        else "those who arrive are served as promised"
+    )
+
+
+def _losses() -> Iterator[tuple[DrillName, Callable[[_Ground], Drill]]]:
+    yield "replica", lambda ground: _loss("replica", ground)
+    yield "node", lambda ground: _loss("node", ground)
+    yield "zone", lambda ground: _loss("zone", ground)
+
+
+_HOW: dict[DrillName, Callable[[_Ground], Drill]] = {
+    "ramp": _ramp,
+    "burst": _burst,
+    "rollout": _rollout,
+    "flood": _flood,
+    **dict(_losses()),
+}
