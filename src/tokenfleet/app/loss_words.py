@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.survival import LossCase
+from tokenfleet.domain.survival import LossCase, Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +58,23 @@ def _notes(case: LossCase) -> Iterator[str]:
         wait = "" if moment.longest_wait_s is None else f", the slowest after {shown_duration(moment.longest_wait_s)}"
         lost = "1 request is" if moment.lost_request_count == 1 else f"{moment.lost_request_count:,} requests are"
         yield f"at the fullest moment {lost} lost and sent again{wait}"
-    broken = [each for each in moment.slo_after if each.sample_count and not each.kept]
+    yield _after(moment)
+
+
+def _after(moment: Moment) -> str:
+    near, over_all = (
+        [_said(each) for each in results if each.sample_count and not each.kept]
+        for results in (moment.slo_after, moment.slo_overall)
+    )
     if moment.recovery_s is None:
-        yield "from then on the promise is broken to the end"
-    elif moment.recovery_s or broken:
-        worst = f" ({_said(broken[0])} in the minute after)" if broken else ""
-        yield f"the promise holds again after {shown_duration(moment.recovery_s)}{worst}"
-    else:
-        yield "those who arrive then are served as promised throughout"
+        return "from then on the promise is broken to the end"
+    again = f"the promise holds again after {shown_duration(moment.recovery_s)}" if moment.recovery_s else ""
+    if near:
+        broken = f"in the window after it is {near[0]}"
+        return f"{again} ({broken})" if again else broken
+    if over_all:
+        return f"those who arrive then are served as promised; over all requests it is {over_all[0]}"
+    return again or "those who arrive then are served as promised throughout"
 
 
 def _serving(case: LossCase) -> str:
