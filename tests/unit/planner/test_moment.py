@@ -106,10 +106,10 @@ def test_a_plan_shows_the_moment_of_each_loss_it_pays_for():
 
 
 def test_riding_through_takes_more_spare_than_carrying_the_peak_without():
-    wanted = Redundancy(node_count=1, replicas_per_node_count=2)
-    question = toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(ttft=0.8, itl=0.2))
+    wanted = Redundancy(node_count=1, replicas_per_node_count=3)
+    question = toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(ttft=0.3, itl=0.2))
     asked = replace(question, redundancy=wanted, first_look=False)
-    trace = demand(rate=80.0, seconds=150.0)
+    trace = demand(rate=80.0, seconds=120.0)
     carried = plan(asked, trace)
     node = next(case for case in carried.losses if case.kind == "node")
     assert node.kept
