@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.provenance import resolved_scenario
@@ -23,6 +23,9 @@ from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhys
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
 from tokenfleet.planner.progress import PlanProgress
+
+if TYPE_CHECKING:
+    from tokenfleet.planner import Replay
 
 _TENSOR_PARALLEL = (1, 2, 4, 8)
 _KEYS = {
@@ -142,13 +145,29 @@ def apart_question(scenario: Scenario, gpus: tuple[Gpu, ...]) -> ApartQuestion |
     )
 
 
-def answer(composition: Composition, teller: Teller) -> Plan:
-    """Plan what a composition asks; what the composition itself took for granted joins the plan's assumptions."""
+def answer(composition: Composition, teller: Teller, replay: "Replay | None" = None) -> Plan:
+    """Plan what a composition asks; what the composition itself took for granted joins the plan's assumptions.
+
+    ``replay`` runs replays instead of the simulator, such as :func:`kept_replays`.
+    """
     from tokenfleet import planner, simulator
 
     simulator.warm_up(announce=teller.announce)
-    plan = planner.plan(composition.question, composition.trace, progress=teller.step)
+    plan = planner.plan(composition.question, composition.trace, progress=teller.step, replay=replay)
     return replace(plan, assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)))
+
+
+def kept_replays(teller: Teller, *, cache: bool) -> "Replay | None":
+    """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses."""
+    if not cache:
+        return None
+    from tokenfleet.app.replay_cache import ReplayCache, cache_folder
+
+    kept = ReplayCache(cache_folder())
+    if kept.open():
+        return kept.replay
+    teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
+    return None
 
 
 def _about_weights(plan: Plan) -> tuple[str, ...]:

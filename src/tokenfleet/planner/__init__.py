@@ -11,6 +11,7 @@ from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.progress import PlanProgress, Progress
+from tokenfleet.planner.replays import Hopeless, Replay
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
@@ -23,6 +24,7 @@ __all__ = [
     "Endured",
     "Event",
     "FirstMinute",
+    "Hopeless",
     "HotPrefix",
     "KnownSpike",
     "PackedNode",
@@ -30,6 +32,7 @@ __all__ = [
     "PlanProgress",
     "Pool",
     "Progress",
+    "Replay",
     "TokenBudget",
     "Warmed",
     "bursts",

@@ -23,7 +23,7 @@ from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
-from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.replays import Replay, Replays, Verdict, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Failure, Found, Search
@@ -49,6 +49,7 @@ def plan(
     *,
     progress: Progress | None = None,
     clock: Callable[[], float] | None = None,
+    replay: Replay | None = None,
 ) -> Plan:
     """Finds the cheapest fleet of equal replicas that keeps the promise with its spare replicas gone.
 
@@ -60,6 +61,7 @@ def plan(
         trace: The demand, planned for as it is.
         progress: Told what is being tried.
         clock: Seconds that only rise, such as ``time.perf_counter``, to say how long the plan took.
+        replay: Runs replays instead of the simulator, such as a cache in front of it.
 
     Returns:
         The plan; ``chosen`` is ``None`` with reasons when no candidate keeps the promise.
@@ -69,7 +71,7 @@ def plan(
     """
     _has_requests(trace)
     start_s = clock() if clock else None
-    made = _answer(question, Traffic(trace, workload.peak_window(trace)), Reporter(progress))
+    made = _answer(question, Traffic(trace, workload.peak_window(trace)), Reporter(progress), replay)
     return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)
 
 
@@ -84,11 +86,13 @@ class Cheapest:
     replayed_count: int
 
 
-def cheapest(question: PlanQuestion, trace: Trace, *, progress: Progress | None = None) -> Cheapest:
+def cheapest(
+    question: PlanQuestion, trace: Trace, *, progress: Progress | None = None, replay: Replay | None = None
+) -> Cheapest:
     """The fleet that :func:`plan` would choose, at a fraction of the replays; arguments and errors as there."""
     _has_requests(trace)
     traffic = Traffic(trace, workload.peak_window(trace))
-    work, screened, found, _ = _sought(question, traffic, Reporter(progress))
+    work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
     if found.answers:
         return Cheapest(sized=whole_of(found.answers[0].sized, question), reasons=(), replayed_count=work.replays.count)
     made = _infeasible(work, screened, found)
@@ -100,8 +104,8 @@ def _has_requests(trace: Trace) -> None:
         raise BadInput.at("workload", "the trace has no requests", "give one that has")
 
 
-def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> Plan:
-    work, screened, found, variant_count = _sought(question, traffic, reporter)
+def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None) -> Plan:
+    work, screened, found, variant_count = _sought(question, traffic, reporter, replay)
     made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
     made = multiplied(made)
     return replace(
@@ -119,9 +123,12 @@ def _few(traffic: Traffic) -> tuple[Reason, ...]:
     return (Reason(kind="no_samples", text=few, relax="plan with a longer trace"),) if few else ()
 
 
-def _sought(question: PlanQuestion, traffic: Traffic, reporter: Reporter) -> "tuple[_Work, Screened, Found, int]":
+def _sought(
+    question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None
+) -> "tuple[_Work, Screened, Found, int]":
     """What the search found, proved on the whole trace, and how many variants it had."""
-    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), Replays(question.slo, _router(question)))
+    replays = Replays(question.slo, _router(question), replay)
+    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays)
     variants = step_variants(question)
     screened = screen(question, traffic, variants, reporter)
     search = Search(work.replays, work.searched, question, reporter)

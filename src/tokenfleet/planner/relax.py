@@ -87,7 +87,7 @@ def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: 
 def _with_fleet(change: str, replays: Replays, question: PlanQuestion, traffic: Traffic) -> str:
     """The change, and the cheapest fleet for ``question``, spare replicas included, where a search finds one."""
     silent = Reporter(None)
-    judged = Replays(question.slo, replays.router)
+    judged = Replays(question.slo, replays.router, replays.replay)
     screened = screen(question, traffic, step_variants(question), silent)
     answers = Search(judged, traffic, question, silent).over(screened.candidates).answers
     replays.count += judged.count

@@ -1,8 +1,8 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tokenfleet import performance, simulator
 from tokenfleet.contract import judge
@@ -96,12 +96,46 @@ class Verdict:
         return tuple(worse)
 
 
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Whether a promise is broken for good by what has happened so far, whatever comes."""
+
+    slo: Slo
+    window_s: tuple[float, float]
+    peak_only: bool
+
+    def __call__(self, so_far: RunRecord) -> bool:
+        """Judge the rest at its best; see :func:`tokenfleet.planner.early.at_best`."""
+        best = at_best(so_far)
+        peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
+        if self.peak_only:
+            return any(result.sample_count and not result.kept for result in peak)
+        return Verdict(peak, judge(best, self.slo), _NOTHING_SEEN).excess > CLEARLY
+
+
+class Replay(Protocol):
+    """Runs one replay, as :func:`tokenfleet.simulator.replay` does."""
+
+    def __call__(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        *,
+        peak_window_s: tuple[float, float] | None = None,
+        telemetry_interval_s: float | None = None,
+        hopeless: Hopeless | None = None,
+        world: World | None = None,
+    ) -> RunRecord:
+        """Replays ``trace`` on ``fleet``."""
+
+
 class Replays:
     """The door to the simulator: same question, same router, one counter."""
 
-    def __init__(self, slo: Slo, router: Router) -> None:
+    def __init__(self, slo: Slo, router: Router, replay: Replay | None = None) -> None:
         self.slo = slo
         self.router: Router = router
+        self.replay: Replay = replay or simulator.replay
         self.count = 0
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
         self._most: dict[tuple[int, int], tuple[Trace, ReplicaPhysics, int]] = {}
@@ -124,12 +158,12 @@ class Replays:
         count: int,
         *,
         telemetry_interval_s: float | None = None,
-        hopeless: Callable[[RunRecord], bool] | None = None,
+        hopeless: Hopeless | None = None,
         world: World | None = None,
     ) -> RunRecord:
         """Replays ``traffic`` on ``count`` replicas, in quiet times or in a ``world`` where things happen."""
         self.count += 1
-        return simulator.replay(
+        return self.replay(
             traffic.trace,
             self.fleet(replica, count),
             peak_window_s=traffic.window_s,
@@ -148,18 +182,9 @@ class Replays:
         ``kept`` is what :meth:`verdict` says, and so is whether ``excess`` is above ``CLEARLY``; broken clauses may be
         fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
         """
-
-        def hopeless(so_far: RunRecord) -> bool:
-            results = self._judged_in_peak(traffic, at_best(so_far))
-            if peak_only:
-                return any(result.sample_count and not result.kept for result in results)
-            return Verdict(results, judge(at_best(so_far), self.slo), _NOTHING_SEEN).excess > CLEARLY
-
+        hopeless = Hopeless(self.slo, traffic.window_s, peak_only)
         record = self.run(traffic, replica, count, hopeless=hopeless)
         return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
-
-    def _judged_in_peak(self, traffic: Traffic, record: RunRecord) -> tuple[SloResult, ...]:
-        return judge(record, self.slo, peak_only=True, window_s=traffic.window_s)
 
     def judged(
         self, traffic: Traffic, record: RunRecord, *, low: RunRecord | None = None, high: RunRecord | None = None

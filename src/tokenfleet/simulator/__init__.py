@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _HOME = {"apart": "splitting", "apart_stages": "splitting", "narrowed": "staging"}
 
-__all__ = ["apart", "apart_stages", "narrowed", "replay", "replay_stages", "rule_set_note", "warm_up"]
+__all__ = ["apart", "apart_stages", "kernel_digest", "narrowed", "replay", "replay_stages", "rule_set_note", "warm_up"]
 
 
 def replay(
@@ -71,6 +71,13 @@ def rule_set_note(engine_name: str) -> str:
     from tokenfleet.simulator.rules import rule_set_note as note
 
     return note(engine_name)
+
+
+def kernel_digest() -> str:
+    """Name the rules that replays follow: equal digests give equal replays."""
+    from tokenfleet.simulator.machine_code import kernel_digest as digest
+
+    return digest()
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:

@@ -50,6 +50,12 @@ def source_digest(package: Path) -> str:
 
 
 @cache
+def kernel_digest() -> str:
+    """Digest of the sources of this very package."""
+    return source_digest(Path(__file__).parents[1])
+
+
+@cache
 def cache_directory() -> Path:
     """The folder that holds the machine code of exactly these sources, created if need be.
 
@@ -60,7 +66,7 @@ def cache_directory() -> Path:
         base = Path(os.environ["NUMBA_CACHE_DIR"])
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet"
-    folder = base / f"kernel-{source_digest(Path(__file__).parents[1])}"
+    folder = base / f"kernel-{kernel_digest()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,0 +1,236 @@
+"""Replays that were run before, kept on disk: a plan with one number changed replays only what the number changes.
+
+A replay is a pure function of the kernel's sources, the trace, the fleet, the peak window, the telemetry interval and,
+where it may stop early, the promise it is held against. The name of a kept record is a digest of all of them, so
+prices, spare replicas, dates and error bands can change without a replay, and an edited kernel finds nothing of
+yesterday's.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet import simulator
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, RunRecord, Telemetry, Turmoil
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
+from tokenfleet.planner import Hopeless
+
+MOST_BYTES = 512 << 20
+"""What is kept; beyond it, what was used longest ago goes."""
+_PRUNED_FRACTION = 0.8
+_COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
+_GAUGES = ("time_s", "running", "waiting", "kv_used_fraction")
+
+
+def cache_folder() -> Path:
+    """``XDG_CACHE_HOME`` or ``~/.cache``, and there ``tokenfleet/replays``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet" / "replays"
+
+
+class ReplayCache:
+    """Replays, or reads the record of the same replay run before. Safe with other processes and threads beside it."""
+
+    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._kernel = simulator.kernel_digest()
+        self.found_count = 0
+        self.run_count = 0
+        # What was digested is kept beside its number, so that nobody else gets its id.
+        self._digests: dict[int, tuple[object, bytes]] = {}
+
+    def open(self) -> bool:
+        """Make the folder and room in it; ``False`` where it cannot be written."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (probe := self._folder / f".{secrets.token_hex(8)}").touch()
+            probe.unlink()
+        except OSError:
+            return False
+        self._prune()
+        return True
+
+    def replay(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        *,
+        peak_window_s: tuple[float, float] | None = None,
+        telemetry_interval_s: float | None = None,
+        hopeless: Hopeless | None = None,
+        world: World | None = None,
+    ) -> RunRecord:
+        """As :func:`tokenfleet.simulator.replay`, from disk where it can; what a controller decides is not kept."""
+        if world is not None and world.controller is not None:
+            return simulator.replay(
+                trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
+            )
+        path = self._folder / self._name(trace, fleet, peak_window_s, telemetry_interval_s, hopeless, world)
+        known = _read(path, trace)
+        if known is not None:
+            self.found_count += 1
+            return known
+        self.run_count += 1
+        record = simulator.replay(
+            trace,
+            fleet,
+            peak_window_s=peak_window_s,
+            telemetry_interval_s=telemetry_interval_s,
+            hopeless=hopeless,
+            world=world,
+        )
+        self._keep(path, record)
+        return record
+
+    def _name(self, trace: Trace, fleet: Fleet, *rest: object) -> str:
+        digest = hashlib.blake2b(self._kernel.encode(), digest_size=20)
+        digest.update(self._known(trace))
+        for group in fleet.groups:
+            digest.update(self._known(group.replica) + group.replica_count.to_bytes(8, "little"))
+        digest.update(fleet.router.encode())
+        for value in rest:
+            _feed(digest.update, value)
+        return digest.hexdigest()
+
+    def _known(self, value: object) -> bytes:
+        """Digest of a trace or a replica, worked out once."""
+        if id(value) not in self._digests:
+            digest = hashlib.blake2b(digest_size=20)
+            _feed(digest.update, value)
+            self._digests[id(value)] = value, digest.digest()
+        return self._digests[id(value)][1]
+
+    def _keep(self, path: Path, record: RunRecord) -> None:
+        draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+        # A full disk costs the record, not the plan.
+        with contextlib.suppress(OSError):
+            try:
+                draft.write_bytes(_written(record))
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+    def _prune(self) -> None:
+        """Delete what was used longest ago, where there is too much; reading a record makes it young again."""
+        kept = []
+        for path in self._folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process prunes at the same time
+                found = path.stat()
+                kept.append((found.st_mtime, found.st_size, path))
+        total = sum(size for _, size, _ in kept)
+        if total <= self._most_bytes:
+            return
+        for _, size, path in sorted(kept, key=lambda each: each[0]):
+            path.unlink(missing_ok=True)
+            total -= size
+            if total <= _PRUNED_FRACTION * self._most_bytes:
+                return
+
+
+def _feed(update: Callable[[bytes], None], value: object) -> None:
+    """Feeds a value, field by field, into a digest; an error band changes no replay and is left out."""
+    if isinstance(value, np.ndarray):
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value):
+        update(f"<{type(value).__name__}".encode())
+        for field in fields(value):
+            if field.name != "band":
+                update(field.name.encode())
+                _feed(update, getattr(value, field.name))
+        update(b">")
+    elif isinstance(value, tuple):
+        update(f"({len(value)}".encode())
+        for each in value:
+            _feed(update, each)
+    else:
+        # The shortest text of a float is exact, and so are those of all that is left.
+        update(f"{type(value).__name__}:{value!r};".encode())
+
+
+def _written(record: RunRecord) -> bytes:
+    """A record as bytes: a line of JSON with a checksum, then its columns; lengths stand in the trace."""
+    file = io.BytesIO()
+    arrays: list[npt.NDArray[np.generic]] = [getattr(record, name) for name in _COLUMNS]
+    for gaps in (record.gaps, record.peak_gaps):
+        arrays += [] if gaps is None else [gaps.lower_s, gaps.count]
+    arrays += [] if record.telemetry is None else [getattr(record.telemetry, name) for name in _GAUGES]
+    turmoil = record.turmoil
+    arrays += [] if turmoil is None else [turmoil.attempt_count, turmoil.state_s]
+    for array in arrays:
+        np.save(file, array, allow_pickle=False)
+    body = file.getvalue()
+    head = {
+        "checksum": zlib.crc32(body),
+        "busy": {field.name: getattr(record.busy, field.name) for field in fields(BusyTime)},
+        "replica_count": record.replica_count,
+        "end_s": record.end_s,
+        "cut_s": record.cut_s,
+        "peak": record.peak_gaps is not None,
+        "telemetry": record.telemetry is not None,
+        "turmoil": None if turmoil is None else _counted(turmoil),
+    }
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def _counted(turmoil: Turmoil) -> dict[str, object]:
+    return {
+        "refused_count": turmoil.refused_count,
+        "lost_count": turmoil.lost_count,
+        "decisions": [asdict(each) for each in turmoil.decisions],
+    }
+
+
+def _read(path: Path, trace: Trace) -> RunRecord | None:
+    """The record kept at ``path``; ``None`` where there is none or it is damaged."""
+    try:
+        line, _, body = path.read_bytes().partition(b"\n")
+        head = json.loads(line)
+    except (OSError, ValueError):
+        return None
+    if zlib.crc32(body) != head["checksum"]:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    file = io.BytesIO(body)
+
+    def column() -> npt.NDArray[Any]:
+        read: npt.NDArray[Any] = np.load(file, allow_pickle=False)
+        return read
+
+    columns: dict[str, Any] = {name: column() for name in _COLUMNS}
+    gaps = GapHistogram(lower_s=column(), count=column())
+    peak_gaps = GapHistogram(lower_s=column(), count=column()) if head["peak"] else None
+    telemetry = Telemetry(**{name: column() for name in _GAUGES}) if head["telemetry"] else None
+    turmoil = None
+    if head["turmoil"] is not None:
+        decisions = tuple(
+            Decision(**{**each, "replicas": tuple(each["replicas"])}) for each in head["turmoil"].pop("decisions")
+        )
+        turmoil = Turmoil(attempt_count=column(), state_s=column(), decisions=decisions, **head["turmoil"])
+    return RunRecord(
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+        gaps=gaps,
+        peak_gaps=peak_gaps,
+        busy=BusyTime(**head["busy"]),
+        replica_count=head["replica_count"],
+        end_s=head["end_s"],
+        telemetry=telemetry,
+        cut_s=head["cut_s"],
+        turmoil=turmoil,
+        **columns,
+    )

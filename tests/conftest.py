@@ -1,0 +1,12 @@
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_replay_cache(tmp_path_factory):
+    """Plans of the tests read no record that somebody else kept, and leave none behind."""
+    from tokenfleet.app import replay_cache
+
+    folder = tmp_path_factory.mktemp("replays")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay_cache, "cache_folder", lambda: folder)
+        yield

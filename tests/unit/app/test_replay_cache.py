@@ -1,0 +1,193 @@
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tokenfleet import simulator
+from tokenfleet.app import replay_cache
+from tokenfleet.app.cli import main
+from tokenfleet.app.replay_cache import ReplayCache
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.replica import ErrorBand
+from tokenfleet.domain.world import Clients, Happening, World
+from tokenfleet.planner import Hopeless
+from unit.planner import toy
+
+SCENARIO = {
+    "name": "kept",
+    "workload": {"lengths": {"input": "500:2000", "output": "100:300"}, "peak_rate": 8, "duration": "4min"},
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "gpus": ["h100_sxm", "l40s"],
+    "slo": {"ttft_p99": "1s", "itl_p99": "80ms"},
+}
+
+
+FAILURE = World(happenings=(Happening(time_s=2.0, kind="fail", replicas=(0,)),), clients=Clients(attempt_count=3))
+
+
+def fleet_of(replica, count=2):
+    return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),))
+
+
+@pytest.fixture
+def kept(tmp_path):
+    cache = ReplayCache(tmp_path / "replays")
+    assert cache.open()
+    return cache
+
+
+def same(one, other):
+    for name in ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert mine.dtype == its.dtype
+        np.testing.assert_array_equal(mine, its)
+    np.testing.assert_array_equal(one.gaps.count, other.gaps.count)
+    np.testing.assert_array_equal(one.gaps.lower_s, other.gaps.lower_s)
+    assert (one.busy, one.end_s, one.cut_s, one.replica_count) == (other.busy, other.end_s, other.cut_s, 2)
+    assert (one.telemetry is None) == (other.telemetry is None)
+    assert (one.peak_gaps is None) == (other.peak_gaps is None)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"peak_window_s": (1.0, 5.0)}, {"telemetry_interval_s": 2.0}, {"world": FAILURE}], ids=str
+)
+def test_what_is_read_is_what_was_replayed(kept, more):
+    trace, fleet = toy.trace(rate=60.0), fleet_of(toy.replica())
+    first, again = kept.replay(trace, fleet, **more), kept.replay(replace(trace), fleet_of(toy.replica()), **more)
+    assert (kept.run_count, kept.found_count) == (1, 1)
+    same(again, first)
+    same(again, simulator.replay(trace, fleet, **more))
+    assert (first.turmoil is None) == (again.turmoil is None)
+    if first.turmoil is not None:
+        np.testing.assert_array_equal(first.turmoil.attempt_count, again.turmoil.attempt_count)
+        np.testing.assert_array_equal(first.turmoil.state_s, again.turmoil.state_s)
+        assert first.turmoil.lost_count == again.turmoil.lost_count > 0
+        assert first.turmoil.decisions == again.turmoil.decisions != ()
+    if first.telemetry is not None:
+        np.testing.assert_array_equal(first.telemetry.kv_used_fraction, again.telemetry.kv_used_fraction)
+
+
+def test_a_stopped_replay_is_kept_for_its_promise_alone(kept):
+    trace, fleet, window_s = toy.trace(rate=500.0), fleet_of(toy.replica(slots=1)), (0.2, 0.6)
+    strict = Hopeless(toy.slo(ttft=0.05), window_s, peak_only=False)
+    stopped = kept.replay(trace, fleet, peak_window_s=window_s, hopeless=strict)
+    assert stopped.cut_s is not None
+    assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=strict).cut_s == stopped.cut_s
+    loose = replace(strict, slo=toy.slo(ttft=1e6, itl=1e6))
+    assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=loose).cut_s is None
+    assert kept.replay(trace, fleet, peak_window_s=window_s).cut_s is None
+    assert (kept.run_count, kept.found_count) == (3, 1)
+
+
+def test_whatever_changes_a_replay_changes_its_name(kept, monkeypatch):
+    trace, replica = toy.trace(), toy.replica()
+    kept.replay(trace, fleet_of(replica))
+    kept.replay(trace, fleet_of(replica, 3))
+    kept.replay(replace(trace, output_tokens=trace.output_tokens + 1), fleet_of(replica))
+    kept.replay(trace, fleet_of(replace(replica, kv_block_count=replica.kv_block_count - 1)))
+    kept.replay(trace, fleet_of(replace(replica, step_time=replace(replica.step_time, pair_ps=2))))
+    kept.replay(trace, replace(fleet_of(replica), router="round_robin"))
+    kept.replay(trace, fleet_of(replica), peak_window_s=(0.0, 3.0))
+    kept.replay(trace, fleet_of(replica), world=FAILURE)
+    kept.replay(trace, fleet_of(replica), world=replace(FAILURE, absent=(1,)))
+    assert (kept.run_count, kept.found_count) == (9, 0)
+    kept.replay(trace, fleet_of(replace(replica, band=ErrorBand(step_time_factor=3.0, evidence="other"))))
+    assert (kept.run_count, kept.found_count) == (9, 1)
+    monkeypatch.setattr(simulator, "kernel_digest", lambda: "edited")
+    edited = ReplayCache(kept._folder)
+    edited.replay(trace, fleet_of(replica))
+    assert edited.run_count == 1
+
+
+def test_a_damaged_record_is_replayed_again(kept):
+    trace, fleet = toy.trace(), fleet_of(toy.replica())
+    kept.replay(trace, fleet)
+    (path,) = kept._folder.iterdir()
+    whole = path.read_bytes()
+    for damaged in (whole[:-10], whole[:100], b"", b"no json\n" + whole, whole[:-1] + bytes([whole[-1] ^ 1])):
+        path.write_bytes(damaged)
+        kept.replay(trace, fleet)
+        assert path.read_bytes() == whole
+    assert (kept.run_count, kept.found_count) == (6, 0)
+
+
+def test_what_was_used_longest_ago_goes_first(kept):
+    replica = toy.replica()
+    traces = [toy.trace(seed=seed) for seed in range(6)]
+    for age, trace in enumerate(traces):
+        kept.replay(trace, fleet_of(replica))
+        (new,) = [path for path in kept._folder.iterdir() if path.stat().st_mtime > 1e9]
+        os.utime(new, (1000 + age, 1000 + age))
+    kept.replay(traces[0], fleet_of(replica))
+    size = max(path.stat().st_size for path in kept._folder.iterdir())
+    small = ReplayCache(kept._folder, most_bytes=4 * size)
+    assert small.open()
+    assert sum(path.stat().st_size for path in kept._folder.iterdir()) <= 4 * size
+    small.replay(traces[0], fleet_of(replica))
+    small.replay(traces[1], fleet_of(replica))
+    assert (small.run_count, small.found_count) == (1, 1)
+
+
+def test_writers_side_by_side_leave_whole_records(kept):
+    traces = [toy.trace(seed=seed) for seed in range(4)] * 6
+    with ThreadPoolExecutor(8) as pool:
+        records = list(pool.map(lambda trace: kept.replay(trace, fleet_of(toy.replica())), traces))
+    assert len(list(kept._folder.iterdir())) == 4
+    for trace, record in zip(traces, records, strict=True):
+        same(kept.replay(trace, fleet_of(toy.replica())), record)
+
+
+def planned(folder, *options, **changes):
+    (folder / "kept.yaml").write_text(yaml.safe_dump(SCENARIO | changes))
+    with pytest.raises(SystemExit) as end:
+        main(["plan", str(folder / "kept.yaml"), "-o", str(folder / "out"), "--json", *options])
+    assert not end.value.code
+    return (folder / "out" / "plan.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prices": {"usd_per_gpu_hour": {"l40s": 0.2}}},
+        {"redundancy": {"replicas": "n+2"}},
+        {"slo": {"ttft_p99": "700ms", "itl_p99": "90ms"}},
+    ],
+)
+def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes):
+    folder = tmp_path / "replays"
+    monkeypatch.setattr(replay_cache, "cache_folder", lambda: folder)
+    planned(tmp_path)
+    warm = planned(tmp_path, **changes)
+    ran = len(list(folder.iterdir()))
+    assert planned(tmp_path, "--no-cache", **changes) == warm
+    assert len(list(folder.iterdir())) == ran > 10
+    assert planned(tmp_path, **changes) == warm
+    assert len(list(folder.iterdir())) == ran
+
+
+def test_the_cache_lies_where_caches_lie(tmp_path):
+    told = "from tokenfleet.app.replay_cache import cache_folder; print(cache_folder())"
+    for variable, folder in (("XDG_CACHE_HOME", tmp_path), ("HOME", tmp_path / ".cache")):
+        environment = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
+        done = subprocess.run(
+            [sys.executable, "-c", told],
+            env=environment | {variable: str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert Path(done.stdout.strip()) == folder / "tokenfleet" / "replays"
+
+
+def test_a_disk_that_refuses_costs_nothing_but_time(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    assert not ReplayCache(file / "replays").open()
+    monkeypatch.setattr(replay_cache, "cache_folder", lambda: file / "replays")
+    assert planned(tmp_path) == planned(tmp_path, "--no-cache")
