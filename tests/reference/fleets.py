@@ -1,8 +1,10 @@
 """Small fleets and traces for tests of the simulator."""
 
+from typing import get_args
+
 import numpy as np
 
-from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import (
     Deployment,
     EngineSettings,
@@ -111,9 +113,10 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
         replica = physics(
             settings=drawn, time=time, blocks=tokens // block_tokens + 2, fixed=int(draw.choice([0, 0, 1, 2]))
         )
-        groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4))))
-    router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
-    return Fleet(groups=tuple(groups), router=router)
+        weight = float(draw.choice([1.0, 1.0, 2.0, 0.3]))
+        groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4)), weight_ratio=weight))
+    router = str(draw.choice(get_args(Router)))
+    return Fleet(groups=tuple(groups), router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
 
 
 def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:

@@ -30,6 +30,11 @@ class PlainRun:
         self.fleet, self.world = fleet, world or World()
         self.physics = [group.replica for group in fleet.groups for _ in range(group.replica_count)]
         self.replicas = [Replica(physics, self) for physics in self.physics]
+        weights = [group.weight_ratio for group in fleet.groups for _ in range(group.replica_count)]
+        self.costs = [max(1, round(4096 * min(weights) / weight)) for weight in weights]
+        self.scraped = [(0, 0, 0)] * len(self.replicas)
+        self.scrape_interval = round(fleet.scrape_s * 1e12)
+        self.in_world = world is not None
         self.states = [ReplicaState.READY] * len(self.replicas)
         for number in self.world.absent:
             self.states[number] = ReplicaState.ABSENT
@@ -53,17 +58,21 @@ class PlainRun:
 
     def play(self) -> None:
         clocked = deque(request for request in self.requests if not request.late)
-        ticks = samples = 1
+        ticks = samples = scrapes = 1
         while True:
             replica = min(self.replicas, key=lambda replica: replica.event)
             late = self.late[0][0] if self.late else NEVER
             arrival = min(clocked[0].arrival if clocked else NEVER, late)
             coming = min(replica.event, arrival)
             due = self.agenda[0][0] if self.agenda else NEVER
-            pause = min(due, ticks * self.tick, samples * self.interval, NEVER)
-            if coming > pause:
+            scrape = scrapes * self.scrape_interval
+            pause = min(due, scrape, ticks * self.tick, samples * self.interval, NEVER)
+            if coming > pause and (coming < NEVER or min(due, samples * self.interval) < NEVER):
                 if due == pause:
                     self.happen(*self.agenda.pop(0))
+                elif scrape == pause:
+                    self.scrape()
+                    scrapes += 1
                 elif ticks * self.tick == pause:
                     if coming < NEVER:
                         self.ask(pause)
@@ -125,10 +134,22 @@ class PlainRun:
     def scores(self, request: Request, ready: list[int]) -> list[int]:
         count = len(ready)
         in_flight = [self.replicas[number].in_flight for number in ready]
+        seen = [self.scraped[number] for number in ready]
+        costs = [self.costs[number] for number in ready]
+        each = list(zip(range(count), in_flight, seen, costs, strict=True))
         if self.fleet.router == "round_robin":
             return [control.round_robin(after) for after in range(count)]
         if self.fleet.router == "least_in_flight":
-            return [control.least_in_flight(load, after, count) for after, load in enumerate(in_flight)]
+            return [control.least_in_flight(load, after, count) for after, load, _, _ in each]
+        if self.fleet.router == "least_loaded":
+            return [control.least_loaded(load, after, count, cost) for after, load, _, cost in each]
+        if self.fleet.router == "least_waiting":
+            return [control.least_waiting(waiting, then, load, a, count) for a, load, (waiting, _, then), _ in each]
+        if self.fleet.router == "least_kv":
+            return [control.least_kv(used, then, load, after, count) for after, load, (_, used, then), _ in each]
+        if self.fleet.router == "power_of_two":
+            drawn = self.drawn(request, sorted(ready))
+            return [control.power_of_two(load, a, count, ready[a] in drawn) for a, load, _, _ in each]
         key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
         home = -1
         if key is not None and ready:
@@ -139,6 +160,21 @@ class PlainRun:
             control.prefix_affinity(load, after, count, number == home, sum(in_flight))
             for after, (number, load) in enumerate(zip(ready, in_flight, strict=True))
         ]
+
+    def drawn(self, request: Request, ready: list[int]) -> list[int]:
+        """Two different ones of those that are ready, or the only one."""
+        ready, drawn = list(ready), []
+        salt = 2 * request.attempts - 2 if self.in_world else 0
+        while ready and len(drawn) < 2:
+            drawn.append(ready.pop(control.scrambled(request.row, salt + len(drawn)) % len(ready)))
+        return drawn
+
+    def scrape(self) -> None:
+        """What the router sees until the next scrape: waiting, millionths of the blocks in use, in flight."""
+        for number, replica in enumerate(self.replicas):
+            _, waiting, used = self.gauges(replica)
+            blocks = replica.physics.kv_block_count
+            self.scraped[number] = waiting, used * 1_000_000 // blocks, replica.in_flight
 
     def waiting_at(self, number: int) -> int:
         return self.gauges(self.replicas[number])[1]

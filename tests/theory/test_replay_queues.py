@@ -14,7 +14,9 @@ from scipy import stats
 from reference.fleets import engine, fleet, physics, step_time
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
 from tokenfleet.simulator import replay
+from tokenfleet.workload import close_loop
 
 STEP_S = 0.001
 RUNS = 20
@@ -116,3 +118,29 @@ def test_little_holds_between_gauges_and_stays(asynchronous: bool) -> None:
     inside = run.telemetry.running.sum(axis=1) + run.telemetry.waiting.sum(axis=1)
     stay_total_s = run.e2e_s.sum()
     assert inside.sum() * 0.01 == pytest.approx(stay_total_s, rel=0.005)
+
+
+def machine_repair_stay_s(users: int, servers: int, service_s: float, think_s: float) -> float:
+    """Mean stay with a fixed number of users who think and send, by the law of the M/M/c//N queue."""
+    weights = [1.0]
+    for inside in range(1, users + 1):
+        weights.append(weights[-1] * (users - inside + 1) / think_s * service_s / min(inside, servers))
+    chance = np.array(weights) / np.sum(weights)
+    rate_per_s = float(np.minimum(np.arange(users + 1), servers) @ chance) / service_s
+    return users / rate_per_s - think_s
+
+
+@pytest.mark.parametrize(("users", "servers", "think_s"), [(12, 4, 0.3), (6, 4, 0.1), (8, 1, 2.0)])
+def test_users_who_think_are_the_machine_repair_model(users: int, servers: int, think_s: float) -> None:
+    """A request waits for the next step even at a free slot: up to one step longer than the formula."""
+    mean = 200
+    stays_s = []
+    for seed in range(RUNS):
+        outputs = geometric(np.random.default_rng(seed), mean)
+        rows, loop = close_loop(
+            poisson_trace(np.random.default_rng(seed), 1.0, outputs), user_count=users, think_s=think_s, seed=seed
+        )
+        stays_s.append(mean_stay_s(replay(rows, fleet(replica(servers)), world=World(closed_loop=loop))))
+    half_s = stats.t.ppf(0.9995, RUNS - 1) * np.std(stays_s, ddof=1) / np.sqrt(RUNS)
+    expected_s = machine_repair_stay_s(users, servers, mean * STEP_S, think_s)
+    assert np.mean(stays_s) - half_s - STEP_S <= expected_s <= np.mean(stays_s) + half_s

@@ -29,7 +29,17 @@ from tokenfleet.control.ladder import (
     climb,
     terms,
 )
-from tokenfleet.control.routing import home_replica, least_in_flight, prefix_affinity, round_robin
+from tokenfleet.control.routing import (
+    WEIGHT_ONE,
+    home_replica,
+    least_in_flight,
+    least_kv,
+    least_loaded,
+    least_waiting,
+    power_of_two,
+    prefix_affinity,
+    round_robin,
+)
 from tokenfleet.control.rules import (
     ActiveRule,
     DrainRule,
@@ -53,6 +63,7 @@ from tokenfleet.control.signals import Signals, signals_of
 __all__ = [
     "NO_CAP",
     "REASONS",
+    "WEIGHT_ONE",
     "ActiveRule",
     "DrainRule",
     "Evaluation",
@@ -83,6 +94,10 @@ __all__ = [
     "decide",
     "home_replica",
     "least_in_flight",
+    "least_kv",
+    "least_loaded",
+    "least_waiting",
+    "power_of_two",
     "prefix_affinity",
     "queue_turn",
     "retry_after_s",

@@ -1,12 +1,17 @@
 """Routing: each policy scores one replica; the request goes to the lowest score.
 
 Every function takes and returns integers that fit in 64 bits, so that compiled and plain Python agree. A router
-knows the counts it keeps itself: how many requests it has sent to a replica that have not ended. It does not know
-output lengths, nor what happens inside a replica.
+knows the counts it keeps itself: how many requests it has sent to a replica that have not ended. What happens inside
+a replica it knows from the last scrape, and what it has sent since. It does not know output lengths.
 """
 
 LOAD_SLACK_COUNT = 4
 """Requests above the fair share that a replica may hold before it stops being home to more."""
+DRAWN = 1 << 62
+"""What puts the two replicas that were drawn before all others."""
+WEIGHT_ONE = 1 << 12
+"""Cost of a request on a replica of weight 1."""
+MOST_COUNT = (1 << 31) - 1
 
 
 def round_robin(after_count: int) -> int:
@@ -72,3 +77,80 @@ def prefix_affinity(
     if is_home and 4 * replica_count * in_flight_count <= bound:
         return -1
     return in_flight_count * replica_count + after_count
+
+
+def power_of_two(in_flight_count: int, after_count: int, replica_count: int, is_drawn: bool) -> int:
+    """Of two replicas drawn by a hash the one with fewer requests in flight (Mitzenmacher 2001).
+
+    Those not drawn follow, in case both are full.
+
+    Args:
+        in_flight_count: As for :func:`least_in_flight`, below 2**30.
+        after_count: As for :func:`round_robin`.
+        replica_count: As for :func:`least_in_flight`.
+        is_drawn: Whether this is one of the two.
+
+    Returns:
+        Score, lowest wins.
+    """
+    score = in_flight_count * replica_count + after_count
+    return score - DRAWN if is_drawn else score
+
+
+def least_loaded(in_flight_count: int, after_count: int, replica_count: int, request_cost: int) -> int:
+    """The replica that would be the least loaded with this request: replicas of twice the weight hold twice as many.
+
+    Args:
+        in_flight_count: As for :func:`least_in_flight`.
+        after_count: As for :func:`round_robin`.
+        replica_count: All replicas, at least 1, below 2**18.
+        request_cost: ``WEIGHT_ONE`` over the weight of the replica, 1 .. 2**12.
+
+    Returns:
+        Score, lowest wins.
+    """
+    return (in_flight_count + 1) * request_cost * replica_count + after_count
+
+
+def least_waiting(
+    waiting_count: int, scraped_in_flight_count: int, in_flight_count: int, after_count: int, replica_count: int
+) -> int:
+    """The replica with the fewest requests waiting, as the last scrape saw it and the router's own counts move it on.
+
+    Where nobody is thought to wait, the fewest in flight.
+
+    Args:
+        waiting_count: Requests waiting at the last scrape, at least 0, below 2**31.
+        scraped_in_flight_count: Requests in flight there at that time.
+        in_flight_count: Requests in flight now, below 2**30.
+        after_count: As for :func:`round_robin`.
+        replica_count: All replicas, at least 1, below 2**18.
+
+    Returns:
+        Score, lowest wins; below 0 where nobody is thought to wait.
+    """
+    waiting = waiting_count + in_flight_count - scraped_in_flight_count
+    if waiting_count > 0 and waiting > 0:
+        return waiting * replica_count + after_count
+    return (in_flight_count - MOST_COUNT) * replica_count + after_count
+
+
+def least_kv(
+    kv_used_ppm: int, scraped_in_flight_count: int, in_flight_count: int, after_count: int, replica_count: int
+) -> int:
+    """The replica with the smallest share of its KV blocks in use, as the last scrape saw it.
+
+    The router's own counts move it on: each request in flight is taken to hold as much as those of then did.
+
+    Args:
+        kv_used_ppm: Blocks in use at the last scrape, in millionths, 0 .. 1,000,000.
+        scraped_in_flight_count: Requests in flight there at that time, at least 0, below 2**31.
+        in_flight_count: Requests in flight now, at least 0, below 2**31.
+        after_count: As for :func:`round_robin`.
+        replica_count: All replicas, at least 1, below 2**31.
+
+    Returns:
+        Score, lowest wins.
+    """
+    used = (kv_used_ppm + 1) * (in_flight_count + 1) // (scraped_in_flight_count + 1)
+    return min(used, MOST_COUNT) * replica_count + after_count

@@ -5,7 +5,9 @@ from typing import Literal
 
 from tokenfleet.domain.replica import ReplicaPhysics
 
-Router = Literal["round_robin", "least_in_flight", "prefix_affinity"]
+Router = Literal[
+    "round_robin", "least_in_flight", "least_loaded", "power_of_two", "prefix_affinity", "least_waiting", "least_kv"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +16,8 @@ class ReplicaGroup:
 
     replica: ReplicaPhysics
     replica_count: int
+    weight_ratio: float = 1.0
+    """For the router ``least_loaded``: a replica of weight 2 gets twice the requests of one of weight 1."""
 
     @property
     def gpu_count(self) -> int:
@@ -27,6 +31,8 @@ class Fleet:
 
     groups: tuple[ReplicaGroup, ...]
     router: Router = "least_in_flight"
+    scrape_s: float = 5.0
+    """Time between two looks into the replicas, for the routers ``least_waiting`` and ``least_kv``."""
 
     @property
     def gpu_count(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.control import WEIGHT_ONE
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
@@ -19,6 +20,10 @@ ROUTERS = {
     "round_robin": at.ROUND_ROBIN,
     "least_in_flight": at.LEAST_IN_FLIGHT,
     "prefix_affinity": at.PREFIX_AFFINITY,
+    "power_of_two": at.POWER_OF_TWO,
+    "least_loaded": at.LEAST_LOADED,
+    "least_waiting": at.LEAST_WAITING,
+    "least_kv": at.LEAST_KV,
 }
 NO_CONTEXT_LIMIT = 1 << 40
 
@@ -64,6 +69,7 @@ class Places:
     gaps: Section
     peak_gaps: Section
     samples: Section
+    scrapes: Section
     states: tuple[Section, ...]
     """Per replica: sequences, ring, bitmap, phases."""
     caches: tuple[Section, ...]
@@ -133,6 +139,7 @@ def place(trace: Trace, fleet: Fleet) -> Places:
         "gaps": planner.take(GAP_BINS),
         "peak_gaps": planner.take(GAP_BINS),
         "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
+        "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
     }
     tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
     states = tuple(planner.take(sum(state_words(group, ring))) for group in replicas)
@@ -184,6 +191,8 @@ def build(
         for _ in range(group.replica_count):
             write_replica(memory, places, trace, number, index, group, ring_size(trace))
             number += 1
+    scrapes = memory[places.scrapes.start : places.scrapes.stop].reshape(-1, at.SCRAPE_WORDS)
+    scrapes[:, at.REQUEST_COST] = request_costs(fleet)
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     write_requests(rows, trace, places.nodes.start)
     if fleet.router == "prefix_affinity":
@@ -217,6 +226,7 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.GAPS_AT, places.gaps.start),
         (at.PEAK_GAPS_AT, places.peak_gaps.start),
         (at.SAMPLES_AT, places.samples.start),
+        (at.SCRAPES_AT, places.scrapes.start),
     ):
         memory[field] = value
     memory[places.bounds.start : places.bounds.stop] = gap_bounds_ps()
@@ -226,6 +236,13 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
     tree[leaves:] = np.arange(leaves)
     for node in range(leaves - 1, 0, -1):
         tree[node] = tree[2 * node]
+
+
+def request_costs(fleet: Fleet) -> list[int]:
+    """What a request costs each replica, by the weight of its group, for a router that weighs."""
+    least = min(group.weight_ratio for group in fleet.groups)
+    costs = [max(1, round(WEIGHT_ONE * least / group.weight_ratio)) for group in fleet.groups]
+    return [cost for cost, group in zip(costs, fleet.groups, strict=True) for _ in range(group.replica_count)]
 
 
 def watermark_blocks(fraction: float, block_count: int) -> int:

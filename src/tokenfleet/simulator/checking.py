@@ -15,6 +15,7 @@ from tokenfleet.simulator.checking_world import world_problems
 LONGEST_S = 90 * 86_400.0
 """Longest trace: 90 days leave 13 days for a backlog within the picoseconds that 63 bits hold."""
 MOST_REQUESTS = 200_000_000
+SHORTEST_SCRAPE_S = 1e-3
 
 
 def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
@@ -83,6 +84,13 @@ def _fleet_problems(fleet: Fleet) -> Iterator[Problem]:
     if fleet.router not in routers:
         near = difflib.get_close_matches(str(fleet.router), routers, n=1, cutoff=0.0)
         yield Problem("fleet.router", f"no policy is called {fleet.router!r}", f"did you mean {near[0]!r}?")
+    if not SHORTEST_SCRAPE_S <= fleet.scrape_s < np.inf:
+        yield Problem("fleet.scrape_s", f"{fleet.scrape_s} s", "at least a millisecond")
+    weights = [group.weight_ratio for group in fleet.groups]
+    if not all(0.0 < weight < np.inf for weight in weights) or max(weights, default=1.0) > 1000.0 * min(
+        weights, default=1.0
+    ):
+        yield Problem("fleet.groups", f"weights {weights}", "positive, the largest at most 1000 times the smallest")
     if not fleet.groups:
         yield Problem("fleet.groups", "no replica group", "give at least one")
     for index, group in enumerate(fleet.groups):

@@ -64,6 +64,7 @@ ORDER_REPLICA = 40  # its number
 ORDER_GROUP = 41  # the group whose physics it has from now on
 FIRSTS_AT = 42  # requests whose first token is fixed, since a controller was told; NONE without a controller
 FIRSTS_COUNT = 43
+SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
 HEADER_WORDS = 48
 
 MOST_FIRSTS = 1 << 16
@@ -82,6 +83,10 @@ STATE_READY = int(ReplicaState.READY)
 ROUND_ROBIN = 0
 LEAST_IN_FLIGHT = 1
 PREFIX_AFFINITY = 2
+POWER_OF_TWO = 3
+LEAST_LOADED = 4
+LEAST_WAITING = 5
+LEAST_KV = 6
 
 # ---- parameters of a replica group
 TOKEN_TABLE_AT = 0  # duration of a step by number of tokens
@@ -260,3 +265,10 @@ SAMPLE_RUNNING = 0
 SAMPLE_WAITING = 1
 SAMPLE_FREE_BLOCKS = 2
 SAMPLE_WORDS = 4
+
+# ---- what the router knows of a replica
+SCRAPED_WAITING = 0  # at the last scrape
+SCRAPED_KV_PPM = 1  # blocks in use, in millionths
+SCRAPED_IN_FLIGHT = 2
+REQUEST_COST = 3  # by the weight of its group
+SCRAPE_WORDS = 4

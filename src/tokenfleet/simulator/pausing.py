@@ -1,7 +1,8 @@
-"""A replay with pauses: something happens to replicas, a controller is asked, samples are taken.
+"""A replay with pauses: something happens to replicas, a router or a controller looks at them, samples are taken.
 
 At a pause every event up to and including its time has passed. What happens at that time comes next, in the order
-of the world's list; then the controller is asked, and what it answers for this very moment happens; samples are last.
+of the world's list; then the router's scrape; then the controller is asked, and what it answers for this very moment
+happens; samples are last.
 """
 
 import heapq
@@ -12,7 +13,7 @@ from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import Buffer, to_ps
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.roster import Roster
-from tokenfleet.simulator.viewing import Desk
+from tokenfleet.simulator.viewing import Desk, Scraper
 
 
 class Pauses:
@@ -23,14 +24,16 @@ class Pauses:
         memory: Buffer,
         gauges: Buffer,
         interval_ps: int = at.NEVER_PS,
+        scraper: Scraper | None = None,
         roster: Roster | None = None,
         desk: Desk | None = None,
         happenings: tuple[Happening, ...] = (),
     ) -> None:
-        self.memory, self.gauges, self.roster, self.desk = memory, gauges, roster, desk
+        self.memory, self.gauges, self.scraper, self.roster, self.desk = memory, gauges, scraper, roster, desk
         self.interval_ps = interval_ps
         self.sample_ps = interval_ps
         self.tick_ps = at.NEVER_PS if desk is None else desk.tick_ps
+        self.scrape_ps = at.NEVER_PS if scraper is None else scraper.interval_ps
         self.samples: list[Buffer] = []
         self.agenda: list[tuple[int, int, Happening]] = []
         self.noted_count = 0
@@ -40,8 +43,11 @@ class Pauses:
         """Replay until every request has ended, and on to the next sample if samples are taken."""
         while True:
             next_ps = self.agenda[0][0] if self.agenda else at.NEVER_PS
-            pause_ps = min(next_ps, self.tick_ps, self.sample_ps, at.NEVER_PS - 1)
+            pause_ps = min(next_ps, self.tick_ps, self.scrape_ps, self.sample_ps, at.NEVER_PS - 1)
             following_ps = self._happen(pause_ps, self.run_to(pause_ps))
+            if pause_ps == self.scrape_ps and self.scraper is not None:
+                self.scrape_ps += self.scraper.interval_ps
+                self.scraper.scrape()
             if pause_ps == self.tick_ps and self.desk is not None:
                 self.tick_ps += self.desk.tick_ps
                 if following_ps < at.NEVER_PS:

@@ -18,11 +18,13 @@ from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
 from tokenfleet.simulator.roster import Roster
 from tokenfleet.simulator.surroundings import Surroundings, surround
-from tokenfleet.simulator.viewing import Desk
+from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 
 MOST_SAMPLES = 1_000_000
 LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """When somebody who may stop a replay is asked, as shares of the time to the last arrival."""
+LOOKING = ("least_waiting", "least_kv")
+"""Routers that look into the replicas."""
 
 
 def replay(
@@ -51,8 +53,8 @@ def replay(
         world: Failures, starts, clients that come back, admission, closed loops, a controller; ``None``: a quiet
             world, in which every replica is ready all the time and requests arrive by the clock.
         hopeless: Asked a few times on the way, with the record as it stands; where it says yes the replay stops there
-            and that record is the answer, with ``cut_s``. Not asked while telemetry is taken
-            or in a world that is not quiet.
+            and that record is the answer, with ``cut_s``. Not asked while telemetry is taken, by a router that looks
+            into replicas, or in a world that is not quiet.
 
     Returns:
         The run record, one entry per request in the order of the trace.
@@ -72,8 +74,10 @@ def replay(
     if world is None:
         memory, places = build(trace, fleet, peak_window_s)
         peak = peak_window_s is not None
-        pauses = Pauses(memory, gauges_of(memory, places), interval_ps)
-        cut = None if telemetry_interval_s else until_hopeless(pauses, places, trace, peak, hopeless)
+        scraper = scraper_for(memory, places, fleet)
+        pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper)
+        pausing = scraper is not None or telemetry_interval_s is not None
+        cut = None if pausing else until_hopeless(pauses, places, trace, peak, hopeless)
         if cut is not None:
             return cut
         pauses.run_to_end()
@@ -81,7 +85,8 @@ def replay(
     memory, places, around = surround(trace, fleet, peak_window_s, world)
     roster = Roster(memory, places, around, trace, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
-    pauses = Pauses(memory, gauges_of(memory, places), interval_ps, roster, desk, world.happenings)
+    scraper = scraper_for(memory, places, fleet)
+    pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper, roster, desk, world.happenings)
     pauses.run_to_end()
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
     return with_world(quiet, memory, around, roster)
@@ -118,6 +123,11 @@ def warm_up(announce: Callable[[str], None]) -> bool:
     return compiling
 
 
+def scraper_for(memory: Buffer, places: Places, fleet: Fleet) -> Scraper | None:
+    """Who shows the gauges to the router, if it looks at them."""
+    return Scraper(memory, places, fleet) if fleet.router in LOOKING else None
+
+
 def gauges_of(memory: Buffer, places: Places) -> Buffer:
     """The gauges of the last pause, one row per replica."""
     return memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
@@ -127,7 +137,7 @@ def telemetry(pauses: Pauses, fleet: Fleet) -> Telemetry | None:
     """The samples as columns."""
     if not pauses.samples:
         return None
-    blocks = np.concatenate([np.full(g.replica_count, g.replica.kv_block_count) for g in fleet.groups])
+    blocks = blocks_of(fleet)
     stacked = np.stack(pauses.samples)
     return Telemetry(
         time_s=np.arange(1.0, len(stacked) + 1.0) * (pauses.interval_ps / PS_PER_S),

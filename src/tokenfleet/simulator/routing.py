@@ -3,18 +3,32 @@
 from tokenfleet.control import routing as policies
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
+    ATTEMPTS,
     HALF,
     IN_FLIGHT_AT,
+    LEAST_IN_FLIGHT,
+    LEAST_KV,
+    LEAST_WAITING,
     NONE,
     PLACE,
+    POWER_OF_TWO,
     PREFIX_AFFINITY,
     QUEUE_LIMIT,
     READY_COUNT,
     REPLICA_COUNT,
     REPLICA_WORDS,
     REPLICAS_AT,
+    REQUEST_COST,
+    REQUEST_WORDS,
+    REQUESTS_AT,
     ROUND_ROBIN,
     ROUTER,
+    ROW,
+    SCRAPE_WORDS,
+    SCRAPED_IN_FLIGHT,
+    SCRAPED_KV_PPM,
+    SCRAPED_WAITING,
+    SCRAPES_AT,
     STATE_READY,
     STATES_AT,
     TOTAL_IN_FLIGHT,
@@ -23,11 +37,16 @@ from tokenfleet.simulator.layout import (
     WAITING,
 )
 from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.visits import scrambled, visit_of
 
 round_robin = compiled(policies.round_robin)
 least_in_flight = compiled(policies.least_in_flight)
 prefix_affinity = compiled(policies.prefix_affinity)
 home_replica = compiled(policies.home_replica)
+power_of_two = compiled(policies.power_of_two)
+least_loaded = compiled(policies.least_loaded)
+least_waiting = compiled(policies.least_waiting)
+least_kv = compiled(policies.least_kv)
 
 NOBODY = -1
 """No replica takes the request."""
@@ -65,11 +84,62 @@ def ready_home(memory: Memory, request: int) -> int:
     key = memory[request + PLACE] & HALF
     if key == HALF or memory[READY_COUNT] == 0:
         return NOBODY
-    count = memory[REPLICA_COUNT]
-    home = home_replica(key, count)
+    home = home_replica(key, memory[REPLICA_COUNT])
     while not is_ready(memory, home):
-        home = home + 1 if home + 1 < count else 0
+        home = next_replica(memory, home)
     return home
+
+
+@compiled
+def nth_ready(memory: Memory, position: int) -> int:
+    """Number of a ready replica, counted among those that are ready."""
+    if memory[READY_COUNT] == memory[REPLICA_COUNT]:
+        return position
+    number = 0
+    while position > 0 or not is_ready(memory, number):
+        if is_ready(memory, number):
+            position -= 1
+        number += 1
+    return number
+
+
+@compiled
+def is_drawn(memory: Memory, request: int, number: int) -> bool:
+    """Whether a ready replica is one of the two that a hash draws for a request."""
+    count = memory[READY_COUNT]
+    row = (request - memory[REQUESTS_AT]) // REQUEST_WORDS
+    salt = 0
+    if memory[VISITS_AT] != NONE:
+        visit = visit_of(memory, request)
+        row = memory[visit + ROW]
+        salt = 2 * memory[visit + ATTEMPTS] - 2
+    first = scrambled(row, salt) % count
+    if number == nth_ready(memory, first):
+        return True
+    if count == 1:
+        return False
+    second = scrambled(row, salt + 1) % (count - 1)
+    return number == nth_ready(memory, second + 1 if second >= first else second)
+
+
+@compiled
+def next_replica(memory: Memory, number: int) -> int:
+    """The replica after this one, the first after the last."""
+    return number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
+
+
+@compiled
+def scraped_score(memory: Memory, number: int, after: int) -> int:
+    """Score of a replica by a policy that looks at what scrapes show, or at weights."""
+    count = memory[READY_COUNT]
+    in_flight = memory[memory[IN_FLIGHT_AT] + number]
+    scrape = memory[SCRAPES_AT] + number * SCRAPE_WORDS
+    then = memory[scrape + SCRAPED_IN_FLIGHT]
+    if memory[ROUTER] == LEAST_WAITING:
+        return least_waiting(memory[scrape + SCRAPED_WAITING], then, in_flight, after, count)
+    if memory[ROUTER] == LEAST_KV:
+        return least_kv(memory[scrape + SCRAPED_KV_PPM], then, in_flight, after, count)
+    return least_loaded(in_flight, after, count, memory[scrape + REQUEST_COST])
 
 
 @compiled
@@ -92,17 +162,22 @@ def choose_replica(memory: Memory, request: int) -> int:
     after = 0
     while after < count:
         if is_ready(memory, number):
-            if router == ROUND_ROBIN:
+            if router == LEAST_IN_FLIGHT:
+                score = least_in_flight(memory[in_flight + number], after, count)
+            elif router == ROUND_ROBIN:
                 score = round_robin(after)
             elif router == PREFIX_AFFINITY:
                 score = prefix_affinity(memory[in_flight + number], after, count, number == home, total)
+            elif router == POWER_OF_TWO:
+                drawn = is_drawn(memory, request, number)
+                score = power_of_two(memory[in_flight + number], after, count, drawn)
             else:
-                score = least_in_flight(memory[in_flight + number], after, count)
+                score = scraped_score(memory, number, after)
             if score < best_score and has_room(memory, number):
                 best = number
                 best_score = score
                 if router == ROUND_ROBIN:
                     break
             after += 1
-        number = number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
+        number = next_replica(memory, number)
     return best

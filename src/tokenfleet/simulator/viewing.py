@@ -1,6 +1,7 @@
-"""What a controller is shown at a tick: gauges as a scrape sees them, and what has reached clients by then."""
+"""What a router and a controller are shown: gauges as a scrape sees them, and what has reached clients by then."""
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
@@ -9,6 +10,29 @@ from tokenfleet.domain.world import FleetView, Happening, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, to_ps
 from tokenfleet.simulator.surroundings import Surroundings
+
+
+class Scraper:
+    """Shows the gauges to a router that looks at them, now and then."""
+
+    def __init__(self, memory: Buffer, places: Places, fleet: Fleet) -> None:
+        self.interval_ps = to_ps(fleet.scrape_s)
+        self.gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+        self.scrapes = memory[places.scrapes.start : places.scrapes.stop].reshape(-1, at.SCRAPE_WORDS)
+        self.in_flight = memory[places.in_flight.start : places.in_flight.stop]
+        self.blocks = blocks_of(fleet)
+
+    def scrape(self) -> None:
+        """The router sees the gauges of this pause until the next scrape."""
+        used = self.blocks - self.gauges[:, at.SAMPLE_FREE_BLOCKS]
+        self.scrapes[:, at.SCRAPED_WAITING] = self.gauges[:, at.SAMPLE_WAITING]
+        self.scrapes[:, at.SCRAPED_KV_PPM] = used * 1_000_000 // self.blocks
+        self.scrapes[:, at.SCRAPED_IN_FLIGHT] = self.in_flight
+
+
+def blocks_of(fleet: Fleet) -> npt.NDArray[np.int64]:
+    """KV blocks of each replica."""
+    return np.concatenate([np.full(group.replica_count, group.replica.kv_block_count) for group in fleet.groups])
 
 
 class Desk:
@@ -22,9 +46,7 @@ class Desk:
         self.requests = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
         self.visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
         self.requests_start = places.requests.start
-        self.blocks = np.repeat(
-            [group.replica.kv_block_count for group in fleet.groups], [group.replica_count for group in fleet.groups]
-        )
+        self.blocks = blocks_of(fleet)
         self.coming = np.zeros(0, dtype=np.int64)
         """Requests whose first token is fixed and was not there yet at the last tick."""
         self.told = (0, 0)

@@ -21,6 +21,7 @@ from tokenfleet.workload.synthesize import synthesize
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
     from tokenfleet.workload.client_profiles import draw_clients
+    from tokenfleet.workload.closed_loop import close_loop
     from tokenfleet.workload.comparing import Change, compare
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
     from tokenfleet.workload.metrics.queries import (
@@ -47,6 +48,7 @@ _HOME = {
     "MetricsSnapshot": "metrics.snapshot",
     "between": "metrics.snapshot",
     "draw_clients": "client_profiles",
+    "close_loop": "closed_loop",
     "read_metrics": "metrics.snapshot",
     "profile_files": "parts",
     "load_profile": "profile_file",
@@ -73,6 +75,7 @@ __all__ = [
     "Shape",
     "aggregates_of_answers",
     "between",
+    "close_loop",
     "compare",
     "draw_clients",
     "draw_trace",

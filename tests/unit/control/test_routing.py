@@ -14,6 +14,10 @@ POLICIES = {
     "least_in_flight": st.tuples(COUNTS, COUNTS, REPLICAS),
     "home_replica": st.tuples(COUNTS, REPLICAS),
     "scrambled": st.tuples(COUNTS, COUNTS),
+    "power_of_two": st.tuples(st.integers(0, 2**30 - 1), COUNTS, REPLICAS, st.booleans()),
+    "least_loaded": st.tuples(COUNTS, COUNTS, st.integers(1, 2**18 - 1), st.integers(1, 2**12)),
+    "least_waiting": st.tuples(COUNTS, COUNTS, st.integers(0, 2**30 - 1), COUNTS, st.integers(1, 2**18 - 1)),
+    "least_kv": st.tuples(st.integers(0, 1_000_000), COUNTS, COUNTS, COUNTS, REPLICAS),
     "prefix_affinity": st.tuples(
         st.integers(0, 2**28), COUNTS, st.integers(1, 2**28), st.booleans(), st.integers(0, 2**31 - 1)
     ),
@@ -65,3 +69,28 @@ def test_affinity_goes_home_until_home_is_overloaded() -> None:
 
     assert score(12, home=True) < score(0, home=False)
     assert score(17, home=True) > score(0, home=False), "mean 10, a quarter more and 4: the bound is 16.5"
+
+
+def test_of_two_drawn_the_emptier_one_and_nobody_else() -> None:
+    scores = [
+        control.power_of_two(load, after, 3, drawn)
+        for after, (load, drawn) in enumerate([(9, True), (0, False), (7, True)])
+    ]
+    assert scores.index(min(scores)) == 2
+
+
+def test_twice_the_weight_holds_twice_the_requests() -> None:
+    held, costs = [0, 0], [control.WEIGHT_ONE, control.WEIGHT_ONE // 2]
+    for _ in range(300):
+        scores = [control.least_loaded(held[number], number, 2, costs[number]) for number in (0, 1)]
+        held[scores.index(min(scores))] += 1
+    assert held == [100, 200]
+
+
+def test_what_a_scrape_saw_is_moved_on_by_what_was_sent_since() -> None:
+    def waiting(then: int, now: int) -> int:
+        return control.least_waiting(4, then, now, 0, 3)
+
+    assert waiting(20, 20) < waiting(20, 25)
+    assert waiting(20, 10) < control.least_waiting(1, 20, 20, 0, 3), "more have left than were waiting"
+    assert control.least_kv(500_000, 9, 9, 0, 3) < control.least_kv(400_000, 9, 14, 0, 3)
