@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.fleets import fleet, random_fleet, random_trace, trace
+from reference.fleets import fleet, random_fleet, random_trace, trace, with_any_router
 from reference.worlds import Recorder, random_world
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
@@ -22,7 +22,7 @@ TURNED_AWAY = (Status.REJECTED_QUEUE_FULL, Status.REJECTED_NOBODY_READY)
 def surrounded(seed: int) -> tuple[Trace, Fleet, World]:
     draw = np.random.default_rng(seed)
     name = str(draw.choice(["vllm-0.32", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
-    drawn = random_fleet(draw, name=name)
+    drawn = with_any_router(draw, random_fleet(draw, name=name))
     rows = random_trace(draw, shared=bool(draw.random() < 0.5))
     count = sum(group.replica_count for group in drawn.groups)
     return rows, drawn, random_world(draw, count, rows.request_count, 1.5 * rows.duration_s + 0.5)

@@ -1,5 +1,6 @@
 """Small fleets and traces for tests of the simulator."""
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -113,10 +114,17 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
         replica = physics(
             settings=drawn, time=time, blocks=tokens // block_tokens + 2, fixed=int(draw.choice([0, 0, 1, 2]))
         )
-        weight = float(draw.choice([1.0, 1.0, 2.0, 0.3]))
-        groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4)), weight_ratio=weight))
+        groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4))))
+    router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
+    return Fleet(groups=tuple(groups), router=router)
+
+
+def with_any_router(draw: np.random.Generator, on: Fleet) -> Fleet:
+    """The fleet behind any router, its groups of different weight."""
+    weights = draw.choice([1.0, 1.0, 2.0, 0.3], len(on.groups))
+    groups = tuple(replace(g, weight_ratio=float(weight)) for g, weight in zip(on.groups, weights, strict=True))
     router = str(draw.choice(get_args(Router)))
-    return Fleet(groups=tuple(groups), router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
+    return Fleet(groups=groups, router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
 
 
 def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:

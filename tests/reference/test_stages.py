@@ -18,7 +18,7 @@ from tokenfleet.simulator import replay_stages
 def random_pool(draw: np.random.Generator) -> Fleet:
     name = str(draw.choice(["test", "test", "sglang-0.5", "trtllm-1.2"]))
     drawn = random_fleet(draw, name=name, prefix_caching=False)
-    router = drawn.router if drawn.router in {"round_robin", "least_loaded"} else "least_in_flight"
+    router = "least_in_flight" if drawn.router == "prefix_affinity" else drawn.router
     return Fleet(groups=drawn.groups, router=router)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reference.comparing import assert_equal
-from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace
+from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace, with_any_router
 from reference.worlds import random_world
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
@@ -28,6 +28,7 @@ def random_case(draw: np.random.Generator) -> tuple[Trace, Fleet]:
 def check(seed: int) -> RunRecord:
     draw = np.random.default_rng(seed)
     trace, fleet = random_case(draw)
+    fleet = with_any_router(draw, fleet)
     replica_count = sum(group.replica_count for group in fleet.groups)
     world = random_world(draw, replica_count, trace.request_count, 1.5 * trace.duration_s + 0.5)
     return assert_equal(trace, fleet, world)
@@ -38,6 +39,14 @@ def test_worlds(seed: int) -> None:
     runs = [check(1000 * seed + step) for step in range(60)]
     ends = set(np.concatenate([run.status for run in runs]).tolist())
     assert ends == set(map(int, Status)), "every way to end occurs"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_routers_in_a_quiet_world(seed: int) -> None:
+    for step in range(60):
+        draw = np.random.default_rng(1000 * seed + 500 + step)
+        trace, fleet = random_case(draw)
+        assert_equal(trace, with_any_router(draw, fleet))
 
 
 @pytest.mark.long

@@ -63,6 +63,24 @@ def replay(
         BadInput: The trace, the fleet, the world, the window or the interval cannot be used; all problems at once.
     """
     check(trace, fleet, world)
+    check_times(trace, peak_window_s, telemetry_interval_s)
+    interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
+    if world is not None:
+        return replay_in(world, trace, fleet, peak_window_s, interval_ps)
+    memory, places = build(trace, fleet, peak_window_s)
+    peak = peak_window_s is not None
+    scraper = scraper_for(memory, places, fleet)
+    pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper)
+    if scraper is None and telemetry_interval_s is None and hopeless is not None:
+        cut = until_hopeless(pauses, places, trace, peak, hopeless)
+        if cut is not None:
+            return cut
+    pauses.run_to_end()
+    return record(memory, places, trace, telemetry(pauses, fleet), peak)
+
+
+def check_times(trace: Trace, peak_window_s: tuple[float, float] | None, telemetry_interval_s: float | None) -> None:
+    """Refuse a window or an interval that cannot be used."""
     if peak_window_s is not None and not 0.0 <= peak_window_s[0] < peak_window_s[1]:
         raise BadInput.at("peak_window_s", f"{peak_window_s} is no window", "start before end, both from 0 on")
     if telemetry_interval_s is not None and not 1e-6 <= telemetry_interval_s < np.inf:
@@ -70,18 +88,12 @@ def replay(
     if telemetry_interval_s is not None and trace.duration_s > MOST_SAMPLES * telemetry_interval_s:
         what = f"{telemetry_interval_s} s gives more than {MOST_SAMPLES} samples in {trace.duration_s} s"
         raise BadInput.at("telemetry_interval_s", what, "take a longer interval")
-    interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
-    if world is None:
-        memory, places = build(trace, fleet, peak_window_s)
-        peak = peak_window_s is not None
-        scraper = scraper_for(memory, places, fleet)
-        pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper)
-        pausing = scraper is not None or telemetry_interval_s is not None
-        cut = None if pausing else until_hopeless(pauses, places, trace, peak, hopeless)
-        if cut is not None:
-            return cut
-        pauses.run_to_end()
-        return record(memory, places, trace, telemetry(pauses, fleet), peak)
+
+
+def replay_in(
+    world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
+) -> RunRecord:
+    """Replay a checked trace in a checked world."""
     memory, places, around = surround(trace, fleet, peak_window_s, world)
     roster = Roster(memory, places, around, trace, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
@@ -93,11 +105,9 @@ def replay(
 
 
 def until_hopeless(
-    pauses: Pauses, places: Places, trace: Trace, peak: bool, hopeless: Callable[[RunRecord], bool] | None
+    pauses: Pauses, places: Places, trace: Trace, peak: bool, hopeless: Callable[[RunRecord], bool]
 ) -> RunRecord | None:
     """Replay from look to look; the record of the look at which somebody gave up, or ``None``."""
-    if hopeless is None:
-        return None
     for share in LOOKS:
         cut_s = share * float(trace.arrival_s[-1])
         pauses.run_to(to_ps(cut_s))
