@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +232,59 @@ def test_whole_minutes_are_spread_and_said(tmp_path):
     trace, quality = read_trace(write(tmp_path, HEAD + rows))
     assert quality.detected["clock tick"] == "60 s"
     assert len(set(trace.arrival_s.tolist())) == 6
+
+
+SAMPLES = Path(__file__).resolve().parents[2] / "data" / "logs"
+NESTED = (
+    "litellm_spendlogs.jsonl",
+    "litellm_spendlogs_pg_export.csv",
+    "provider_usage_objects.jsonl",
+    "openai_stream_chunks.jsonl",
+    "langfuse_observations.json",
+    "helicone_requests.jsonl",
+    "portkey_logs_export.jsonl",
+    "openrouter_generations.csv",
+    "bedrock_invocation_log.jsonl",
+    "envoy_ai_gateway_access_log.jsonl",
+    "kong_ai_proxy_log.jsonl",
+    "otel_genai_spans_otlp.json",
+    "azure_apim_gateway_llm_log.csv",
+    "sglang_request_log.jsonl",
+    "trace_mooncake_blksz512.jsonl",
+    "trace_qwen_bailian_blksz16.jsonl",
+)
+
+
+def wrapped(data):
+    """The same records in other wrappings."""
+    unix = data.replace(b"\r\n", b"\n")
+    yield b"\xef\xbb\xbf" + unix
+    yield unix.replace(b"\n", b"\r\n")
+    yield unix.rstrip(b"\n")
+
+
+def rewritten(data):
+    """JSON lines as other programs would write them."""
+    lines = data.decode().splitlines()
+    records = [json.loads(line) for line in lines]
+    yield "\n\n".join(lines)
+    yield "\n".join([*lines[:2], "{broken", *lines[2:]])
+    yield "\n".join(["{broken", *lines])
+    yield "[" + ",\n".join(lines) + "]"
+    yield json.dumps(records, indent=2)
+    for written in (str, float):
+        yield "\n".join(json.dumps(json.loads(line, parse_int=written)) for line in lines)
+
+
+def requests_of(path):
+    trace, _ = read_trace(path)
+    rounded = [round(arrival, 2) for arrival in trace.arrival_s.tolist()]
+    return sorted(zip(rounded, trace.input_tokens.tolist(), trace.output_tokens.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_same_records_in_other_wrappings(tmp_path, name):
+    data = (SAMPLES / name).read_bytes()
+    expected = requests_of(SAMPLES / name)
+    for content in (*wrapped(data), *(rewritten(data) if name.endswith(".jsonl") else ())):
+        assert requests_of(write(tmp_path, content, name)) == expected

@@ -9,6 +9,7 @@ from tokenfleet.workload.formats.records import (
     count,
     csv_records,
     each,
+    first_record,
     json_list,
     reading_of,
     scaled,
@@ -21,9 +22,8 @@ from tokenfleet.workload.formats.source import Source
 
 def is_bedrock(source: Source) -> bool:
     """Model invocation logs."""
-    return source.record.get("schemaType") == "ModelInvocationLog" or (
-        {"modelId", "operation", "input"} <= set(source.columns)
-    )
+    first = first_record(source)
+    return first.get("schemaType") == "ModelInvocationLog" or {"modelId", "operation", "input"} <= set(first)
 
 
 def read_bedrock(source: Source, options: ReadOptions) -> Reading:
@@ -116,7 +116,8 @@ def read_apim(source: Source, options: ReadOptions) -> Reading:
 
 def is_azure_openai(source: Source) -> bool:
     """Azure Monitor, category RequestResponse."""
-    return source.record.get("category") == "RequestResponse" and "properties" in source.columns
+    first = first_record(source)
+    return first.get("category") == "RequestResponse" and "properties" in first
 
 
 def read_azure_openai(source: Source, options: ReadOptions) -> Reading:

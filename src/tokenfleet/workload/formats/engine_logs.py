@@ -2,7 +2,17 @@
 
 import re
 
-from tokenfleet.workload.formats.records import Record, Row, at, count, json_lines, number, reading_of, text
+from tokenfleet.workload.formats.records import (
+    Record,
+    Row,
+    at,
+    count,
+    first_record,
+    json_list,
+    number,
+    reading_of,
+    text,
+)
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
 
@@ -10,8 +20,8 @@ _SGLANG_EVENTS = ("request.received", "request.finished")
 
 
 def is_sglang(source: Source) -> bool:
-    """SGLang's request log, one event per line."""
-    return source.kind == "jsonl" and source.record.get("event") in _SGLANG_EVENTS
+    """SGLang's request log, one event per line or entry."""
+    return first_record(source).get("event") in _SGLANG_EVENTS
 
 
 def read_sglang(source: Source, options: ReadOptions) -> Reading:
@@ -19,7 +29,7 @@ def read_sglang(source: Source, options: ReadOptions) -> Reading:
 
     A threshold can keep fast calls out of the log (SGLANG_LOG_REQUEST_EXCEEDED_MS): then only slow ones are seen.
     """
-    found = json_lines(source)
+    found = json_list(source)
     calls: dict[str, Row] = {}
     for line, record in found.records:
         name = text(record.get("rid"))

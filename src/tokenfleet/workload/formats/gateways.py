@@ -10,6 +10,7 @@ from tokenfleet.workload.formats.records import (
     count,
     csv_records,
     each,
+    first_record,
     json_list,
     number,
     reading_of,
@@ -24,7 +25,7 @@ from tokenfleet.workload.formats.source import Source
 
 def is_langfuse(source: Source) -> bool:
     """Observations of the Langfuse API or its export."""
-    first = _first_record(source, "data")
+    first = first_record(source, "data")
     return {"startTime", "traceId", "type"} <= set(first) and ("usageDetails" in first or "usage" in first)
 
 
@@ -80,7 +81,7 @@ def _langfuse(record: Record) -> Row:
 
 def is_helicone(source: Source) -> bool:
     """Helicone's request export."""
-    return {"request_created_at", "prompt_tokens", "completion_tokens"} <= set(_first_record(source))
+    return {"request_created_at", "prompt_tokens", "completion_tokens"} <= set(first_record(source))
 
 
 def read_helicone(source: Source, options: ReadOptions) -> Reading:
@@ -117,7 +118,7 @@ def _helicone(record: Record) -> Row:
 
 def is_portkey(source: Source) -> bool:
     """Portkey's log export."""
-    return {"created_at", "req_units", "res_units"} <= set(_first_record(source))
+    return {"created_at", "req_units", "res_units"} <= set(first_record(source))
 
 
 def read_portkey(source: Source, options: ReadOptions) -> Reading:
@@ -156,7 +157,7 @@ def _portkey(record: Record) -> Row:
 def is_openrouter(source: Source) -> bool:
     """OpenRouter's list of generations."""
     return {"native_tokens_prompt", "native_tokens_completion", "created_at"} <= set(
-        source.columns if source.kind == "csv" else _first_record(source, "data")
+        source.columns if source.kind == "csv" else first_record(source, "data")
     )
 
 
@@ -197,7 +198,7 @@ def _openrouter(record: Record) -> Row:
 
 def is_envoy(source: Source) -> bool:
     """Envoy AI Gateway's access log in its example's JSON layout."""
-    first = _first_record(source)
+    first = first_record(source)
     return "start_time" in first and any(key.startswith("gen_ai.usage.") for key in first)
 
 
@@ -234,7 +235,7 @@ def _envoy(record: Record) -> Row:
 
 def is_kong(source: Source) -> bool:
     """Kong's log with an ``ai`` part."""
-    first = _first_record(source)
+    first = first_record(source)
     return "started_at" in first and isinstance(first.get("ai"), dict)
 
 
@@ -273,16 +274,3 @@ def _kong(record: Record) -> Row:
 
 def _some(usage: Any, *keys: str) -> int | None:  # noqa: ANN401 - any JSON
     return next((found for key in keys if (found := count(at(usage, key))) is not None), None)
-
-
-def _first_record(source: Source, *path: str) -> Record:
-    """The first record of lines, of a list, or of a list inside a document."""
-    if source.kind == "jsonl":
-        return source.record
-    if source.kind != "json":
-        return {}
-    for key in (*path, ""):
-        entries = source.record.get(key)
-        if isinstance(entries, list) and entries and isinstance(entries[0], dict):
-            return entries[0]
-    return {}

@@ -64,9 +64,9 @@ def _row(record: Record) -> Row:
     about = record.get("metadata")
     usage = at(about, "usage_object")
     cached = _first(
-        at(usage, "prompt_tokens_details", "cached_tokens"),
-        at(usage, "cache_read_input_tokens"),
-        at(about, "additional_usage_values", "prompt_tokens_details", "cached_tokens"),
+        count(at(usage, "prompt_tokens_details", "cached_tokens")),
+        count(at(usage, "cache_read_input_tokens")),
+        count(at(about, "additional_usage_values", "prompt_tokens_details", "cached_tokens")),
     )
     reasoning = count(at(usage, "completion_tokens_details", "reasoning_tokens"))
     failed = str(_first(record.get("status"), at(about, "status"))).lower() == "failure"

@@ -51,8 +51,8 @@ def read_burstgpt(source: Source, options: ReadOptions) -> Reading:
 
 def is_mooncake(source: Source) -> bool:
     """Mooncake traces, and the many tools that write the same fields."""
-    return {"timestamp", "input_length", "output_length", "hash_ids"} <= set(source.columns) and (
-        "chat_id" not in source.columns
+    return {"timestamp", "input_length", "output_length", "hash_ids"} <= set(source.leaves) and (
+        "chat_id" not in source.leaves
     )
 
 
@@ -76,7 +76,7 @@ def read_mooncake(source: Source, options: ReadOptions) -> Reading:
 
 def is_bailian(source: Source) -> bool:
     """Qwen-Bailian traces: Mooncake's fields, seconds, and a chat tree."""
-    return {"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length"} <= set(source.columns)
+    return {"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length"} <= set(source.leaves)
 
 
 def read_bailian(source: Source, options: ReadOptions) -> Reading:
@@ -85,7 +85,7 @@ def read_bailian(source: Source, options: ReadOptions) -> Reading:
 
     mapped = {"arrival": "timestamp", "input_tokens": "input_length", "output_tokens": "output_length", "label": "type"}
     wanted = [*mapped.values(), "chat_id", "parent_chat_id"]
-    has_hashes = "hash_ids" in source.columns
+    has_hashes = "hash_ids" in source.leaves
     loaded = load(source, [*wanted, "hash_ids"] if has_hashes else wanted)
     frame = loaded.frame
     reading = canonical(

@@ -69,6 +69,19 @@ def json_list(source: Source, *path: str) -> Found:
     return found
 
 
+def first_record(source: Source, *path: str) -> Record:
+    """The first record of lines, of a list, or of a list inside a document."""
+    if source.kind == "jsonl":
+        return source.record
+    if source.kind != "json":
+        return {}
+    for key in (*path, ""):
+        entries = source.record.get(key)
+        if isinstance(entries, list) and entries and isinstance(entries[0], dict):
+            return entries[0]
+    return {}
+
+
 def csv_records(source: Source) -> Found:
     """Rows of a CSV file by column name, empty cells as ``None``; a row that cannot be parsed is counted."""
     loaded = load_text(source.content(), "csv", source.separator, None, where=source.where)
