@@ -130,6 +130,64 @@ class LengthCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionShape:
+    """How requests follow each other in sessions: counts on fixed bins, enough to draw sessions like them.
+
+    ``input`` bins are those of the length tables; a growth is a bin of its size with the sign of its direction; bin
+    ``b`` of a pause holds ``2 ** (b / 8)`` to ``2 ** ((b + 1) / 8)`` milliseconds.
+    """
+
+    request_count: int
+    """Requests in sessions."""
+    labelled: bool
+    """Whether the source names sessions; else they were told from prompts that continue one another."""
+    turns: LengthCounts
+    """Sessions by number of requests."""
+    opening_input_bins: LengthCounts
+    """First requests of sessions by input bin."""
+    alone_input_bins: LengthCounts
+    """Requests outside sessions by input bin."""
+    steps: LengthCounts
+    """Later requests by input bin of the request before, times 1,000, plus the growth bin, plus 500."""
+    pause_bins: LengthCounts
+    """Later requests by the time since the arrival of the one before."""
+    growth_output_correlation: float
+    """Rank correlation between how much a prompt grows and how long the answer before it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptShape:
+    """What prompts share: what sessions and lone requests have in common, and what a session repeats of itself."""
+
+    unit_count: int
+    """Sessions and lone requests together."""
+    shared_tokens: npt.NDArray[np.int64]
+    """Lengths of common beginnings, such as system prompts."""
+    shared_texts: npt.NDArray[np.int64]
+    """How many texts of each length there are."""
+    shared_units: npt.NDArray[np.int64]
+    """How many units begin with one of them."""
+    repeated_percents: LengthCounts
+    """Later requests of sessions by the share, in percent, of what came before that their prompt repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientShape:
+    """How one tenant sends: its load over time, how its requests bunch, and how long they are."""
+
+    name: str
+    request_count: int
+    gap_cv: float
+    """Standard deviation over mean of its own gaps; NaN when unknown."""
+    weibull: bool
+    """Whether its gaps look more like Weibull than gamma ones."""
+    window_requests: npt.NDArray[np.int64]
+    """Requests in each ten minutes from second 0."""
+    cells: LengthCounts
+    """Requests by cell of the joint length table: input bin times number of output bins, plus output bin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthSummary:
     """Quantiles of a length in tokens."""
 
@@ -175,3 +233,7 @@ class Workload:
     extra: dict[str, Any]
     input_counts: LengthCounts | None = None
     output_counts: LengthCounts | None = None
+    sessions: SessionShape | None = None
+    prompts: PromptShape | None = None
+    clients: tuple[ClientShape, ...] = ()
+    """The largest tenants; the others send the rest together."""

@@ -43,6 +43,8 @@ class Admission:
     """Calls that failed, were turned away or lost their counts: left out, or given the lengths of others."""
     spread_ticks: bool = True
     """Spread requests that share a coarse time stamp."""
+    fold_retries: bool = True
+    """Count a call that did not succeed and the one that did soon after as one: a part of a file cannot tell."""
 
 
 def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admission) -> tuple[Trace, Quality]:
@@ -209,7 +211,7 @@ def _rules(rows: "pl.DataFrame", admission: Admission) -> "list[tuple[str, pl.Ex
         first = pl.col("request_id").is_null() | pl.struct("request_id", "arrival_ns").is_first_distinct()
         rules.append(("duplicate request id", ~first))
     if "status" in known:
-        if "session" in known:
+        if "session" in known and admission.fold_retries:
             rules.append((RETRIED, retried()))
         failed = (pl.col("status") == "error") & (pl.col("output_tokens").fill_null(0) <= 0)
         rules += [("rejected, unmet demand", pl.col("status") == "rejected"), ("failed", failed)]

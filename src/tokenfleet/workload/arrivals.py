@@ -4,6 +4,8 @@ Two scales are kept apart. The shape says how many requests each minute carries,
 asked for and not an accident of the draw; the renewal process says how they bunch inside it.
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,9 +30,17 @@ def gamma_gaps(random: np.random.Generator, count: int, cv: float) -> Floats:
 
 def weibull_gaps(random: np.random.Generator, count: int, shape: float) -> Floats:
     """Gaps of mean 1, Weibull distributed with the given shape (below 1 is bursty)."""
-    from math import gamma
+    return random.weibull(shape, count) / math.gamma(1.0 + 1.0 / shape)
 
-    return random.weibull(shape, count) / gamma(1.0 + 1.0 / shape)
+
+def weibull_shape(cv: float) -> float:
+    """Weibull shape whose coefficient of variation is ``cv``, by bisection."""
+    low, high = 0.08, 20.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        first, second = math.lgamma(1 + 1 / middle), math.lgamma(1 + 2 / middle)
+        low, high = (middle, high) if math.exp(second - 2 * first) - 1 > cv**2 else (low, middle)
+    return high
 
 
 def minute_shape(random: np.random.Generator, duration_s: float, peak_to_mean: float, where: str) -> Floats:

@@ -1,6 +1,5 @@
 """The clients of a service: how much each sends, how it bunches, how long its texts are."""
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.trace import Floats
-from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps
+from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps, weibull_shape
 from tokenfleet.workload.lengths import CAP_Z
 from tokenfleet.workload.presets import Preset
 from tokenfleet.workload.streams import stream
@@ -107,16 +106,6 @@ def client_starts(
     wander = np.exp(_DRIFT * stream(seed, "drift", index).standard_normal(len(upto) - 1))
     own = np.concatenate(([0.0], np.cumsum(np.diff(upto) * wander)))
     return np.asarray(np.interp(place, own / own[-1], np.linspace(begin_s, end_s, len(upto))), dtype=np.float64)
-
-
-def weibull_shape(cv: float) -> float:
-    """Weibull shape whose coefficient of variation is ``cv``, by bisection."""
-    low, high = 0.08, 20.0
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        first, second = math.lgamma(1 + 1 / middle), math.lgamma(1 + 2 / middle)
-        low, high = (middle, high) if math.exp(second - 2 * first) - 1 > cv**2 else (low, middle)
-    return high
 
 
 def own_lengths(median: Floats, ratio: Floats, random: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """One part of a large table: looked into, and counted. A part needs nothing but its own description."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,20 +11,26 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
+from tokenfleet.workload.client_tally import OCTAVES, WINDOW_NS, Clients, client_tallies, clients_of_tables
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
 from tokenfleet.workload.formats.table import as_status, as_text, canonical
-from tokenfleet.workload.joint import fixed_edges
+from tokenfleet.workload.joint import BINS, fixed_edges
+from tokenfleet.workload.session_tally import SessionRows, hashed_sessions, session_rows
 from tokenfleet.workload.tally import NS, Tally, add, tally_of
 from tokenfleet.workload.ticks import tick_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from tokenfleet.workload.sweep import Tables
+
 Longs = npt.NDArray[np.int64]
 
 _MINUTE_NS = 60 * NS
-_NAMED = ("tenant", "status")
+_NAMED = ("tenant", "status", "session")
+_MOST_TABLES = 64
+"""Tenants of a part that are counted one by one in one go: each needs a table of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,12 @@ def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
         return None, None, False
     arrival_ns = kept["arrival_ns"].to_numpy()
     tenant, tenants = indexed(kept["tenant"])
+    session = kept["session"]
+    rows = None
+    if "session" in part.columns:
+        hashes = np.where(session.is_null().to_numpy(), -1, hashed_sessions(session.fill_null("")))
+        lengths = (kept[name].to_numpy() for name in ("input_tokens", "output_tokens"))
+        rows = session_rows(hashes, arrival_ns - part.origin_ns, *lengths)
     trace = Trace(
         arrival_s=(arrival_ns - part.origin_ns) / NS,
         input_tokens=kept["input_tokens"].to_numpy().astype(np.int32),
@@ -165,7 +177,8 @@ def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
         tenant=tenant,
         tenants=tenants,
     )
-    return tally_of(trace), int(arrival_ns[0]), tick_of(arrival_ns) is not None
+    tally = replace(tally_of(trace), sessions=rows)
+    return tally, int(arrival_ns[0]), tick_of(arrival_ns) is not None
 
 
 def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dict[str, int]) -> _Found | None:
@@ -179,53 +192,99 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     low = min(low, high)
     first_minute = (low - part.origin_ns) // _MINUTE_NS
     tenant, names = _codes(part, frame, "tenant")
-    kept_ns = np.empty(rows.height, dtype=np.int64)
-    reasons = np.zeros(sweep.KEPT + 1, dtype=np.int64)
     given, made = _with_cached(rows, part.options), _known_or(rows["output_tokens"])
+    first_window = (low - part.origin_ns) // WINDOW_NS
+    starts = part.origin_ns + first_minute * _MINUTE_NS, part.origin_ns + first_window * WINDOW_NS
     longest = int(max(given.max(initial=0), made.max(initial=0)))
-    lengths = np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64)
-    pairs = np.zeros((_BINS, _BINS), dtype=np.int64)
-    minutes = np.zeros((3, (high - part.origin_ns) // _MINUTE_NS - first_minute + 1), dtype=np.int64)
-    tenants = np.zeros(len(names), dtype=np.int64)
-    fits = sweep.sweep(
-        (arrival_ns, given, made),
-        _states(part, frame),
-        tenant,
-        part.origin_ns + first_minute * _MINUTE_NS,
-        part.admission.zero_output == "drop",
-        _bins(),
-        kept_ns,
-        reasons,
-        lengths,
-        pairs,
-        minutes,
-        tenants,
+    named = len(names) > 0 or "session" in part.columns
+    tables = _tables(
+        rows.height if named else 0, rows.height, len(names), longest, tuple(high - each for each in starts)
     )
+    drop = part.admission.zero_output == "drop"
+    fits, in_order = sweep.sweep((arrival_ns, given, made), _states(part, frame), tenant, starts, drop, tables)
     if not fits:
         return None
-    dropped.update((name, int(count)) for name, count in zip(sweep.REASONS, reasons, strict=False) if count)
-    kept_ns = kept_ns[: reasons[sweep.KEPT]]
-    if not len(kept_ns):
+    counts = zip(sweep.REASONS, tables.reasons, strict=False)
+    dropped.update((name, int(count)) for name, count in counts if count)
+    kept = int(tables.reasons[sweep.KEPT])
+    if not kept:
         return None, None, False
+    kept_ns, kept_rows = tables.kept_ns[:kept], tables.kept_rows[:kept]
+    sessions = _sessions(part, frame, kept_rows, (kept_ns, given, made))
+    clients: Clients | None = clients_of_tables(names, tables, first_window, part.origin_ns)
+    if not in_order or len(names) > _MOST_TABLES:
+        clients = _clients(names, tenant[kept_rows], kept_ns - part.origin_ns, given[kept_rows], made[kept_rows])
     if sweep.falls(kept_ns):
         kept_ns.sort()
-    used = np.flatnonzero(minutes[0])
-    requests, inputs, outputs = minutes[:, used[0] : used[-1] + 1]
-    tally = Tally(
+    tally = _tally(part, tables, kept_ns, int(first_minute), names)
+    tally = replace(tally, clients=clients, sessions=sessions)
+    return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
+
+
+def _tables(places: int, rows: int, names: int, longest: int, spans_ns: tuple[int, int]) -> "Tables":
+    """Room for what a sweep counts; none by tenant when there are none, or too many."""
+    from tokenfleet.workload import sweep
+
+    size = names if names <= _MOST_TABLES else 0
+    return sweep.Tables(
+        bins=_bins(),
+        kept_ns=np.empty(rows, dtype=np.int64),
+        kept_rows=np.empty(places, dtype=np.int32),
+        reasons=np.zeros(sweep.KEPT + 1, dtype=np.int64),
+        lengths=np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64),
+        pairs=np.zeros((BINS, BINS), dtype=np.int64),
+        minutes=np.zeros((3, spans_ns[0] // _MINUTE_NS + 1), dtype=np.int64),
+        tenants=np.zeros(names, dtype=np.int64),
+        stamps=np.full((size, 2), sweep.UNKNOWN, dtype=np.int64),
+        squares=np.zeros((size, 3), dtype=np.int64),
+        octaves=np.zeros((size, OCTAVES), dtype=np.int64),
+        windows=np.zeros((size, spans_ns[1] // WINDOW_NS + 1), dtype=np.int64),
+        cells=np.zeros((size, BINS * BINS), dtype=np.int32),
+    )
+
+
+def _tally(part: Part, tables: "Tables", kept_ns: Longs, first_minute: int, names: list[str]) -> Tally:
+    used = np.flatnonzero(tables.minutes[0])
+    requests, inputs, outputs = tables.minutes[:, used[0] : used[-1] + 1]
+    return Tally(
         request_count=len(kept_ns),
         first_ns=int(kept_ns[0]) - part.origin_ns,
         last_ns=int(kept_ns[-1]) - part.origin_ns,
         gap_square_sum_ns2=_gap_squares(kept_ns),
-        input_counts=_counts(lengths[0]),
-        output_counts=_counts(lengths[1]),
-        pair_counts=pairs,
+        input_counts=_counts(tables.lengths[0]),
+        output_counts=_counts(tables.lengths[1]),
+        pair_counts=tables.pairs,
         minute_requests=requests,
         minute_input_tokens=inputs,
         minute_output_tokens=outputs,
-        tenant_requests=_by_name(names, tenants),
-        first_minute=int(first_minute + used[0]),
+        tenant_requests=_by_name(names, tables.tenants),
+        first_minute=first_minute + int(used[0]),
     )
-    return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
+
+
+def _clients(
+    names: list[str], code: npt.NDArray[np.uint32], arrival_ns: Longs, given: Longs, made: Longs
+) -> Clients | None:
+    """Tenants whose rows are not in order, or too many for tables."""
+    order = np.argsort(arrival_ns, kind="stable")
+    cell = (_bins()[given] * BINS + _bins()[made])[order]
+    return client_tallies(code[order].astype(np.int64), names, arrival_ns[order], cell)
+
+
+def _sessions(
+    part: Part, frame: "pl.DataFrame", kept: npt.NDArray[np.int32], columns: tuple[Longs, Longs, Longs]
+) -> SessionRows | None:
+    """Requests of sessions among the rows kept; ``None`` when the file has no sessions."""
+    import polars as pl
+
+    if "session" not in part.columns:
+        return None
+    place, names = _codes(part, frame, "session")
+    known = pl.Series(names or [""], dtype=pl.String)
+    hashes = np.where((known == "").to_numpy(), -1, hashed_sessions(known))
+    code = place[kept] if names else np.zeros(len(kept), dtype=np.uint32)
+    kept_ns, given, made = columns
+    return session_rows(hashes[code], kept_ns - part.origin_ns, given[kept], made[kept])
 
 
 def _gap_squares(arrival_ns: Longs) -> int:
@@ -233,9 +292,6 @@ def _gap_squares(arrival_ns: Longs) -> int:
 
     top, middle, low = gap_squares(arrival_ns)
     return (top << 62) + (middle << 31) + low
-
-
-_BINS = len(fixed_edges()) - 1
 
 
 @cache
@@ -252,11 +308,8 @@ def _counts(dense: Longs) -> LengthCounts:
 
 
 def _by_name(names: list[str], seen: Longs) -> dict[str, int]:
-    """Counts of each name; several spellings of one are one. Empty when none has a name."""
-    counts: dict[str, int] = {}
-    for name, count in zip(names, seen.tolist(), strict=True):
-        if count:
-            counts[name] = counts.get(name, 0) + count
+    """Counts of each name; empty when none has a name."""
+    counts = {name: count for name, count in zip(names, seen.tolist(), strict=True) if count}
     return {} if set(counts) == {""} else counts
 
 
@@ -301,4 +354,10 @@ def _codes(part: Part, frame: "pl.DataFrame", role: str) -> tuple[npt.NDArray[np
     names = [""] * (int(places.max()) + 2)
     for place, name in zip(places.tolist(), cleaned, strict=True):
         names[place] = name
-    return column.to_physical().cast(pl.UInt32).fill_null(len(names) - 1).to_numpy(), names
+    codes = column.to_physical().cast(pl.UInt32).fill_null(len(names) - 1).to_numpy()
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) == len(names):
+        return codes, names
+    # Several spellings of one name are one.
+    moved = {name: place for place, name in enumerate(distinct)}
+    return np.array([moved[name] for name in names], dtype=np.uint32)[codes], distinct

@@ -1,5 +1,7 @@
 """The joint shape of input and output lengths: how it is kept, merged and drawn from."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +25,22 @@ def fixed_edges() -> Floats:
     return np.concatenate((np.arange(_EXACT + 1, dtype=np.float64), wide))
 
 
-def count_values(tokens: Ints) -> LengthCounts:
+BINS = len(fixed_edges()) - 1
+"""Length bins on either side."""
+
+
+@cache
+def _edges() -> Floats:
+    return fixed_edges()
+
+
+def bins_of(tokens: Ints | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bin of each length; what is longer than the last edge counts into the last bin."""
+    edges = _edges()
+    return np.minimum(np.searchsorted(edges, tokens, side="right") - 1, len(edges) - 2).astype(np.int64)
+
+
+def count_values(tokens: Ints | npt.NDArray[np.int64]) -> LengthCounts:
     """How often each length occurs: exact, and small, since lengths are whole tokens."""
     if not len(tokens):
         return LengthCounts(values=np.zeros(0, dtype=np.int64), counts=np.zeros(0, dtype=np.int64))
@@ -58,22 +75,39 @@ def count_pairs(input_tokens: Ints, output_tokens: Ints, edges: Floats) -> npt.N
 def draw_joint(workload: Workload, seed: int, count: int) -> tuple[Ints, Ints]:
     """Draw lengths that keep both exact marginals and, bin by bin, how they go together.
 
-    A cell of the joint table is drawn first, then a length from the recorded ones inside each of its two bins.
+    Raises:
+        BadInput: the profile holds no requests.
+    """
+    used = np.flatnonzero(workload.joint_counts.ravel())
+    cells = LengthCounts(values=used.astype(np.int64), counts=workload.joint_counts.ravel()[used].astype(np.int64))
+    return draw_cells(workload, cells, seed, count)
+
+
+def draw_cells(workload: Workload, cells: LengthCounts, seed: int, count: int, name: str = "") -> tuple[Ints, Ints]:
+    """Draw lengths of some cells of the joint table.
+
+    A cell is drawn first, then a length from the recorded ones inside each of its two bins.
+
+    Args:
+        workload: Holds the recorded lengths.
+        cells: Requests by cell.
+        seed: Same seed, same lengths.
+        count: How many.
+        name: Tells random numbers of several draws apart.
 
     Raises:
         BadInput: the profile holds no requests.
     """
-    cells = workload.joint_counts.ravel()
-    total = int(cells.sum())
+    total = int(cells.counts.sum())
     if total == 0 or workload.input_counts is None or workload.output_counts is None:
         raise BadInput.at("profile", "holds no lengths to draw from", "profile a trace with requests in it")
-    random = stream(seed, "length cells")
+    random = stream(seed, "length cells", name)
     # Every cell gets its share of the draws, not a random number near it: tails and modes come out as recorded.
     place = (random.permutation(count) + random.random(count)) / count * total
-    cell = np.searchsorted(np.cumsum(cells), place, side="right")
+    cell = cells.values[np.searchsorted(np.cumsum(cells.counts), place, side="right")]
     rows, columns = np.divmod(cell, workload.joint_counts.shape[1])
-    inside_input = stream(seed, "input tokens").random(count)
-    inside_output = stream(seed, "output tokens").random(count)
+    inside_input = stream(seed, "input tokens", name).random(count)
+    inside_output = stream(seed, "output tokens", name).random(count)
     return (
         _inside(workload.input_counts, workload.input_edges, rows, inside_input),
         _inside(workload.output_counts, workload.output_edges, columns, inside_output),

@@ -25,13 +25,15 @@ from tokenfleet.workload.formats.columns import map_columns
 from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
 from tokenfleet.workload.profile import describe
-from tokenfleet.workload.tally import add, from_the_start, interarrival_cv
+from tokenfleet.workload.request_facts import buckets
+from tokenfleet.workload.session_shape import described_rows
+from tokenfleet.workload.tally import Tally, add, from_the_start, interarrival_cv
 
 ROWS_PER_PART = 2_000_000
 BYTES_PER_PART = 64 * 1024 * 1024
 HEAD_ROWS = 50_000
 HEAD_BYTES = 2 * 1024 * 1024
-_ROLES = ("arrival", "input_tokens", "output_tokens", "cached_tokens", "tenant", "status")
+_ROLES = ("arrival", "input_tokens", "output_tokens", "cached_tokens", "tenant", "status", "session")
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like the built-in ``map``: applies a function to every part, here or on other machines, and keeps their order."""
@@ -55,8 +57,9 @@ def profile_files(
     """Profile tables of any size in bounded memory.
 
     The result equals ``profile(read_trace(...))`` in everything that can be counted in parts: lengths and their joint
-    shape, minutes, peaks, gaps, tenants. Sessions, prefixes, duplicates and spread clock ticks need whole files; parts
-    that overlap in time leave the variation of gaps unknown.
+    shape, minutes, peaks, gaps, tenants and how each of them sends, sessions. Of more than four million requests in
+    sessions a sample of whole sessions is looked at, the same however the files are cut. Prefixes, models, duplicates,
+    retries and spread clock ticks need whole files; parts that overlap in time leave the variation of gaps unknown.
 
     Args:
         paths: CSV, JSON lines or Parquet tables.
@@ -75,7 +78,7 @@ def profile_files(
     """
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     options = ReadOptions(columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
-    parts = _cut(files, options, Admission(zero_output=zero_output), rows_per_part, bytes_per_part)
+    parts = _cut(files, options, Admission(zero_output=zero_output, fold_retries=False), rows_per_part, bytes_per_part)
     parts, counted = _counted(parts, mapper, progress)
     where = files_named([str(path) for path in files])
     _must_share_a_clock(parts, counted, where)
@@ -242,7 +245,7 @@ def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
     if not tallies:
         raise nothing_left(where, sum(part.rows_read for part in counted), dropped)
     mostly_whole(where, sum(part.rows_read for part in counted), dropped)
-    whole = from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns)))
+    whole = _all_named(from_the_start(reduce(add, sorted(tallies, key=lambda tally: tally.first_ns))))
     warnings = look_at_minutes(whole.minute_requests)
     if np.isnan(interarrival_cv(whole)) and whole.request_count > 2:
         warnings.append("parts overlap in time: the variation of gaps is unknown; sort the file by time")
@@ -259,4 +262,23 @@ def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
     if {part.clock for part in counted} - {None} == {"utc"}:
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=origin_ns // 1000)
         start = stamp.isoformat().replace("+00:00", "Z")
-    return describe(whole, quality, start_utc=start)
+    shape, facts = None, None
+    if whole.sessions is not None and whole.sessions.request_count:
+        shape, facts = described_rows(whole.sessions)
+    return describe(
+        whole,
+        quality,
+        sessions=None if facts is None else facts["count"],
+        shapes=(shape, None),
+        start_utc=start,
+        extra={"length_buckets": buckets(whole.pair_counts)} | ({} if facts is None else {"sessions": facts}),
+    )
+
+
+def _all_named(tally: Tally) -> Tally:
+    """Requests without a tenant are counted where others have one: a part in which nobody has one cannot know."""
+    known = sum(count for name, count in tally.tenant_requests.items() if name)
+    nobody = {"": tally.request_count - known} if 0 < known < tally.request_count else {}
+    return replace(
+        tally, tenant_requests={name: count for name, count in tally.tenant_requests.items() if name} | nobody
+    )

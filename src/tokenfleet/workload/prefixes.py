@@ -12,6 +12,9 @@ Longs = npt.NDArray[np.int64]
 _FEWEST_RANGES = 3
 """Sessions of so many different lengths that each hold an unbroken range cannot all be beginnings of one text."""
 
+_LARGEST_UNIT = 0.01
+"""A unit that carries more than this share of the requests is dealt with request by request."""
+
 BLOCK_SIZES = (16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -189,3 +192,51 @@ def shared_input_tokens(trace: Trace) -> Longs:
     if trace.prefixes is None or trace.prefix_node is None or not len(trace.prefixes.parent):
         return np.zeros(trace.request_count, dtype=np.int64)
     return shared_tokens(trace.prefixes, trace.prefix_node, trace.input_tokens)
+
+
+def units_of(trace: Trace) -> Longs:
+    """What stays together: a session, else a branch below a root of the prefix tree, else a request."""
+    index = np.arange(trace.request_count, dtype=np.int64)
+    if trace.session is not None:
+        label = np.where(trace.session >= 0, trace.session.astype(np.int64), -1)
+    elif trace.prefixes is not None and trace.prefix_node is not None and len(trace.prefixes.parent):
+        branch = _branches(trace.prefixes)
+        label = np.where(trace.prefix_node >= 0, branch[trace.prefix_node], -1)
+    else:
+        return index
+    sizes = np.bincount(label[label >= 0], minlength=int(label.max(initial=-1)) + 1)
+    large = np.zeros(len(sizes) + 1, dtype=bool)
+    large[: len(sizes)] = sizes > max(_LARGEST_UNIT * trace.request_count, 50)
+    alone = (label < 0) | large[label]
+    return renumbered(np.where(alone, index + len(sizes), label)).astype(np.int64)
+
+
+def _branches(tree: PrefixTree) -> Longs:
+    """For each node the one below its root on its own path; -1 for roots, which many share."""
+    parent = tree.parent.astype(np.int64)
+    top = (parent >= 0) & (parent[parent] < 0)
+    branch = np.where(top | (parent < 0), np.arange(len(parent)), parent)
+    while not np.array_equal(branch, branch[branch]):
+        branch = branch[branch]
+    return np.where(parent < 0, -1, branch)
+
+
+def common_nodes(tree: PrefixTree, named: Ints, unit: Longs) -> npt.NDArray[np.bool_]:
+    """Nodes that at least two units carry."""
+    size = len(tree.parent)
+    low = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+    high = np.full(size, -1, dtype=np.int64)
+    known = named >= 0
+    np.minimum.at(low, named[known], unit[known])
+    np.maximum.at(high, named[known], unit[known])
+    for nodes in upwards(tree):
+        np.minimum.at(low, tree.parent[nodes], low[nodes])
+        np.maximum.at(high, tree.parent[nodes], high[nodes])
+    return np.asarray(low < high, dtype=np.bool_)
+
+
+def renumbered(labels: Longs) -> Ints:
+    """Labels as 0, 1, 2...; -1 stays."""
+    _, numbers = np.unique(labels, return_inverse=True)
+    lowest = int(labels.min(initial=0))
+    return (numbers - (1 if lowest < 0 else 0)).astype(np.int32)

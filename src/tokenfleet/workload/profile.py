@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from tokenfleet.domain.trace import LengthCounts, LengthSummary, Quality, Trace, Workload
+from tokenfleet.domain.trace import LengthCounts, LengthSummary, PromptShape, Quality, SessionShape, Trace, Workload
 from tokenfleet.workload.arrivals import MINUTE_S
+from tokenfleet.workload.client_tally import client_shapes
 from tokenfleet.workload.joint import fixed_edges
 from tokenfleet.workload.prefixes import shared_tokens
 from tokenfleet.workload.request_facts import request_facts
+from tokenfleet.workload.session_shape import shapes_of
 from tokenfleet.workload.tally import NS, Longs, Tally, interarrival_cv, tally_of
 from tokenfleet.workload.time_facts import time_facts
 
@@ -36,11 +38,13 @@ def profile(trace: Trace, quality: Quality | None = None) -> Workload:
     sessions = None
     if trace.session is not None:
         sessions = len(np.unique(trace.session[trace.session >= 0]))
+    shape, prompts = shapes_of(trace)
     return describe(
         tally_of(trace),
         quality or _drawn(trace.request_count),
         shareable=shareable,
         sessions=sessions,
+        shapes=(shape, prompts),
         start_utc=trace.start_utc,
         extra=request_facts(trace),
     )
@@ -52,6 +56,7 @@ def describe(
     *,
     shareable: float | None = None,
     sessions: int | None = None,
+    shapes: tuple[SessionShape | None, PromptShape | None] = (None, None),
     start_utc: str | None = None,
     extra: dict[str, Any] | None = None,
 ) -> Workload:
@@ -85,6 +90,9 @@ def describe(
         extra={"start_utc": start_utc, **time_facts(requests, tokens, start_utc), **(extra or {})},
         input_counts=tally.input_counts,
         output_counts=tally.output_counts,
+        sessions=shapes[0],
+        prompts=shapes[1],
+        clients=client_shapes(tally.clients),
     )
 
 

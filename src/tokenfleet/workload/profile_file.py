@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import LengthCounts, LengthSummary, Quality, Workload
+from tokenfleet.domain.trace import (
+    ClientShape,
+    LengthCounts,
+    LengthSummary,
+    PromptShape,
+    Quality,
+    SessionShape,
+    Workload,
+)
 
 _KIND = "tokenfleet workload profile"
 _VERSION = 1
@@ -88,6 +96,10 @@ def profile_document(workload: Workload) -> dict[str, Any]:
     for name in ("input_counts", "output_counts"):
         counts = getattr(workload, name)
         document[name] = None if counts is None else [counts.values.tolist(), counts.counts.tolist()]
+    for name in ("sessions", "prompts"):
+        shape = getattr(workload, name)
+        document[name] = None if shape is None else _plain_shape(shape)
+    document["clients"] = [_plain_shape(client) for client in workload.clients]
     document["input_edges"] = workload.input_edges.tolist()
     document["output_edges"] = workload.output_edges.tolist()
     rows, columns = np.nonzero(workload.joint_counts)
@@ -111,6 +123,11 @@ def workload_of(document: dict[str, Any]) -> Workload:
     for name in ("input_counts", "output_counts"):
         pair = document[name]
         values[name] = None if pair is None else LengthCounts(values=_longs(pair[0]), counts=_longs(pair[1]))
+    for name, kind in (("sessions", SessionShape), ("prompts", PromptShape)):
+        fields_ = document.get(name)
+        values[name] = None if fields_ is None else kind(**_shape_fields(kind, fields_))
+    found = [ClientShape(**_shape_fields(ClientShape, client)) for client in document.get("clients", ())]
+    values["clients"] = tuple(found)
     for name in ("input_edges", "output_edges"):
         values[name] = np.array(document[name], dtype=np.float64)
     joint = np.zeros((len(document["input_edges"]) - 1, len(document["output_edges"]) - 1), dtype=np.int64)
@@ -118,6 +135,31 @@ def workload_of(document: dict[str, Any]) -> Workload:
     joint[rows, columns] = cells
     quality = {**document["quality"], "warnings": tuple(document["quality"]["warnings"])}
     return Workload(**values, joint_counts=joint, quality=Quality(**quality))
+
+
+def _plain_shape(shape: SessionShape | PromptShape | ClientShape) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for entry in fields(shape):
+        value = getattr(shape, entry.name)
+        if isinstance(value, LengthCounts):
+            out[entry.name] = [value.values.tolist(), value.counts.tolist()]
+        else:
+            out[entry.name] = value.tolist() if isinstance(value, np.ndarray) else _known(value)
+    return out
+
+
+def _shape_fields(kind: type, document: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for entry in fields(kind):
+        value = document[entry.name]
+        if isinstance(value, list):
+            counts = entry.type in (LengthCounts, "LengthCounts")
+            out[entry.name] = (
+                LengthCounts(values=_longs(value[0]), counts=_longs(value[1])) if counts else _longs(value)
+            )
+        else:
+            out[entry.name] = math.nan if value is None else value
+    return out
 
 
 def _longs(values: list[int]) -> npt.NDArray[np.int64]:

@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.trace import Floats, Ints, Observed, Trace
+from tokenfleet.domain.trace import Ints, Observed, Trace
+from tokenfleet.workload.joint import bins_of, count_pairs, fixed_edges
+from tokenfleet.workload.session_shape import chains_of, quantiles, session_facts
+from tokenfleet.workload.tally import NS
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -14,12 +17,13 @@ LONG_INPUT_TOKENS, LONG_OUTPUT_TOKENS = 2048, 256
 """From here on a prompt or an answer counts as long in the four buckets."""
 
 _MOST_GROUPS = 50
-_LEAST_PAIRS = 2
 
 
 def request_facts(trace: Trace) -> dict[str, Any]:
     """Facts about requests; what the source does not tell is left out, never 0."""
-    facts: dict[str, Any] = {"length_buckets": _buckets(trace)}
+    facts: dict[str, Any] = {
+        "length_buckets": buckets(count_pairs(trace.input_tokens, trace.output_tokens, fixed_edges()))
+    }
     if trace.tenant is not None:
         facts["tenants"] = _groups(trace, trace.tenant, trace.tenants)
         facts["top_10_tenant_fraction"] = _top_fraction(trace.tenant)
@@ -30,13 +34,17 @@ def request_facts(trace: Trace) -> dict[str, Any]:
     return facts
 
 
-def _buckets(trace: Trace) -> dict[str, float]:
-    long_in, long_out = trace.input_tokens >= LONG_INPUT_TOKENS, trace.output_tokens >= LONG_OUTPUT_TOKENS
+def buckets(pairs: Longs) -> dict[str, float]:
+    """Shares of short and long prompts and answers, from the joint length table: both limits are edges of it."""
+    place = [int(bins_of(np.array([limit]))[0]) for limit in (LONG_INPUT_TOKENS, LONG_OUTPUT_TOKENS)]
+    total = int(pairs.sum())
+    below, above = slice(None, place[0]), slice(place[0], None)
+    short, long = slice(None, place[1]), slice(place[1], None)
     return {
-        "short_short": float(np.mean(~long_in & ~long_out)),
-        "long_short": float(np.mean(long_in & ~long_out)),
-        "short_long": float(np.mean(~long_in & long_out)),
-        "long_long": float(np.mean(long_in & long_out)),
+        "short_short": float(pairs[below, short].sum() / total),
+        "long_short": float(pairs[above, short].sum() / total),
+        "short_long": float(pairs[below, long].sum() / total),
+        "long_long": float(pairs[above, long].sum() / total),
     }
 
 
@@ -60,7 +68,7 @@ def _observed(trace: Trace, seen: Observed) -> dict[str, Any]:
         facts["status_fractions"] = _fractions(seen.status, seen.statuses)
     for name, values in (("ttft_s", seen.ttft_s), ("e2e_s", seen.e2e_s)):
         if values is not None:
-            facts[name] = _quantiles(values[~np.isnan(values)])
+            facts[name] = quantiles(values[~np.isnan(values)])
     return facts
 
 
@@ -69,7 +77,7 @@ def _part_of(part: Ints, whole: Ints) -> dict[str, float]:
     known = part >= 0
     of = int(whole[known].sum(dtype=np.int64))
     share = float(part[known].sum(dtype=np.int64) / of) if of else float("nan")
-    return {"fraction": share, "known_fraction": float(known.mean()), **_quantiles(part[known].astype(np.float64))}
+    return {"fraction": share, "known_fraction": float(known.mean()), **quantiles(part[known].astype(np.float64))}
 
 
 def _groups(trace: Trace, index: Ints, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
@@ -104,34 +112,15 @@ def _top_fraction(tenant: Ints) -> float:
 
 
 def _sessions(trace: Trace) -> dict[str, Any]:
-    """Turns, growth of the prompt from turn to turn, and pauses between arrivals, of sessions with a name."""
+    """Sessions with a name."""
     assert trace.session is not None
     rows = np.flatnonzero(trace.session >= 0)
-    if not len(rows):
-        return {"count": 0}
-    order = rows[np.lexsort((trace.arrival_s[rows], trace.session[rows]))]
-    session = trace.session[order]
-    _, turns = np.unique(session, return_counts=True)
-    follows = np.flatnonzero(np.diff(session) == 0)
-    facts: dict[str, Any] = {"count": len(turns), "turns": _quantiles(turns.astype(np.float64))}
-    if len(follows) >= _LEAST_PAIRS:
-        growth = np.diff(trace.input_tokens[order].astype(np.int64))[follows]
-        facts["input_growth_tokens"] = _quantiles(growth.astype(np.float64))
-        facts["pause_s"] = _quantiles(np.diff(trace.arrival_s[order])[follows])
-        thinking = _thinking(trace, order, follows)
-        if thinking is not None:
-            facts["think_s"] = _quantiles(thinking)
-    return facts
-
-
-def _thinking(trace: Trace, order: Longs, follows: Longs) -> Floats | None:
-    """From the end of an answer to the next call, where the source tells how long answers took."""
-    if trace.observed is None or trace.observed.e2e_s is None:
-        return None
-    ends = trace.arrival_s[order] + trace.observed.e2e_s[order]
-    think = (trace.arrival_s[order][1:] - ends[:-1])[follows]
-    known = think[~np.isnan(think)]
-    return np.maximum(known, 0.0) if len(known) >= _LEAST_PAIRS else None
+    arrival_ns = np.rint(trace.arrival_s[rows] * NS).astype(np.int64)
+    columns = (column[rows].astype(np.int64) for column in (trace.session, trace.input_tokens, trace.output_tokens))
+    session, given, made = columns
+    chains, order = chains_of(session, arrival_ns, given, made)
+    e2e_s = None if trace.observed is None or trace.observed.e2e_s is None else trace.observed.e2e_s[rows[order]]
+    return session_facts(chains, e2e_s)
 
 
 def _fractions(index: Ints, names: tuple[str, ...]) -> dict[str, float]:
@@ -140,20 +129,6 @@ def _fractions(index: Ints, names: tuple[str, ...]) -> dict[str, float]:
         return {}
     sizes = np.bincount(known, minlength=len(names)) / len(known)
     return {name: float(sizes[place]) for place, name in enumerate(names) if sizes[place] > 0}
-
-
-def _quantiles(values: Floats) -> dict[str, float]:
-    if not len(values):
-        return {}
-    p50, p90, p95, p99 = np.quantile(values, [0.5, 0.9, 0.95, 0.99])
-    return {
-        "p50": float(p50),
-        "p90": float(p90),
-        "p95": float(p95),
-        "p99": float(p99),
-        "max": float(values.max()),
-        "mean": float(values.mean()),
-    }
 
 
 def _mean(mask: Mask) -> float:

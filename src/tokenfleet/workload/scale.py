@@ -6,7 +6,7 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
-from tokenfleet.workload.prefixes import upwards
+from tokenfleet.workload.prefixes import common_nodes, renumbered, units_of
 from tokenfleet.workload.profile import whole_minutes
 from tokenfleet.workload.streams import stream
 from tokenfleet.workload.tally import tally_of
@@ -15,9 +15,6 @@ Longs = npt.NDArray[np.int64]
 
 JITTER_S = 5.0
 """Copies come at most this much before or after their original: near enough to keep the minute's load."""
-
-_LARGEST_UNIT = 0.01
-"""A unit that carries more than this share of the requests is dealt out request by request."""
 
 
 def grow(trace: Trace, factor: float) -> Trace:
@@ -40,7 +37,7 @@ def grow(trace: Trace, factor: float) -> Trace:
         raise BadInput.at("growth", f"is {factor:g}", "give a factor above 0, such as 1.3 for 30 % more")
     if factor == 1:
         return trace
-    unit = _units(trace)
+    unit = units_of(trace)
     count = int(unit.max()) + 1
     first = np.full(count, trace.request_count, dtype=np.int64)
     np.minimum.at(first, unit, np.arange(trace.request_count))
@@ -65,7 +62,7 @@ def grow(trace: Trace, factor: float) -> Trace:
         output_tokens=trace.output_tokens[rows][when],
         prefix_node=None if node is None else node[when],
         prefixes=tree,
-        session=None if session is None else _renumbered(session[when]),
+        session=None if session is None else renumbered(session[when]),
         tenant=None if trace.tenant is None else trace.tenant[rows][when],
         tenants=trace.tenants,
         start_utc=trace.start_utc,
@@ -138,39 +135,12 @@ def _take(column: Ints | None, rows: Longs) -> Ints | None:
     return None if column is None else column[rows]
 
 
-def _units(trace: Trace) -> Longs:
-    """What stays together: a session, else a branch below a root of the prefix tree, else a request."""
-    index = np.arange(trace.request_count, dtype=np.int64)
-    if trace.session is not None:
-        label = np.where(trace.session >= 0, trace.session.astype(np.int64), -1)
-    elif trace.prefixes is not None and trace.prefix_node is not None and len(trace.prefixes.parent):
-        branch = _branches(trace.prefixes)
-        label = np.where(trace.prefix_node >= 0, branch[trace.prefix_node], -1)
-    else:
-        return index
-    sizes = np.bincount(label[label >= 0], minlength=int(label.max(initial=-1)) + 1)
-    large = np.zeros(len(sizes) + 1, dtype=bool)
-    large[: len(sizes)] = sizes > max(_LARGEST_UNIT * trace.request_count, 50)
-    alone = (label < 0) | large[label]
-    return _renumbered(np.where(alone, index + len(sizes), label)).astype(np.int64)
-
-
-def _branches(tree: PrefixTree) -> Longs:
-    """For each node the one below its root on its own path; -1 for roots, which many share."""
-    parent = tree.parent.astype(np.int64)
-    top = (parent >= 0) & (parent[parent] < 0)
-    branch = np.where(top | (parent < 0), np.arange(len(parent)), parent)
-    while not np.array_equal(branch, branch[branch]):
-        branch = branch[branch]
-    return np.where(parent < 0, -1, branch)
-
-
 def _own_branches(trace: Trace, unit: Longs, rows: Longs, copy: Longs) -> tuple[PrefixTree | None, Ints | None]:
     """Give every copy its own image of the nodes that only its unit used."""
     tree, named = trace.prefixes, trace.prefix_node
     if tree is None or named is None:
         return None, None
-    private = _private_nodes(tree, named, unit)
+    private = ~common_nodes(tree, named, unit) & (tree.parent >= 0)
     parents, tokens = [tree.parent], [tree.token_count]
     node = named[rows].astype(np.int64)
     image = np.arange(len(tree.parent), dtype=np.int64)
@@ -190,20 +160,6 @@ def _own_branches(trace: Trace, unit: Longs, rows: Longs, copy: Longs) -> tuple[
     return grown, node.astype(np.int32)
 
 
-def _private_nodes(tree: PrefixTree, named: Ints, unit: Longs) -> npt.NDArray[np.bool_]:
-    """Nodes below a root that one unit alone carries."""
-    size = len(tree.parent)
-    low = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
-    high = np.full(size, -1, dtype=np.int64)
-    known = named >= 0
-    np.minimum.at(low, named[known], unit[known])
-    np.maximum.at(high, named[known], unit[known])
-    for nodes in upwards(tree):
-        np.minimum.at(low, tree.parent[nodes], low[nodes])
-        np.maximum.at(high, tree.parent[nodes], high[nodes])
-    return np.asarray((low == high) & (tree.parent >= 0), dtype=np.bool_)
-
-
 def _ancestors(tree: PrefixTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     marked = np.zeros(len(tree.parent), dtype=bool)
     while len(nodes):
@@ -212,10 +168,3 @@ def _ancestors(tree: PrefixTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np
         marked[nodes] = True
         nodes = tree.parent[nodes]
     return marked
-
-
-def _renumbered(labels: Longs) -> Ints:
-    """Labels as 0, 1, 2...; -1 stays."""
-    _, numbers = np.unique(labels, return_inverse=True)
-    lowest = int(labels.min(initial=0))
-    return (numbers - (1 if lowest < 0 else 0)).astype(np.int32)

@@ -5,12 +5,13 @@ versions that compile it: an edit starts a new folder, so that yesterday's code 
 """
 
 import hashlib
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -40,6 +41,7 @@ REASONS = (
 _SILENT, KEPT = len(REASONS) - 1, len(REASONS)
 
 _MINUTE_NS = 60_000_000_000
+_WINDOW_NS = 600_000_000_000
 _LIMB_BITS = 31
 _LIMB_MASK = (1 << _LIMB_BITS) - 1
 
@@ -104,64 +106,113 @@ def span(arrival_ns: Longs) -> tuple[int, int]:
     return low, high
 
 
+class Tables(NamedTuple):
+    """What :func:`sweep` fills; counts come in as zeros. Tables by tenant are empty where none are wanted."""
+
+    bins: Longs
+    """Bin of each length below :data:`LONGEST_COUNTED`; is read."""
+    kept_ns: Longs
+    """Stamp of every row kept, in order of the file."""
+    kept_rows: npt.NDArray[np.int32]
+    """Place of every row kept; may be empty."""
+    reasons: Longs
+    """Rows by reason, and those kept at the end."""
+    lengths: Longs
+    """Rows by input tokens and by output tokens."""
+    pairs: Longs
+    """Rows by bin of input and bin of output."""
+    minutes: Longs
+    """Requests, input tokens and output tokens of each minute."""
+    tenants: Longs
+    """Rows kept by tenant."""
+    stamps: Longs
+    """First and last stamp of each tenant; :data:`UNKNOWN` comes in."""
+    squares: Longs
+    """Sum of each tenant's squared gaps in three limbs, see :func:`gap_squares`."""
+    octaves: Longs
+    """Each tenant's gaps by the whole part of their binary logarithm."""
+    windows: Longs
+    """Each tenant's requests by ten minutes."""
+    cells: npt.NDArray[np.int32]
+    """Each tenant's requests by cell of ``pairs``."""
+
+
+@numba.njit(nogil=True)
+def _client(tables: Tables, name: int, stamp: int, window: int, cell: int) -> bool:
+    """Count a row of a tenant; whether it came no earlier than the one before."""
+    before = tables.stamps[name, 1]
+    if before != UNKNOWN:
+        gap = stamp - before
+        if gap < 0:
+            return False
+        high, rest = gap >> _LIMB_BITS, gap & _LIMB_MASK
+        low = tables.squares[name, 2] + rest * rest
+        middle = tables.squares[name, 1] + 2 * high * rest + (low >> _LIMB_BITS)
+        tables.squares[name, 2] = low & _LIMB_MASK
+        tables.squares[name, 0] += high * high + (middle >> _LIMB_BITS)
+        tables.squares[name, 1] = middle & _LIMB_MASK
+        tables.octaves[name, math.frexp(float(max(gap, 1)))[1] - 1] += 1
+    else:
+        tables.stamps[name, 0] = stamp
+    tables.stamps[name, 1] = stamp
+    tables.windows[name, window] += 1
+    tables.cells[name, cell] += 1
+    return True
+
+
 @_compiled
 def sweep(
     columns: tuple[Longs, Longs, Longs],
     status: npt.NDArray[np.uint8],
     tenant: npt.NDArray[np.uint32],
-    zero_ns: int,
+    starts_ns: tuple[int, int],
     drop_zero: bool,
-    bins: Longs,
-    kept_ns: Longs,
-    reasons: Longs,
-    lengths: Longs,
-    pairs: Longs,
-    minutes: Longs,
-    tenants: Longs,
-) -> bool:
-    """Count every row once, into tables that come in as zeros.
+    tables: Tables,
+) -> tuple[bool, bool]:
+    """Count every row once.
 
     Args:
         columns: Stamps in nanoseconds, input tokens, output tokens; :data:`UNKNOWN` where null.
         status: One of :data:`OK`, :data:`REJECTED`, :data:`FAILED` per row, or empty.
         tenant: Place of the tenant per row, or empty.
-        zero_ns: Stamp of the start of the first minute in ``minutes``.
+        starts_ns: Stamps of the start of the first minute and of the first ten minutes in ``tables``.
         drop_zero: Whether rows of 0 output tokens are left out.
-        bins: Bin of each length below :data:`LONGEST_COUNTED`.
-        kept_ns: Room for the stamp of every row; filled with those of the rows kept, in order of the file.
-        reasons: Rows by reason, and those kept at the end.
-        lengths: Rows by input tokens and by output tokens.
-        pairs: Rows by bin of input and bin of output.
-        minutes: Requests, input tokens and output tokens of each minute.
-        tenants: Rows kept by tenant.
+        tables: Filled.
 
     Returns:
-        Whether every length fitted its table; when not, the tables mean nothing.
+        Whether every length fitted its table, and whether the rows of every tenant were in order; when not, the first
+        time all tables mean nothing, the second time those by tenant from ``stamps`` on.
     """
     arrival, given, made = columns
-    count = 0
+    count, in_order = 0, True
     for row in range(len(arrival)):
         state = status[row] if len(status) else OK
         reason = _reason(arrival[row], state, given[row], made[row], drop_zero)
         into, out = given[row], made[row]
         # Lengths that no request has are a reason of their own, before that of no output.
         if reason >= _SILENT and (into >= LONGEST_COUNTED or out >= LONGEST_COUNTED):
-            return False
-        reasons[reason] += 1
+            return False, False
+        tables.reasons[reason] += 1
         if reason != KEPT:
             continue
-        minute = (arrival[row] - zero_ns) // _MINUTE_NS
-        kept_ns[count] = arrival[row]
+        minute = (arrival[row] - starts_ns[0]) // _MINUTE_NS
+        tables.kept_ns[count] = arrival[row]
+        if len(tables.kept_rows):
+            tables.kept_rows[count] = row
         count += 1
-        lengths[0, into] += 1
-        lengths[1, out] += 1
-        pairs[bins[into], bins[out]] += 1
-        minutes[0, minute] += 1
-        minutes[1, minute] += into
-        minutes[2, minute] += out
+        tables.lengths[0, into] += 1
+        tables.lengths[1, out] += 1
+        tables.pairs[tables.bins[into], tables.bins[out]] += 1
+        tables.minutes[0, minute] += 1
+        tables.minutes[1, minute] += into
+        tables.minutes[2, minute] += out
         if len(tenant):
-            tenants[tenant[row]] += 1
-    return True
+            tables.tenants[tenant[row]] += 1
+        if in_order and len(tables.stamps):
+            cell = tables.bins[into] * len(tables.pairs) + tables.bins[out]
+            window = (arrival[row] - starts_ns[1]) // _WINDOW_NS
+            in_order = _client(tables, tenant[row], arrival[row], window, cell)
+    return True, in_order
 
 
 @_compiled

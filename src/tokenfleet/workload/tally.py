@@ -12,7 +12,9 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
-from tokenfleet.workload.joint import add_values, count_pairs, count_values, fixed_edges
+from tokenfleet.workload.client_tally import Clients, add_clients, client_tallies, gap_variation, square_sum
+from tokenfleet.workload.joint import BINS, add_values, bins_of, count_pairs, count_values, fixed_edges
+from tokenfleet.workload.session_tally import SessionRows, add_sessions
 
 Longs = npt.NDArray[np.int64]
 NS = 1_000_000_000
@@ -35,6 +37,10 @@ class Tally:
     minute_input_tokens: Longs
     minute_output_tokens: Longs
     tenant_requests: dict[str, int] = field(default_factory=dict)
+    clients: Clients | None = field(default_factory=dict)
+    """How each tenant sends; ``None`` when there are too many to tell them apart."""
+    sessions: SessionRows | None = None
+    """Requests of sessions; ``None`` when the source has no sessions, or a trace knows them itself."""
     first_minute: int = 0
     """Minute of the clock that the three columns begin with: a part of a long trace need not hold all before it."""
 
@@ -53,7 +59,11 @@ def tally_of(trace: Trace) -> Tally:
     arrival_ns = np.rint(trace.arrival_s * NS).astype(np.int64)
     edges = minute_edges(trace.arrival_s)
     tenants: dict[str, int] = {}
+    clients: Clients | None = {}
     if trace.tenant is not None:
+        cell = bins_of(trace.input_tokens) * BINS + bins_of(trace.output_tokens)
+        code = np.where(trace.tenant >= 0, trace.tenant, len(trace.tenants))
+        clients = client_tallies(code.astype(np.int64), (*trace.tenants, ""), arrival_ns, cell)
         known = trace.tenant[trace.tenant >= 0]
         seen = np.bincount(known, minlength=len(trace.tenants))
         tenants = {name: int(seen[index]) for index, name in enumerate(trace.tenants) if seen[index]}
@@ -63,7 +73,7 @@ def tally_of(trace: Trace) -> Tally:
         request_count=trace.request_count,
         first_ns=int(arrival_ns[0]),
         last_ns=int(arrival_ns[-1]),
-        gap_square_sum_ns2=_square_sum(np.diff(arrival_ns)),
+        gap_square_sum_ns2=square_sum(np.diff(arrival_ns)),
         input_counts=count_values(trace.input_tokens),
         output_counts=count_values(trace.output_tokens),
         pair_counts=count_pairs(trace.input_tokens, trace.output_tokens, fixed_edges()),
@@ -71,6 +81,7 @@ def tally_of(trace: Trace) -> Tally:
         minute_input_tokens=_sum_by(edges, trace.input_tokens),
         minute_output_tokens=_sum_by(edges, trace.output_tokens),
         tenant_requests=tenants,
+        clients=clients,
     )
 
 
@@ -96,6 +107,8 @@ def add(left: Tally, right: Tally) -> Tally:
         minute_input_tokens=_joined(left, left.minute_input_tokens, right, right.minute_input_tokens),
         minute_output_tokens=_joined(left, left.minute_output_tokens, right, right.minute_output_tokens),
         tenant_requests=tenants,
+        clients=add_clients(left.clients, right.clients),
+        sessions=add_sessions(left.sessions, right.sessions),
         first_minute=min(left.first_minute, right.first_minute),
     )
 
@@ -118,22 +131,7 @@ def from_the_start(tally: Tally) -> Tally:
 
 def interarrival_cv(tally: Tally) -> float:
     """Standard deviation over mean of the gaps; NaN when unknown (fewer than two gaps, or parts that overlap)."""
-    gaps = tally.request_count - 1
-    span = tally.last_ns - tally.first_ns
-    if gaps < 2 or span == 0 or tally.gap_square_sum_ns2 is None:
-        return float("nan")
-    # Whole numbers up to the last division: the variance of nearly equal gaps must not drown in rounding.
-    spread = tally.gap_square_sum_ns2 * gaps - span * span
-    return float(np.sqrt(max(spread, 0) / (span * span)))
-
-
-def _square_sum(gaps: Longs) -> int:
-    """Sum of squares without overflow, by limbs of 15 bits: each partial sum fits 63 bits up to 2**33 gaps."""
-    top, middle, low = gaps >> 30, (gaps >> 15) & 0x7FFF, gaps & 0x7FFF
-    total = int(np.dot(top, top)) << 60
-    total += (int(np.dot(top, middle)) << 46) + (int(np.dot(top, low)) << 31)
-    total += (int(np.dot(middle, middle)) << 30) + (int(np.dot(middle, low)) << 16)
-    return total + int(np.dot(low, low))
+    return gap_variation(tally.request_count, tally.last_ns - tally.first_ns, tally.gap_square_sum_ns2)
 
 
 def minute_edges(arrival_s: npt.NDArray[np.float64]) -> Longs:

@@ -3,14 +3,14 @@
 import codecs
 import gzip
 import pickle
+from functools import partial
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.workload import profile, profile_document, profile_files, read_trace
-from tokenfleet.workload.counting import count_part
+from tokenfleet.workload import counting, profile, profile_document, profile_files, read_trace, session_tally, tally
 
 SAME = (
     *("request_count", "duration_s", "mean_rate_per_s", "peak_minute_rate_per_s", "peak_minute_start_s"),
@@ -82,7 +82,7 @@ def test_parts_can_be_sent_to_another_process(tmp_path):
     here = profile_files(tmp_path / "log.parquet", rows_per_part=500)
     there = profile_files(tmp_path / "log.parquet", rows_per_part=500, mapper=elsewhere)
     assert profile_document(here) == profile_document(there)
-    assert count_part.__module__ == "tokenfleet.workload.counting"
+    assert counting.count_part.__module__ == "tokenfleet.workload.counting"
 
 
 def test_parts_out_of_order_leave_only_the_gaps_unknown(tmp_path):
@@ -150,3 +150,38 @@ def test_files_that_cannot_be_entered_in_their_middle_are_read_piece_by_piece(tm
     path.write_bytes(gzip.compress(text.encode())[:-30])
     with pytest.raises(BadInput, match="broken gzip"):
         profile_files(path, bytes_per_part=5_000)
+
+
+def chats(rows=6000, seed=0):
+    """A table of conversations that run through all of it, some requests outside any."""
+    rng = np.random.default_rng(seed)
+    session = rng.integers(0, 400, rows)
+    return table(rows, seed).with_columns(
+        session=pl.Series([None if place % 7 == 0 else f"chat-{place}" for place in session.tolist()]),
+        input_tokens=pl.Series(rng.integers(1, 4000, rows)),
+    )
+
+
+@pytest.mark.parametrize("mapper", [None, map])
+def test_sessions_that_run_through_parts_are_counted_as_in_the_whole(tmp_path, mapper):
+    chats().write_parquet(tmp_path / "log.parquet")
+    whole = profile_document(profile(*read_trace(tmp_path / "log.parquet")))
+    parts = profile_document(profile_files(tmp_path / "log.parquet", rows_per_part=900, mapper=mapper))
+    for name in ("sessions", "clients", "session_count"):
+        assert parts[name] == whole[name]
+    assert len(parts["clients"]) == 3
+    for name in ("sessions", "length_buckets"):
+        assert parts["extra"][name] == whole["extra"][name]
+
+
+def test_too_many_requests_of_sessions_are_the_same_sample_however_they_are_cut(tmp_path, monkeypatch):
+    chats().write_parquet(tmp_path / "log.parquet")
+    for name in ("session_rows", "add_sessions"):
+        home = counting if name == "session_rows" else tally
+        monkeypatch.setattr(home, name, partial(getattr(session_tally, name), most_rows=800))
+    one, two = (profile_files(tmp_path / "log.parquet", rows_per_part=size, mapper=map) for size in (6000, 500))
+    assert profile_document(one)["sessions"] == profile_document(two)["sessions"]
+    assert one.extra["sessions"]["looked_at_fraction"] == 0.125
+    assert one.session_count == pytest.approx(343, rel=0.25)
+    whole = profile(*read_trace(tmp_path / "log.parquet"))
+    assert one.sessions.request_count == whole.sessions.request_count
