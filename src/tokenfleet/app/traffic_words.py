@@ -16,7 +16,7 @@ _GROUPS_SHOWN: Final = 6
 _BURSTS_SHOWN: Final = 3
 _KEPT: Final = "keep them with --unfinished impute"
 _IN_PARTS: Final = (
-    "counted in parts: sessions, prefixes, models and rows that came twice are not looked at; --in-parts no looks"
+    "counted in parts: prefixes, models, retries and rows that came twice are not looked at; --in-parts no looks"
 )
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -308,7 +308,7 @@ def beside_blocks(trace: Trace, described: Workload, source: Workload | None) ->
     if source is None:
         return [("Drew", lines), ("Is", columns([head, *rows]))]
     measured = dict(_figures(source))
-    beside = [(name, value, measured[name]) for name, value in drawn]
+    beside = [(name, value, measured.get(name, "unknown")) for name, value in drawn]
     return [("Drew", lines), ("Is", columns([(*head, "measured"), *beside]))]
 
 
@@ -326,4 +326,19 @@ def _figures(described: Workload) -> list[tuple[str, str]]:
             "variation of gaps",
             "unknown" if math.isnan(described.interarrival_cv) else f"{described.interarrival_cv:.3g}",
         ),
+        *_session_figures(described),
     ]
+
+
+def _session_figures(described: Workload) -> list[tuple[str, str]]:
+    sessions = described.extra.get("sessions") or {}
+    found = []
+    if "turns" in sessions:
+        found.append(("turns of a session, mean", f"{sessions['turns']['mean']:.3g}"))
+    if "input_growth_tokens" in sessions:
+        found.append(("growth of a prompt p50", f"{sessions['input_growth_tokens']['p50']:+,.0f}"))
+    if "pause_s" in sessions:
+        found.append(("from call to call p50", shown_duration(sessions["pause_s"]["p50"])))
+    if described.shareable_input_fraction is not None:
+        found.append(("input an endless cache serves", f"{described.shareable_input_fraction:.1%}"))
+    return found

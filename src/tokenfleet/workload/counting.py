@@ -196,10 +196,9 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     first_window = (low - part.origin_ns) // WINDOW_NS
     starts = part.origin_ns + first_minute * _MINUTE_NS, part.origin_ns + first_window * WINDOW_NS
     longest = int(max(given.max(initial=0), made.max(initial=0)))
+    spans = (high - starts[0], high - starts[1])
     named = len(names) > 0 or "session" in part.columns
-    tables = _tables(
-        rows.height if named else 0, rows.height, len(names), longest, tuple(high - each for each in starts)
-    )
+    tables = _tables(rows.height if named else 0, rows.height, len(names), longest, spans)
     drop = part.admission.zero_output == "drop"
     fits, in_order = sweep.sweep((arrival_ns, given, made), _states(part, frame), tenant, starts, drop, tables)
     if not fits:

@@ -48,8 +48,8 @@ _OPTIONS: Final = {
 def command(face: Face, /, target: Path, **options: Any) -> int:  # noqa: ANN401 - click's options by name
     """Draw traffic like the profile SOURCE, or of the preset SOURCE, and write it as a trace.
 
-    Kept of a profile: both length distributions, how they go together, the load of every minute, the variation of gaps
-    and the share of each tenant. A preset has sessions and prefixes too.
+    Kept of a profile: both length distributions, how they go together, the load of every minute, how each tenant
+    bunches, sessions (turns, growth, pauses) and what prompts share, as far as the profile knows them.
     """
     from tokenfleet import workload
     from tokenfleet.app.cli.progress import shown

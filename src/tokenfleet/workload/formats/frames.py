@@ -83,26 +83,43 @@ def load_text(data: bytes, kind: str, separator: str, columns: Sequence[str] | N
     Raises:
         BadInput: text of which nothing can be read.
     """
-    import polars as pl
-
-    gaps = b"\n\n" in data or b"\n\r\n" in data
-    tidy = (_BLANK.sub(b"\n", data) if gaps else data).lstrip(b"\r\n")
-    try:
-        frame = _fast_csv(tidy, separator) if kind == "csv" else _flat(_fast_lines(tidy))
-    except (pl.exceptions.PolarsError, UnicodeDecodeError):
-        frame = None
+    body = data.lstrip(b"\r\n")
     header = 1 if kind == "csv" else 0
-    height = tidy.count(b"\n") + (not tidy.endswith(b"\n")) - header
-    # More lines than rows: breaks inside quotes, or a quote that swallowed the rows behind it.
-    if frame is not None and frame.height == height:
-        whole = len(tidy) == len(data)
-        lines = range(1 + header, 1 + header + height) if whole else _filled(data)[header:]
+    frame = _fast(body, kind, separator)
+    if frame is not None and not _is_whole(frame, body, header):
+        body = _BLANK.sub(b"\n", body)
+        frame = _fast(body, kind, separator)
+    if frame is not None and _is_whole(frame, body, header):
+        plain = len(body) == len(data)
+        lines = range(1 + header, 1 + header + frame.height) if plain else _filled(data)[header:]
         return Loaded(_chosen(frame, columns), lines)
     text = data.decode("utf-8", errors="replace")
     found = _careful_csv(text, separator, columns) if kind == "csv" else _careful_lines(text, columns)
     if not found.frame.height and not found.broken and text.strip() and kind == "jsonl":
         raise unreadable(where, kind)
     return found
+
+
+def _fast(data: bytes, kind: str, separator: str) -> "pl.DataFrame | None":
+    """All rows at once; ``None`` when one of them is no record."""
+    import polars as pl
+
+    try:
+        return _fast_csv(data, separator) if kind == "csv" else _flat(_fast_lines(data))
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return None
+
+
+def _is_whole(frame: "pl.DataFrame", data: bytes, header: int) -> bool:
+    """Whether each line after the header is a row: none is blank, broken inside quotes, or swallowed by an open quote.
+
+    Without quotes there is no way to lose a line, and a blank one is a row of nulls: both are quickly seen as a rule.
+    """
+    if header and b'"' not in data and min(frame.null_count().row(0), default=0) == 0:
+        return True
+    if header and (b"\n\n" in data or b"\n\r\n" in data):
+        return False
+    return frame.height == data.count(b"\n") + (not data.endswith(b"\n")) - header
 
 
 def chunks(path: Path, size: int, encoding: str | None) -> Iterator[bytes]:
