@@ -26,6 +26,15 @@ def loss_lines(plan: Plan) -> list[LossLine]:
     return [_line(case) for case in plan.losses]
 
 
+def survived(plan: Plan) -> str:
+    """``It keeps the promise without the worst node too, and without the worst zone.``; empty where nobody asked."""
+    kept = [case for case in plan.losses if case.required and case.kind != "replica" and case.kept]
+    if not kept:
+        return ""
+    named = [f"the worst {case.kind}" if case.count == 1 else f"the {case.count} worst {case.kind}s" for case in kept]
+    return f"It keeps the promise without {' and without '.join(named)} too."
+
+
 def places(plan: Plan) -> str:
     """``4 replicas in zone a, 4 in zone b, on 2 nodes``; empty without a fleet."""
     if plan.placement is None:
@@ -70,10 +79,10 @@ def _after(moment: Moment) -> str:
         return "from then on the promise is broken to the end"
     again = f"the promise holds again after {shown_duration(moment.recovery_s)}" if moment.recovery_s else ""
     if near:
-        broken = f"in the window after it is {near[0]}"
+        broken = f"in the window after: {near[0]}"
         return f"{again} ({broken})" if again else broken
     if over_all:
-        return f"those who arrive then are served as promised; over all requests it is {over_all[0]}"
+        return f"those who arrive then are served as promised; over all requests: {over_all[0]}"
     return again or "those who arrive then are served as promised throughout"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokenfleet import contract
 from tokenfleet.app.compose import Composition
+from tokenfleet.app.readiness import ready
 from tokenfleet.app.report import write_report
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Plan
@@ -86,14 +87,15 @@ def write_plan(
         (draft / "plan.json").write_text(text + "\n", encoding="utf-8")
         write_report(plan, composition.workload, composition.resolved, draft / "report.html", command=command)
         if plan.chosen is not None:
+            start = ready(plan.question.rollout.ready_after_s, plan.chosen.replica)
             promise = contract.contract_document(
                 plan,
                 composition.workload,
                 composition.resolved,
                 made_on=made_on,
                 valid_days=composition.valid_days,
-                scale_out_s=plan.question.rollout.ready_after_s,
-                scale_out_source="cold_start of the scenario",
+                scale_out_s=start.high_s,
+                scale_out_source=f"the longest of {start.source}" if start.low_s < start.high_s else start.source,
             )
             contract.write_contract(promise, draft / CONTRACT)
         files = tuple(sorted(entry.name for entry in draft.iterdir()))

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenfleet import catalog, performance, planner, workload
+from tokenfleet import planner, workload
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
+from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
 from tokenfleet.app.summary import Block, replica_name, spoken
@@ -29,18 +30,6 @@ class SpikeOptions(Strict):
     tokens: Tokens | None = None
     requests: Annotated[Count, Field(ge=1)] | None = None
     shape: workload.Shape = "flat"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """From the decision to a ready replica."""
-
-    low_s: float
-    typical_s: float
-    high_s: float
-    source: str
-    prepared_high_s: float | None
-    """The longest with a node, image, weights and compiled graphs that are there already; ``None``: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +89,7 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
     return Spike(
         usual=base.sized,
         why_not=(),
-        ready=_ready(scenario, base.sized),
+        ready=ready(scenario.cold_start, base.sized.replica),
         known=known,
         bursts=planner.bursts(question, trace, base.sized, progress=teller.step),
     )
@@ -139,33 +128,6 @@ def _factor(trace: Trace, start_s: float, end_s: float, options: SpikeOptions) -
     if factor <= 1.0:
         raise BadInput.at("--factor", f"{factor:g} is no surge", "give a factor above 1")
     return factor
-
-
-def _ready(scenario: Scenario, sized: Sized) -> Ready:
-    if scenario.cold_start is not None:
-        each = scenario.cold_start
-        return Ready(low_s=each, typical_s=each, high_s=each, source="cold_start of the scenario", prepared_high_s=None)
-    deployment = sized.replica.deployment
-    gpus = deployment.layout.gpu_count
-    weights = float(sized.replica.memory.weights_bytes) * gpus
-    gpu = catalog.gpu(deployment.gpu)
-    start = performance.cold_start_s(weights, gpu, gpu_count=gpus)
-    prepared = performance.cold_start_s(
-        weights,
-        gpu,
-        gpu_count=gpus,
-        storage="local_nvme",
-        node_is_warm=True,
-        image_is_cached=True,
-        compiled_is_cached=True,
-    )
-    return Ready(
-        low_s=start.low_s,
-        typical_s=start.typical_s,
-        high_s=start.high_s,
-        source="starts that others measured, stage by stage; time your own",
-        prepared_high_s=prepared.high_s,
-    )
 
 
 def spike_document(found: Spike) -> dict[str, object]:

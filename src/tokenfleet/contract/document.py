@@ -232,7 +232,21 @@ def _loss(case: LossCase) -> Loss:
         return Loss(count=case.count, kept=None, how=f"not examined: {case.why}")
     left = "1 replica" if case.serving_replica_count == 1 else f"{case.serving_replica_count} replicas"
     how = f"replay of the whole demand on {left}" if case.serving_replica_count else case.why
+    how += _in_its_moment(case)
     return Loss(count=case.count, kept=case.kept, how=how if case.kind == "replica" else f"{case.lost}: {how}")
+
+
+def _in_its_moment(case: LossCase) -> str:
+    moment = case.moment
+    if moment is None:
+        return ""
+    if moment.kept:
+        return "; kept in its moment too"
+    if moment.recovery_s is None:
+        return "; broken from its moment to the end"
+    if moment.recovery_s:
+        return f"; in its moment broken for {moment.recovery_s:.0f} s"
+    return "; in its moment broken by the requests that were lost"
 
 
 def _limits(plan: Plan, chosen: Sized) -> Limits:

@@ -73,9 +73,20 @@ def _summary(contract: Contract) -> list[str]:
         f"carries   {contract.workload.peak_rate_per_s:.3g} requests/s at the peak with "
         f"{fleet.carrying_count} replicas; {fleet.spare_count} may fail",
         f"promise   {'   '.join(promised)}",
+        f"survives  {_survived(contract)}",
         f"evidence  replay of {contract.evidence.replay.made_on}; {state}",
         f"valid     until {contract.valid.until}",
     ]
+
+
+def _survived(contract: Contract) -> str:
+    said = {True: "kept", False: "broken", None: "not examined"}
+    losses = contract.survives
+    parts = (("replica", losses.replica), ("node", losses.node), ("zone", losses.zone), ("rollout", losses.rollout))
+    return "   ".join(
+        f"{name} {said[loss.kept]}" if name == "rollout" else f"{loss.count} {name} {said[loss.kept]}"
+        for name, loss in parts
+    )
 
 
 def write_contract(document: Mapping[str, object], path: Path) -> None:

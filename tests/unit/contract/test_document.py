@@ -82,7 +82,7 @@ def test_it_says_what_a_person_asks(answered, document):
     assert document["survives"]["replica"] == {
         "count": 1,
         "kept": True,
-        "how": f"replay of the whole demand on {made.chosen.carrying_count} replicas",
+        "how": f"replay of the whole demand on {made.chosen.carrying_count} replicas; kept in its moment too",
     }
     assert document["survives"]["zone"]["kept"] is None
     assert document["scale_out"] == {"ready_after_s": None, "source": "unknown"}

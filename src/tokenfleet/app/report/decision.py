@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from tokenfleet.app.loss_words import survived
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import fleet_name
 from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, percent, plural, promise, usd
@@ -101,10 +102,12 @@ def _sentence(plan: Plan, chosen: Sized, workload: Workload) -> str:
         carry = f"{exact(chosen.carrying_count)} carry the peak alone, so {_may_fail(chosen.spare_count)}"
     else:
         carry = "all of them are needed at the peak, so none may fail"
-    return (
-        f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}. "
-        f"At the peak {amount(peak_rate_per_s(plan, workload))} requests arrive each second."
+    sentences = (
+        f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}.",
+        survived(plan),
+        f"At the peak {amount(peak_rate_per_s(plan, workload))} requests arrive each second.",
     )
+    return " ".join(each for each in sentences if each)
 
 
 def peak_rate_per_s(plan: Plan, workload: Workload) -> float:

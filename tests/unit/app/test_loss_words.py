@@ -1,0 +1,62 @@
+"""How losses read."""
+
+from dataclasses import replace
+
+import pytest
+
+from tokenfleet.app.loss_words import loss_lines, places, survived
+from tokenfleet.domain.survival import Moment, Redundancy, Rollout, Zone
+from tokenfleet.planner import plan
+from unit.planner import toy
+from unit.planner.conftest import toy_world  # noqa: F401 - a fixture
+
+
+@pytest.fixture
+def made(toy_world):
+    asked = toy.question([toy.replica(slots=16, tensor_parallel=2)], [toy.price("h100_sxm", 3.0)])
+    zones = (Zone(name="a"), Zone(name="b"), Zone(name="c"))
+    asked = replace(
+        asked,
+        redundancy=Redundancy(node_count=1, zone_count=1, zones=zones),
+        rollout=Rollout(ready_after_s=300.0),
+    )
+    return plan(asked, toy.trace(count=600, rate=40.0))
+
+
+def with_moment(made, **more):
+    case = made.losses[0]
+    seen = Moment(
+        time_s=1.0,
+        replicas=(0,),
+        lost_request_count=2,
+        unfinished_count=0,
+        longest_wait_s=3.0,
+        kept=False,
+        slo_after=(),
+        slo_overall=(),
+        recovery_s=0.0,
+    )
+    changed = replace(made, losses=(replace(case, moment=replace(seen, **more)), *made.losses[1:]))
+    return loss_lines(changed)[0].note
+
+
+def test_each_loss_is_a_line_and_what_was_asked_for_is_a_sentence(made):
+    assert places(made) == "replicas stand 1 in zone a, 1 in zone b, 1 in zone c, on 3 nodes"
+    assert survived(made) == "It keeps the promise without the worst node and without the worst zone too."
+    lines = loss_lines(made)
+    assert [line.lost for line in lines[:3]] == ["1 replica gone", "the fullest node in zone a gone", "zone a gone"]
+    assert lines[0].spare == "1 more to spare, $6.00/h"
+    assert lines[1].spare == "no further spare"
+    assert "takes 15 min" in lines[3].note
+    assert survived(replace(made, losses=())) == ""
+
+
+def test_the_moment_of_a_loss_says_when_it_is_over(made):
+    late = tuple(replace(each, kept=False) for each in made.slo_degraded[:1])
+    assert "2 requests are lost and sent again, the slowest after 3.00 s" in with_moment(made)
+    assert with_moment(made).endswith("served as promised throughout")
+    assert "holds again after 6.00 s (in the window after: TTFT p99" in with_moment(
+        made, recovery_s=6.0, slo_after=late
+    )
+    assert "broken to the end" in with_moment(made, recovery_s=None, slo_after=late)
+    assert "over all requests: TTFT p99" in with_moment(made, slo_overall=late)
