@@ -12,7 +12,7 @@ from unit.planner.conftest import toy_world  # noqa: F401 - a fixture
 
 
 @pytest.fixture
-def made(toy_world):
+def made(toy_world):  # noqa: F811 - the fixture, not the import
     asked = toy.question([toy.replica(slots=16, tensor_parallel=2)], [toy.price("h100_sxm", 3.0)])
     zones = (Zone(name="a"), Zone(name="b"), Zone(name="c"))
     asked = replace(
