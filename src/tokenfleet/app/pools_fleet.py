@@ -26,6 +26,8 @@ class NamedPool:
     fleet: Fleet
     does: str
     """``answers``, ``prefills``, ``decodes``, ``reads`` (embeds or ranks), ``sees`` (image tower)."""
+    behind: str
+    """The pool of the scenario that it is, or is a part of."""
 
     @property
     def keeps_kv(self) -> bool:

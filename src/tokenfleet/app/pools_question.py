@@ -123,7 +123,7 @@ class _Builder:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
         fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
-        self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="reads"))
+        self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="reads", behind=name))
         self._hold(name, spec.window, takes)
         if step.input == "prompt":
             inputs = self.trace.input_tokens
@@ -156,7 +156,7 @@ class _Builder:
             return
         model = catalog.model(self.specs[fallback].model or self.asked.model)
         fleet = phase_fleet(self.asked, images.encoder, model, "images.encoder", tower=True)
-        self.named.append(NamedPool(name=IMAGES, model=model, fleet=fleet, does="sees"))
+        self.named.append(NamedPool(name=IMAGES, model=model, fleet=fleet, does="sees", behind=IMAGES))
         self.stages.append(
             Call(
                 pool=IMAGES,
@@ -191,7 +191,7 @@ class _Builder:
         if spec.prefill is None or spec.decode is None:
             fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
             fleet = self._with_tower(fleet, model.name, takes)
-            self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="answers"))
+            self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="answers", behind=name))
             self.stages.append(
                 Call(
                     pool=name,
@@ -208,8 +208,8 @@ class _Builder:
         decode = phase_fleet(self.asked, merged(spec, spec.decode), model, f"pools.{name}.decode")
         handover = handover_of(spec, prefill, decode, model.layer_count)
         stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
-        self.named.append(NamedPool(name=first, model=model, fleet=prefill, does="prefills"))
-        self.named.append(NamedPool(name=second, model=model, fleet=decode, does="decodes"))
+        self.named.append(NamedPool(name=first, model=model, fleet=prefill, does="prefills", behind=name))
+        self.named.append(NamedPool(name=second, model=model, fleet=decode, does="decodes", behind=name))
         self.stages += stages
         self.notes.append(_about_handover(name, handover))
 

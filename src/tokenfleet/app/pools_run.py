@@ -100,7 +100,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     teller.say("replaying pool after pool")
     staged = simulator.replay_stages(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s)
     teller.say("replaying at both ends of the error band, and requests alone")
-    peak, whole = _judged(trace, pools, staged.record, asked.slo.targets(), window_s)
+    peak, whole = _judged(system, staged, asked.slo.targets(), window_s)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
     model = catalog.model(asked.model)
     transfer_mean_s = float(staged.transfer_s.mean()) if trace.request_count else 0.0
@@ -126,16 +126,29 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
 
 
 def _judged(
-    trace: Trace, pools: Pools, record: RunRecord, slo: Slo, peak_s: Window
+    system: PoolSystem, staged: StagedRun, slo: Slo, peak_s: Window
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
-    low, high = (
-        simulator.replay_stages(trace, at_band(pools, slow=slow), peak_window_s=peak_s).record for slow in (False, True)
-    )
+
+    def at(*, slow: bool) -> RunRecord:
+        pools = at_band(system.pools, slow=slow)
+        return promised(system, simulator.replay_stages(system.trace, pools, peak_window_s=peak_s))
+
+    record, low, high = promised(system, staged), at(slow=False), at(slow=True)
     return (
         contract.judge(record, slo, peak_only=True, window_s=peak_s, low=low, high=high),
         contract.judge(record, slo, low=low, high=high),
     )
+
+
+def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:
+    """The requests that the promise is about: all but those that wait for a daily window, unless all do."""
+    held = [stage.takes for stage in system.pools.stages if isinstance(stage, Hold)]
+    free = ~np.logical_or.reduce(held) if held else np.zeros(0, dtype=np.bool_)
+    if not free.any():
+        return staged.record
+    pools = [each.name for each in system.named if each.behind not in system.windows]
+    return simulator.of_requests(staged, free, pools)
 
 
 def at_band(pools: Pools, *, slow: bool) -> Pools:
@@ -185,7 +198,7 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
     stay_s = stays_s(run)
     loaded_s, alone_s = order_statistic(stay_s, 0.95), order_statistic(stays_s(idle), 0.95)
     busy_s = record.busy.prefill_s + record.busy.decode_s
-    window = system.windows.get(named.name.removesuffix("-decode").removesuffix("-prefill"))
+    window = system.windows.get(named.behind)
     return PoolRow(
         named=named,
         call_count=len(run.caller),

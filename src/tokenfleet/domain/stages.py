@@ -6,7 +6,7 @@ from typing import Literal
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Link
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import GapHistogram, RunRecord
 from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
 
 
@@ -89,6 +89,11 @@ class PoolRun:
     record: RunRecord
     caller: Ints
     """Number of the request behind each call."""
+    gaps: GapHistogram | None
+    """What users see of it: its own gaps, and those that end with its first tokens after the last of another pool;
+    ``None`` where nobody sees its tokens."""
+    peak_gaps: GapHistogram | None
+    """Those of them that end in the peak window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

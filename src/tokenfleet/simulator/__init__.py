@@ -15,11 +15,21 @@ from tokenfleet.domain.world import World
 
 if TYPE_CHECKING:
     from tokenfleet.simulator.splitting import apart, apart_stages
-    from tokenfleet.simulator.staging import narrowed
+    from tokenfleet.simulator.staging import narrowed, of_requests
 
-_HOME = {"apart": "splitting", "apart_stages": "splitting", "narrowed": "staging"}
+_HOME = {"apart": "splitting", "apart_stages": "splitting", "narrowed": "staging", "of_requests": "staging"}
 
-__all__ = ["apart", "apart_stages", "kernel_digest", "narrowed", "replay", "replay_stages", "rule_set_note", "warm_up"]
+__all__ = [
+    "apart",
+    "apart_stages",
+    "kernel_digest",
+    "narrowed",
+    "of_requests",
+    "replay",
+    "replay_stages",
+    "rule_set_note",
+    "warm_up",
+]
 
 
 def replay(

@@ -4,6 +4,7 @@ Stages feed forward: what a pool does changes nothing in those before it. So eac
 the arrivals that the stages before it yield, and the whole is what one replay of everything at once would be.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -23,6 +24,18 @@ from tokenfleet.simulator.replaying import replay
 Buffer = npt.NDArray[np.int64]
 Window = tuple[float, float]
 DAY_S = 86_400.0
+COLUMNS = (
+    "arrival_s",
+    "first_token_s",
+    "finish_s",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "preemption_count",
+    "replica",
+    "status",
+)
+"""One entry per request in a run record."""
 
 
 @dataclass(slots=True)
@@ -63,7 +76,6 @@ def replay_stages(
     check_stages(trace, pools)
     journey = start(trace)
     runs: dict[str, PoolRun] = {}
-    bridges: list[tuple[Buffer, Buffer]] = []
     for stage in pools.stages:
         going = stage.takes & (journey.status == Status.FINISHED)
         if isinstance(stage, Wait):
@@ -85,9 +97,12 @@ def replay_stages(
                 named = (replace(each, where=f"{stage.pool}: {each.where}") for each in error.problems)
                 raise BadInput(named) from None
             before = sum(run.record.replica_count for run in runs.values())
-            runs[stage.pool] = PoolRun(trace=calls, record=record, caller=caller.astype(np.int32))
-            bridges.append(arrive(journey, stage, runs[stage.pool], before))
-    record = joined(trace, journey, pools, runs, bridges, peak_window_s)
+            bridges = arrive(journey, stage, record, caller, before)
+            gaps, peak_gaps = seen_gaps(stage, record, bridges, peak_window_s)
+            runs[stage.pool] = PoolRun(
+                trace=calls, record=record, caller=caller.astype(np.int32), gaps=gaps, peak_gaps=peak_gaps
+            )
+    record = joined(trace, journey, runs)
     return StagedRun(record=record, pools=runs, transfer_s=journey.transfer_ps / PS_PER_S)
 
 
@@ -184,6 +199,25 @@ def narrowed(pools: Pools, chosen: Buffer) -> Pools:
     )
 
 
+def of_requests(run: StagedRun, chosen: npt.NDArray[np.bool_], pools: Collection[str]) -> RunRecord:
+    """The record of some requests alone, with the gaps that users see of some pools.
+
+    Args:
+        run: What happened to all of them.
+        chosen: Which requests count.
+        pools: The pools whose gaps are theirs.
+    """
+    record = run.record
+    seen = [each for name, each in run.pools.items() if name in pools]
+    peaks = [each.peak_gaps for each in seen if each.peak_gaps is not None]
+    return replace(
+        record,
+        **{name: getattr(record, name)[chosen] for name in COLUMNS},
+        gaps=added([each.gaps for each in seen if each.gaps is not None]),
+        peak_gaps=None if record.peak_gaps is None else added(peaks),
+    )
+
+
 def start(trace: Trace) -> Journey:
     """Everybody at the door."""
     count = trace.request_count
@@ -249,13 +283,14 @@ def send(journey: Journey, stage: Transfer, going: npt.NDArray[np.bool_]) -> Non
         journey.now_ps[on_link] = done_ps
 
 
-def arrive(journey: Journey, stage: Call, run: PoolRun, replicas_before: int) -> tuple[Buffer, Buffer]:
+def arrive(
+    journey: Journey, stage: Call, record: RunRecord, rows: Buffer, replicas_before: int
+) -> tuple[Buffer, Buffer]:
     """Move the requests of a pool to the end of its answer.
 
     Returns:
         Gaps between a seen token of an earlier call and the first of this one, and when they end; in picoseconds.
     """
-    rows, record = run.caller, run.record
     np.maximum.at(journey.status, rows, record.status)
     journey.replica[rows] = record.replica.astype(np.int64) + replicas_before
     journey.sender[rows] = journey.replica[rows]
@@ -276,23 +311,24 @@ def arrive(journey: Journey, stage: Call, run: PoolRun, replicas_before: int) ->
     return gaps_ps, first_ps[known]
 
 
-def joined(
-    trace: Trace,
-    journey: Journey,
-    pools: Pools,
-    runs: dict[str, PoolRun],
-    bridges: list[tuple[Buffer, Buffer]],
-    peak_window_s: Window | None,
-) -> RunRecord:
+def seen_gaps(
+    stage: Call, record: RunRecord, bridges: tuple[Buffer, Buffer], peak_window_s: Window | None
+) -> tuple[GapHistogram | None, GapHistogram | None]:
+    """What users see of the gaps of a pool, over the whole run and in the peak window."""
+    if not stage.is_seen:
+        return None, None
+    gaps_ps, ends_ps = bridges
+    if peak_window_s is None or record.peak_gaps is None:
+        return added([record.gaps], gaps_ps), None
+    inside = (ends_ps >= to_ps(peak_window_s[0])) & (ends_ps < to_ps(peak_window_s[1]))
+    return added([record.gaps], gaps_ps), added([record.peak_gaps], gaps_ps[inside])
+
+
+def joined(trace: Trace, journey: Journey, runs: dict[str, PoolRun]) -> RunRecord:
     """One record of all pools, one row per request of the trace."""
     ended = journey.status == Status.FINISHED
-    seen = [runs[stage.pool].record for stage in pools.stages if isinstance(stage, Call) and stage.is_seen]
-    gaps_ps, ends_ps = (np.concatenate(parts) for parts in zip(*bridges, strict=True))
     records = [run.record for run in runs.values()]
-    inside = np.zeros(len(gaps_ps), dtype=np.bool_)
-    if peak_window_s is not None:
-        inside = (ends_ps >= to_ps(peak_window_s[0])) & (ends_ps < to_ps(peak_window_s[1]))
-    peaks = [record.peak_gaps for record in seen if record.peak_gaps is not None]
+    peaks = [run.peak_gaps for run in runs.values() if run.peak_gaps is not None]
     return RunRecord(
         arrival_s=trace.arrival_s,
         first_token_s=np.where(ended & (journey.first_ps >= 0), journey.first_ps / PS_PER_S, np.nan),
@@ -303,8 +339,8 @@ def joined(
         preemption_count=journey.preemption_count.astype(np.int32),
         replica=journey.replica.astype(np.int32),
         status=journey.status,
-        gaps=added([record.gaps for record in seen], gaps_ps),
-        peak_gaps=None if peak_window_s is None else added(peaks, gaps_ps[inside]),
+        gaps=added([run.gaps for run in runs.values() if run.gaps is not None]),
+        peak_gaps=added(peaks) if any(record.peak_gaps is not None for record in records) else None,
         busy=BusyTime(
             prefill_s=sum(record.busy.prefill_s for record in records),
             decode_s=sum(record.busy.decode_s for record in records),
@@ -318,7 +354,10 @@ def joined(
     )
 
 
-def added(histograms: list[GapHistogram], gaps_ps: Buffer) -> GapHistogram:
+NO_GAPS = np.zeros(0, dtype=np.int64)
+
+
+def added(histograms: list[GapHistogram], gaps_ps: Buffer = NO_GAPS) -> GapHistogram:
     """Histograms as one, and single gaps with them."""
     bounds_ps = gap_bounds_ps()
     lower_s = bounds_ps / PS_PER_S

@@ -10,11 +10,12 @@ import pytest
 from tokenfleet.app.cli import main
 from tokenfleet.app.pools_document import FILES
 from tokenfleet.app.pools_question import pool_system, waits_s
-from tokenfleet.app.pools_run import late_count
+from tokenfleet.app.pools_run import late_count, promised
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.stages import Call, Hold, Transfer, Wait
 from tokenfleet.domain.trace import Observed, Trace
+from tokenfleet.simulator import replay_stages
 
 SCENARIO = """\
 name: several
@@ -246,11 +247,19 @@ class TestNight:
         found = system(tmp_path, self.TEXT, demand(start_utc="2026-11-30T21:59:50Z"))
         hold = next(stage for stage in found.pools.stages if isinstance(stage, Hold))
         assert (hold.opens_s, hold.closes_s, hold.start_s) == (79_200.0, 23_400.0, 79_190.0)
-        from tokenfleet.simulator import replay_stages
-
         run = replay_stages(found.trace, found.pools)
         assert run.pools["night"].trace.arrival_s.min() == 10.0
         assert run.pools["day"].trace.arrival_s.min() < 10.0
+
+    def test_the_promise_is_about_those_who_do_not_wait(self, tmp_path) -> None:
+        found = system(tmp_path, self.TEXT, demand(start_utc="2026-11-30T21:00:00Z"))
+        run = replay_stages(found.trace, found.pools, peak_window_s=(0.0, 5.0))
+        told = promised(found, run)
+        held = next(stage for stage in found.pools.stages if isinstance(stage, Hold)).takes
+        assert len(told.arrival_s) == int((~held).sum())
+        assert told.ttft_s.max() < 1.0 < run.record.ttft_s.max()
+        assert told.gaps.count.sum() == 49 * int((~held).sum())
+        assert told.peak_gaps.count.sum() <= told.gaps.count.sum()
 
     def test_without_dates_second_0_is_midnight_and_the_window_is_open(self, tmp_path) -> None:
         found = system(tmp_path, self.TEXT, demand())
