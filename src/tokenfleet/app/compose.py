@@ -81,7 +81,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         BadInput: the demand cannot be read or drawn, or the model cannot be read.
     """
     if scenario.pools is not None:
-        raise BadInput.at("pools", "are replayed, not searched for", "tokenfleet simulate answers; or leave them out")
+        raise BadInput.at("pools", "are not planned as one fleet", "tokenfleet size and simulate answer")
     model = catalog.model(scenario.model)
     must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")

@@ -10,7 +10,9 @@ from tokenfleet.planner.bursts import Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
+from tokenfleet.planner.pool_counts import cheapest_counts
 from tokenfleet.planner.progress import PlanProgress, Progress
+from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.replays import Hopeless, Replay
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
@@ -37,11 +39,13 @@ __all__ = [
     "Warmed",
     "bursts",
     "cheapest",
+    "cheapest_counts",
     "drills",
     "known_spike",
     "pack",
     "plan",
     "plan_document",
+    "quote",
     "room_for_failover",
     "why_it_lost",
 ]

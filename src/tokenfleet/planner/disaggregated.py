@@ -1,14 +1,8 @@
-"""Prefill and decode in pools of their own: the smallest counts of both that keep the promise, by replay.
+"""Prefill and decode in pools of their own: which replicas for each, and the counts that keep the promise."""
 
-Prefill feeds decode and nothing comes back, so each pool has a least count of its own: the fewest replicas that keep
-the promise when the other pool has plenty. From there pairs of counts are tried in order of price, and the first that
-keeps the promise is the cheapest of its kind, as far as more replicas do no harm.
-"""
-
-import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from tokenfleet import simulator
 from tokenfleet.domain.apart import Apart, ApartAnswer, ApartPool, ApartQuestion
@@ -18,8 +12,8 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import words
-from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.pool_counts import in_order_of_price, least_counts, plenty_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import spare_replicas
@@ -31,9 +25,6 @@ _CHOICES = 3
 _PAIRS = 4
 """Pairs of replicas that are sized, by estimated price."""
 _CAP_OVER_ESTIMATE = 8
-_PLENTY = 4
-_STEPS = 40
-"""Pairs of counts tried from the least ones on."""
 _FAR_OFF = 2.0
 """A pair whose estimate costs this many times the best pair known is not sized."""
 _UTILIZATION_FRACTION = 0.85
@@ -214,41 +205,26 @@ class _Trial:
             self.seen[key] = run, self.replays.judged(traffic, run.record)
         return self.seen[key]
 
-    def kept(self, traffic: Traffic, counts: tuple[int, int]) -> bool:
+    def kept(self, traffic: Traffic, counts: tuple[int, ...]) -> bool:
         """Whether the promise is kept."""
-        return self.verdict(traffic, counts)[1].kept
-
-    def least(self, traffic: Traffic) -> tuple[int, int] | None:
-        """The fewest replicas of each pool while the other has plenty; ``None`` where no count is enough."""
-        plenty = tuple(_PLENTY * phase.estimate + _PLENTY for phase in (self.prefill, self.decode))
-        first = smallest_enough(
-            lambda count: self.kept(traffic, (count, plenty[1])),
-            self.prefill.estimate,
-            _CAP_OVER_ESTIMATE * self.prefill.estimate + _PLENTY,
-        )
-        if first is None:
-            return None
-        second = smallest_enough(
-            lambda count: self.kept(traffic, (max(first, plenty[0]), count)),
-            self.decode.estimate,
-            _CAP_OVER_ESTIMATE * self.decode.estimate + _PLENTY,
-        )
-        return None if second is None else (first, second)
+        return self.verdict(traffic, (counts[0], counts[1]))[1].kept
 
     def cheapest(self, searched: Traffic, whole: Traffic, below_usd: float | None) -> Apart | None:
         """The first pair of counts in order of price that keeps the promise on the whole traffic."""
         most_usd = math.inf if below_usd is None else below_usd
         if _estimated_usd(self.prefill, self.decode) > _FAR_OFF * most_usd:
             return None
-        least = self.least(searched)
-        if least is None:
+        start = (self.prefill.estimate, self.decode.estimate)
+        usd = (self.prefill.usd_per_replica_hour, self.decode.usd_per_replica_hour)
+        plenty = plenty_of(partial(self.kept, searched), start, _CAP_OVER_ESTIMATE)
+        if plenty is None:
             return None
-        for counts in self.by_price(least):
-            pools = self.pools(counts)
+        for first, second in in_order_of_price(least_counts(partial(self.kept, searched), plenty, start), usd):
+            pools = self.pools((first, second))
             if pools is None or sum(each.price_usd_per_hour for each in pools) >= most_usd:
                 return None
-            if self.kept(searched, counts) and self.kept(whole, counts):
-                run, verdict = self.verdict(whole, counts)
+            if self.kept(searched, (first, second)) and self.kept(whole, (first, second)):
+                run, verdict = self.verdict(whole, (first, second))
                 return Apart(
                     prefill=pools[0],
                     decode=pools[1],
@@ -268,19 +244,3 @@ class _Trial:
                 return None
             made.append(ApartPool(replica=phase.replica, carrying_count=carrying, spare_count=spare, price=phase.price))
         return made[0], made[1]
-
-    def by_price(self, least: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Pairs of counts from the least ones on, cheaper ones first."""
-        usd = (self.prefill.usd_per_replica_hour, self.decode.usd_per_replica_hour)
-
-        def entry(counts: tuple[int, int]) -> tuple[float, tuple[int, int]]:
-            return counts[0] * usd[0] + counts[1] * usd[1], counts
-
-        waiting, known = [entry(least)], {least}
-        for _ in range(_STEPS):
-            _, counts = heapq.heappop(waiting)
-            yield counts
-            for further in ((counts[0] + 1, counts[1]), (counts[0], counts[1] + 1)):
-                if further not in known:
-                    known.add(further)
-                    heapq.heappush(waiting, entry(further))

@@ -7,11 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tokenfleet.app import compose
 from tokenfleet.app.cli import main
+from tokenfleet.app.pool_sizes import size_pools, with_counts
 from tokenfleet.app.pools_document import FILES
 from tokenfleet.app.pools_question import pool_system, waits_s
 from tokenfleet.app.pools_run import late_count, promised
 from tokenfleet.app.scenario import load_scenario
+from tokenfleet.contract import judge
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.stages import Call, Hold, Transfer, Wait
 from tokenfleet.domain.trace import Observed, Trace
@@ -43,6 +46,16 @@ chain:
     - {pool: rank, input: 300:500, calls: 10}
 """
 POOLS = ["embed", "rank", "small", "main-prefill", "main-decode"]
+
+
+class Quiet:
+    """Nobody listens."""
+
+    def say(self, text) -> None: ...
+
+    def step(self, step, /) -> None: ...
+
+    def announce(self, text) -> None: ...
 
 
 def ended(capsys, *arguments):
@@ -309,7 +322,7 @@ def test_options_that_name_a_fleet_and_commands_that_search_one_refuse_pools(cap
     assert "--replicas: does not go with the scenario's pools" in " ".join(err.split())
     code, _, err = ended(capsys, "plan", path, "-o", tmp_path / "out")
     assert code == 2
-    assert "are replayed, not searched for" in " ".join(err.split())
+    assert "are not planned as one fleet" in " ".join(err.split())
 
 
 def test_wait_and_call_stand_in_the_order_written(tmp_path) -> None:
@@ -322,3 +335,77 @@ def test_wait_and_call_stand_in_the_order_written(tmp_path) -> None:
     assert kinds == [Wait, Call, Wait, Call]
     assert found.pools.stages[1].call_count == 3
     assert Path(found.named[0].model.name).name == "Qwen3-Reranker-0.6B"
+
+
+SIZED = """\
+name: sized
+workload: {lengths: {input: 1500:3000, output: 100:200}, mean_rate: 12, duration: 4min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 1500ms, itl_p99: 50ms, error_rate: 0.1%}
+gpus: l40s
+precision: fp8
+redundancy: {replicas: n+1}
+pools:
+  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
+  main: {prefill: {}, decode: {}, link: infiniband_200g}
+chain: {steps: [{pool: rank, input: 300, calls: 20}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory):
+    path = written(tmp_path_factory.mktemp("sized"), SIZED)
+    return load_scenario(path), size_pools(load_scenario(path), Quiet())
+
+
+class TestSizes:
+    def test_the_promise_is_kept_with_the_spare_gone(self, sized) -> None:
+        _, found = sized
+        assert [pool.named.name for pool in found.pools] == ["rank", "main-prefill", "main-decode"]
+        assert [pool.spare_count for pool in found.pools] == [1, 1, 1]
+        assert all(result.kept for result in (*found.peak, *found.whole))
+        prices = [pool.price_usd_per_hour for pool in found.pools]
+        assert found.price_usd_per_hour == pytest.approx(sum(prices))
+        assert sum(pool.carrying_count for pool in found.pools) > 3
+
+    def test_one_replica_fewer_anywhere_breaks_it(self, sized) -> None:
+        asked, found = sized
+        text, _ = compose.demand(asked.workload, asked.seed)
+        built = pool_system(asked, text)
+        counts = [pool.carrying_count for pool in found.pools]
+        for index, count in enumerate(counts):
+            if count == 1:
+                continue
+            fewer = [*counts[:index], count - 1, *counts[index + 1 :]]
+            run = replay_stages(
+                built.trace, with_counts(built.pools, built.named, fewer), peak_window_s=found.peak_window_s
+            )
+            broken = [not each.kept for each in judge(run.record, asked.slo.targets())]
+            peak = judge(run.record, asked.slo.targets(), peak_only=True, window_s=found.peak_window_s)
+            assert any(broken) or not all(each.kept for each in peak)
+
+    def test_the_command_says_it_to_people_and_machines(self, sized, capsys, tmp_path) -> None:
+        _, found = sized
+        path = written(tmp_path, SIZED)
+        code, out, _ = ended(capsys, "size", path, "--quiet")
+        assert code == 0
+        words = " ".join(out.split())
+        for pool in found.pools:
+            assert f"{pool.named.name} {pool.named.does}: {pool.named.model.name} on" in words
+        assert "1 of them spare" in words
+        code, out, _ = ended(capsys, "size", path, "--json")
+        document = json.loads(out)
+        assert document["feasible"]
+        assert document["price_usd_per_hour"] == pytest.approx(found.price_usd_per_hour)
+        assert [pool["carrying_replica_count"] for pool in document["pools"]] == [
+            pool.carrying_count for pool in found.pools
+        ]
+
+    def test_none_may_do_and_one_fleet_is_for_plan(self, capsys, tmp_path) -> None:
+        path = written(tmp_path, SIZED.replace("ttft_p95: 1500ms", "ttft_p95: 20ms"))
+        code, out, _ = ended(capsys, "size", path, "--quiet")
+        assert code == 0
+        assert "no counts up to 64 times those of the scenario keep the promise" in " ".join(out.split())
+        code, _, err = ended(capsys, "size", written(tmp_path, ONE))
+        assert code == 2
+        assert "names no pools; tokenfleet plan sizes one fleet" in " ".join(err.split())

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "profile": "Say what is wrong with a log, and what its traffic is like.",
     "scaling": "Compare ways to scale: GPU-hours against minutes with a broken promise.",
     "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
+    "size": "Find how many replicas each pool of a scenario needs.",
     "spike": "What an event takes, and how large a burst the fleet rides out.",
     "synth": "Draw traffic like a profile, or of a preset.",
     "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",

@@ -1,0 +1,35 @@
+"""``tokenfleet size``: how many replicas each pool of a scenario needs."""
+
+from pathlib import Path
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+
+@click.command("size", short_help="Find how many replicas each pool of a scenario needs.")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@face_options
+@click.pass_obj
+def command(face: Face, /, scenario: Path) -> int:
+    """Find the cheapest counts of the pools in SCENARIO that keep its promise, by replay.
+
+    Each pool is given as many replicas as the promise of the whole way needs, spare ones on top in every pool. The
+    replicas that the scenario names are where the search starts; 64 times as many are the most that is tried.
+    """
+    from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.pool_sizes import size_pools, sizes_blocks, sizes_document
+    from tokenfleet.app.scenario import lines_of, load_scenario, placed
+    from tokenfleet.domain.errors import BadInput
+
+    face.action = "sizing"
+    asked = load_scenario(scenario)
+    if asked.pools is None:
+        raise BadInput.at(str(scenario), "names no pools", "tokenfleet plan sizes one fleet")
+    with shown(face) as teller, placed(lines_of(scenario)):
+        found = size_pools(asked, teller)
+    if face.json:
+        face.document(sizes_document(found))
+    else:
+        face.blocks(sizes_blocks(found))
+    return 0

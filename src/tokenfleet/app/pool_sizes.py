@@ -1,0 +1,232 @@
+"""How many replicas each pool of a scenario needs: the cheapest counts that keep the promise, by replay."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from tokenfleet import catalog, contract, planner, simulator, workload
+from tokenfleet.app.compose import Teller, about_demand, demand, gpu_prices
+from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_question import PoolSystem, pool_system
+from tokenfleet.app.pools_run import promised, stage_words
+from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.simulate_document import group_document
+from tokenfleet.app.simulate_run import Window
+from tokenfleet.app.simulate_words import fleet_name, promise_lines
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.stages import Pools
+
+Block = tuple[str, Sequence[str]]
+_CAP_FACTOR: Final = 64
+"""Pools are given up to so many times the replicas that the scenario names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedPool:
+    """One pool with its count."""
+
+    named: NamedPool
+    """With carrying and spare replicas."""
+    carrying_count: int
+    spare_count: int
+    price: GpuPrice | None
+    """``None``: nobody's price is known."""
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """What the pool costs for one hour."""
+        return None if self.price is None else self.named.fleet.gpu_count * self.price.price_usd_per_gpu_hour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSizes:
+    """The answer; without pools when no counts keep the promise."""
+
+    name: str
+    stages: str
+    pools: tuple[SizedPool, ...]
+    peak_window_s: Window
+    peak: tuple[SloResult, ...]
+    """With the spare replicas of every pool gone; of the largest counts tried when there is no answer."""
+    whole: tuple[SloResult, ...]
+    replayed_count: int
+    assumptions: tuple[str, ...]
+    resolved: dict[str, object]
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """What all pools cost for one hour; ``None`` when the price of one is not known, or without an answer."""
+        prices = [pool.price_usd_per_hour for pool in self.pools]
+        known = [price for price in prices if price is not None]
+        return sum(known) if prices and len(known) == len(prices) else None
+
+
+class _Trials:
+    """Counts of every pool, replayed once each."""
+
+    def __init__(self, system: PoolSystem, slo: Slo, window_s: Window) -> None:
+        self.system, self.slo, self.window_s = system, slo, window_s
+        self.seen: dict[tuple[int, ...], tuple[tuple[SloResult, ...], tuple[SloResult, ...]]] = {}
+
+    def judged(self, counts: tuple[int, ...]) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
+        """The promise at the peak and over the whole run."""
+        if counts not in self.seen:
+            pools = with_counts(self.system.pools, self.system.named, counts)
+            run = simulator.replay_stages(self.system.trace, pools, peak_window_s=self.window_s)
+            record = promised(self.system, run)
+            peak = contract.judge(record, self.slo, peak_only=True, window_s=self.window_s)
+            self.seen[counts] = peak, contract.judge(record, self.slo)
+        return self.seen[counts]
+
+    def enough(self, counts: tuple[int, ...]) -> bool:
+        """Every clause is kept, over all requests and in the peak window where it has samples."""
+        peak, whole = self.judged(counts)
+        return all(each.kept for each in whole) and all(each.kept or not each.sample_count for each in peak)
+
+
+def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
+    """Find the cheapest counts of all pools that keep the promise with the spare replicas of every pool gone.
+
+    Args:
+        asked: A scenario with ``pools``; the replicas it names are where the search starts.
+        teller: Told what is being done.
+
+    Raises:
+        BadInput: the demand cannot be read or drawn, or the pools do not serve it.
+    """
+    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+    text, _ = demand(asked.workload, asked.seed)
+    system = pool_system(asked, text)
+    simulator.warm_up(announce=teller.announce)
+    window_s = workload.peak_window(system.trace)
+    trials = _Trials(system, asked.slo.targets(), window_s)
+    start = tuple(named.fleet.groups[0].replica_count for named in system.named)
+    prices = tuple(_price(asked, named) for named in system.named)
+    teller.say("replaying pools of every size")
+    counts = planner.cheapest_counts(trials.enough, start, _weights(system, prices), cap_factor=_CAP_FACTOR)
+    # Without an answer the largest counts say what stands in the way.
+    peak, whole = trials.judged(counts or max(trials.seen, key=sum))
+    model = catalog.model(asked.model)
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
+    known = tuple(price for price in prices if price is not None)
+    return PoolSizes(
+        name=asked.name,
+        stages=stage_words(system.pools),
+        pools=() if counts is None else _sized(system, counts, asked.spare_replica_count, prices),
+        peak_window_s=window_s,
+        peak=peak,
+        whole=whole,
+        replayed_count=len(trials.seen),
+        assumptions=(about_demand(asked.workload, asked.seed), *system.notes),
+        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
+    )
+
+
+def with_counts(pools: Pools, named: Sequence[NamedPool], counts: Sequence[int]) -> Pools:
+    """The same pools with other numbers of replicas."""
+    return replace(
+        pools,
+        fleets={each.name: _of_count(each.fleet, count) for each, count in zip(named, counts, strict=True)},
+    )
+
+
+def _of_count(fleet: Fleet, count: int) -> Fleet:
+    return replace(fleet, groups=tuple(replace(group, replica_count=count) for group in fleet.groups))
+
+
+def _price(asked: Scenario, named: NamedPool) -> GpuPrice | None:
+    gpu = catalog.gpu(named.replica.deployment.gpu)
+    found = planner.quote(gpu_prices(gpu, asked), gpu.name)
+    return None if found is None else found.price
+
+
+def _weights(system: PoolSystem, prices: Sequence[GpuPrice | None]) -> tuple[float, ...]:
+    """Price of one replica of each pool; where one is not known, gpus are counted instead."""
+    gpus = [float(each.replica.deployment.layout.gpu_count) for each in system.named]
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices):
+        return tuple(gpus)
+    return tuple(count * price.price_usd_per_gpu_hour for count, price in zip(gpus, known, strict=True))
+
+
+def _sized(
+    system: PoolSystem, counts: Sequence[int], spare_count: int, prices: Sequence[GpuPrice | None]
+) -> tuple[SizedPool, ...]:
+    return tuple(
+        SizedPool(
+            named=replace(named, fleet=_of_count(named.fleet, count + spare_count)),
+            carrying_count=count,
+            spare_count=spare_count,
+            price=price,
+        )
+        for named, count, price in zip(system.named, counts, prices, strict=True)
+    )
+
+
+# ---- faces
+
+
+def sizes_document(found: PoolSizes) -> dict[str, object]:
+    """Everything that was found, ready for JSON; ``null`` is unknown, never 0."""
+    return {
+        "name": found.name,
+        "feasible": bool(found.pools),
+        "stages": found.stages,
+        "pools": [_pool(pool) for pool in found.pools],
+        "gpu_count": sum(pool.named.fleet.gpu_count for pool in found.pools) if found.pools else None,
+        "price_usd_per_hour": found.price_usd_per_hour,
+        "peak": {
+            "start_s": found.peak_window_s[0],
+            "end_s": found.peak_window_s[1],
+            "slo": [asdict(result) for result in found.peak],
+        },
+        "whole": {"slo": [asdict(result) for result in found.whole]},
+        "replayed_count": found.replayed_count,
+        "assumptions": list(found.assumptions),
+        "resolved": found.resolved,
+    }
+
+
+def _pool(pool: SizedPool) -> dict[str, object]:
+    return {
+        "name": pool.named.name,
+        "does": pool.named.does,
+        "model": pool.named.model.name,
+        "carrying_replica_count": pool.carrying_count,
+        "spare_replica_count": pool.spare_count,
+        "fleet": [group_document(group) for group in pool.named.fleet.groups],
+        "price_usd_per_hour": pool.price_usd_per_hour,
+    }
+
+
+def sizes_blocks(found: PoolSizes) -> list[Block]:
+    """The blocks a terminal shows."""
+    promise = promise_lines(found.peak_window_s, found.peak, found.whole)
+    if not found.pools:
+        return [
+            ("Way", [found.stages]),
+            ("Size", ["no counts up to 64 times those of the scenario keep the promise; the largest tried:"]),
+            ("Promise", promise),
+            ("Assumed", list(found.assumptions)),
+        ]
+    total = found.price_usd_per_hour
+    gpus = sum(pool.named.fleet.gpu_count for pool in found.pools)
+    cost = "no price is known for all of it" if total is None else f"{shown_usd(total)}/h"
+    return [
+        ("Way", [found.stages]),
+        ("Size", [*(_line(pool) for pool in found.pools), f"{gpus} GPUs in all, {cost}"]),
+        ("Promise", ["the spare replicas of every pool gone:", *promise]),
+        ("Assumed", [*found.assumptions, f"{found.replayed_count} counts were replayed, on the whole demand."]),
+    ]
+
+
+def _line(pool: SizedPool) -> str:
+    group = pool.named.fleet.groups[0]
+    spare = f", {pool.spare_count} of them spare" if pool.spare_count else ""
+    usd = pool.price_usd_per_hour
+    cost = "price unknown" if usd is None else f"{shown_usd(usd)}/h"
+    return f"{pool.named.name} {pool.named.does}: {pool.named.model.name} on {fleet_name(group)}{spare}, {cost}"

@@ -1,0 +1,54 @@
+"""The cheapest counts of several pools, beside every other."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tokenfleet.planner.pool_counts import cheapest_counts, in_order_of_price, least_counts
+
+
+class Asked:
+    """A question that counts how often it is asked."""
+
+    def __init__(self, needs, slack) -> None:
+        self.needs, self.slack, self.count = needs, slack, 0
+
+    def __call__(self, counts) -> bool:
+        """Enough once each pool has its need, and all together as much more as ``slack`` asks for."""
+        self.count += 1
+        spare = sum(count / need - 1.0 for count, need in zip(counts, self.needs, strict=True))
+        return all(count >= need for count, need in zip(counts, self.needs, strict=True)) and spare >= self.slack
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_cheaper(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    needs = tuple(int(each) for each in draw.integers(1, 6, 3))
+    usd = tuple(float(each) for each in draw.integers(1, 9, 3))
+    asked = Asked(needs, float(draw.choice([0.0, 0.3, 1.0])))
+    found = cheapest_counts(asked, (1, 1, 1), usd, cap_factor=64)
+    price = sum(count * each for count, each in zip(found, usd, strict=True))
+    assert asked(found)
+    for counts in itertools.product(range(1, 12), repeat=3):
+        if sum(count * each for count, each in zip(counts, usd, strict=True)) < price:
+            assert not asked(counts)
+
+
+def test_each_pool_has_its_least_count_whatever_the_start() -> None:
+    for start in ((1, 1), (4, 2), (9, 9)):
+        assert least_counts(Asked((5, 2), 0.0), (20, 20), start) == (5, 2)
+
+
+def test_there_may_be_none() -> None:
+    asked = Asked((500, 1), 0.0)
+    assert cheapest_counts(asked, (1, 1), (1.0, 1.0), cap_factor=64) is None
+    assert asked.count == 6
+
+
+def test_dearer_counts_come_later_and_none_comes_twice() -> None:
+    listed = list(in_order_of_price((2, 1), (3.0, 2.0)))
+    prices = [3.0 * first + 2.0 * second for first, second in listed]
+    assert listed[0] == (2, 1)
+    assert prices == sorted(prices)
+    assert len(set(listed)) == len(listed)
