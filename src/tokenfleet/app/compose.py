@@ -5,13 +5,14 @@ says which candidates fit. Everything below works on resolved data.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokenfleet import catalog, performance, workload
+from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
 from tokenfleet.domain.apart import ApartQuestion
@@ -107,7 +108,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
             ready_after_s=scenario.cold_start,
         ),
         apart=apart_question(scenario, gpus),
-        vary_step_tokens=scenario.engine.max_batched_tokens is None and scenario.engine.max_sequence_count is None,
+        vary_step_tokens=steps_are_free(scenario),
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
     return Composition(
@@ -280,20 +281,31 @@ def must_generate(model: ModelArchitecture) -> None:
         raise BadInput.at("model", what, "tokenfleet memory answers for encoders")
 
 
-def deployments(model: ModelArchitecture, gpu: Gpu, scenario: Scenario) -> Iterator[Deployment]:
-    """Every way to run one replica of the model on this gpu that the scenario lets us try."""
+def steps_are_free(scenario: Scenario) -> bool:
+    """Whether the planner may try smaller steps: nobody has said how large a step or how many sequences."""
+    asked = (scenario.engine, scenario.vary)
+    return all(each.max_batched_tokens is None and each.max_sequence_count is None for each in asked)
+
+
+def deployments(
+    model: ModelArchitecture, gpu: Gpu, scenario: Scenario, layouts: Sequence[Layout] | None = None
+) -> Iterator[Deployment]:
+    """Every way to run one replica of the model on this gpu that the scenario lets us try, or in some layouts only."""
     engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
-    for precision, kv_precision, tensor_parallel in product(
-        precisions(model, scenario.precision), dict.fromkeys(scenario.kv_dtype), tensor_parallels(gpu, scenario)
+    if layouts is None:
+        layouts = layouts_to_try(model, gpu, scenario, tensor_parallels(gpu, scenario))
+    for precision, kv_precision, layout in product(
+        precisions(model, scenario.precision), dict.fromkeys(scenario.kv_dtype), layouts
     ):
-        yield Deployment(
-            model=model.name,
-            gpu=gpu.name,
-            layout=Layout(tensor_parallel=tensor_parallel),
-            precision=precision,
-            kv_precision=kv_precision,
-            engine=engine,
-        )
+        for setting in engines_to_try(engine, layout, scenario):
+            yield Deployment(
+                model=model.name,
+                gpu=gpu.name,
+                layout=layout,
+                precision=precision,
+                kv_precision=kv_precision,
+                engine=setting,
+            )
 
 
 def precisions(model: ModelArchitecture, asked: list[Precision] | None) -> tuple[Precision, ...]:
@@ -317,13 +329,28 @@ def sort_out(
     candidates: list[ReplicaPhysics] = []
     rejected: list[Rejected] = []
     for gpu in gpus:
-        for deployment in deployments(model, gpu, scenario):
-            reasons = why_not(model, gpu, deployment)
-            if reasons:
-                rejected.append(_rejected(deployment, reasons))
-            else:
-                candidates.append(performance.replica_physics(model, gpu, deployment))
+        running, out = _sorted(model, gpu, deployments(model, gpu, scenario))
+        if not running:
+            beyond = layouts_beyond(scenario, tensor_parallels(gpu, scenario))
+            running, more_out = _sorted(model, gpu, deployments(model, gpu, scenario, beyond))
+            out += more_out
+        candidates += running
+        rejected += out
     return tuple(candidates), tuple(rejected)
+
+
+def _sorted(
+    model: ModelArchitecture, gpu: Gpu, tried: Iterable[Deployment]
+) -> tuple[list[ReplicaPhysics], list[Rejected]]:
+    running: list[ReplicaPhysics] = []
+    out: list[Rejected] = []
+    for deployment in tried:
+        reasons = why_not(model, gpu, deployment)
+        if reasons:
+            out.append(_rejected(deployment, reasons))
+        else:
+            running.append(performance.replica_physics(model, gpu, deployment))
+    return running, out
 
 
 def _rejected(deployment: Deployment, reasons: tuple[Reason, ...]) -> Rejected:

@@ -48,6 +48,7 @@ _PARTS: Final = (
     ("workload", types.WorkloadSource),
     ("workload.lengths", types.DrawnLengths),
     ("slo", types.SloSpec),
+    ("vary", types.Vary),
     ("engine", types.EngineChoice),
     ("redundancy", types.Redundancy),
     ("zones[]", types.ZoneSpec),

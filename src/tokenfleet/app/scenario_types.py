@@ -191,6 +191,21 @@ class EngineChoice(Strict):
     """Cut long prompts into chunks that share steps with decoding."""
 
 
+class Vary(Strict):
+    """Engine settings to try in every combination, on top of ``engine``."""
+
+    max_batched_tokens: Annotated[list[Tokens], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Token budgets of one step, of the whole replica."""
+    max_sequence_count: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Sequences that run together in one replica."""
+    context_limit: Annotated[list[Tokens], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Longest prompt plus output the engine accepts; longer requests count as errors."""
+    prefix_caching: Annotated[list[bool], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Reuse the KV cache of equal prompt beginnings, or not."""
+    chunked_prefill: Annotated[list[bool], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Cut long prompts into chunks, or not."""
+
+
 class Prices(Strict):
     """Which prices to plan with; without it, the catalog's on-demand reference prices."""
 
@@ -281,7 +296,16 @@ class Scenario(Strict):
     kv_dtype: Annotated[list[KvPrecision], BeforeValidator(one_as_list), Field(min_length=1)] = Field(default=["bf16"])
     """Precisions of the KV cache to try."""
     tensor_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
-    """GPUs per replica to try. Left out: 1, 2, 4, 8 as far as a node reaches."""
+    """Ranks that split each layer, to try. Left out: 1, 2, 4, 8 as far as a node reaches."""
+    pipeline_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Pipeline stages to try. Left out: 1; on a gpu where nothing fits, also 2 and 4 whole nodes."""
+    attention_data_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Ranks with whole attention layers and their own KV cache, to try. Left out: 1; for models with experts and latent
+    attention also as many as fill a node."""
+    expert_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
+    """Ranks that share the experts out, to try. Left out: all of them with data-parallel attention, else 1."""
+    vary: Vary = Vary()
+    """Engine settings to try in every combination."""
     engine: Annotated[
         EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
     ] = Field(default_factory=EngineChoice)

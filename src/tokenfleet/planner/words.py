@@ -1,5 +1,6 @@
 """How fleets, times and counts are written for a person."""
 
+from tokenfleet import catalog
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 
@@ -41,6 +42,8 @@ def layout(deployment: Deployment) -> str:
         parts.append(f"PP{shape.pipeline_parallel}")
     if shape.attention_data_parallel > 1:
         parts.append(f"DP{shape.attention_data_parallel}")
+    if shape.expert_parallel > 1:
+        parts.append(f"EP{shape.expert_parallel}")
     parts.append(deployment.precision)
     if deployment.kv_precision != "bf16":
         parts.append(f"kv {deployment.kv_precision}")
@@ -48,8 +51,23 @@ def layout(deployment: Deployment) -> str:
 
 
 def settled(deployment: Deployment) -> str:
-    """The layout with the setting the search varies: ``2 x h100_sxm, TP2, fp8, 512 tokens per step``."""
-    return f"{layout(deployment)}, {deployment.engine.max_batched_tokens:,} tokens per step"
+    """The layout with the settings the search varies: ``2 x h100_sxm, TP2, fp8, 512 tokens per step``.
+
+    Those that are not the engine's own are named.
+    """
+    engine = deployment.engine
+    usual = catalog.engine(engine.name, gpu=catalog.gpu(deployment.gpu))
+    parts = [layout(deployment), f"{engine.max_batched_tokens:,} tokens per step"]
+    if engine.context_limit_tokens != usual.context_limit_tokens:
+        parts.append(f"at most {engine.context_limit_tokens or 0:,} tokens a request")
+    if engine.prefix_caching != usual.prefix_caching:
+        parts.append(f"prefix cache {'on' if engine.prefix_caching else 'off'}")
+    if engine.chunked_prefill != usual.chunked_prefill:
+        parts.append("prompts in chunks" if engine.chunked_prefill else "prompts whole")
+    # Slots that only follow from the step say nothing of their own.
+    if engine.max_sequence_count not in {usual.max_sequence_count, engine.max_batched_tokens}:
+        parts.append(f"{engine.max_sequence_count:,} sequences")
+    return ", ".join(parts)
 
 
 def fleet(replica: ReplicaPhysics, count: int) -> str:

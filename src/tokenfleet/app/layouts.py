@@ -1,0 +1,65 @@
+"""Which layouts and engine settings a scenario lets the plan try."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from tokenfleet.app.capacity_table import sized
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.replica import EngineSettings, Layout
+
+_STAGES_BEYOND = (2, 4)
+"""Pipeline stages tried where no layout of one stage runs."""
+
+
+def layouts_to_try(
+    model: ModelArchitecture, gpu: Gpu, scenario: Scenario, tensor_parallels: Sequence[int]
+) -> tuple[Layout, ...]:
+    """Every layout of the sizes a scenario names, or of the usual ones where it names none.
+
+    Without a word of the scenario: one pipeline stage; for a model with experts and latent attention, whose KV cache
+    does not split over ranks, also as many data-parallel attention ranks as fill a node; experts over all ranks where
+    attention is data-parallel, whole on each otherwise.
+    """
+    stages = scenario.pipeline_parallel or [1]
+    found = [
+        Layout(tensor_parallel=tensor, pipeline_parallel=pipeline, attention_data_parallel=data, expert_parallel=expert)
+        for tensor, pipeline in product(tensor_parallels, stages)
+        for data in scenario.attention_data_parallel or _usual_data(model, gpu, tensor)
+        for expert in scenario.expert_parallel or [tensor * data if data > 1 and _has_experts(model) else 1]
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def layouts_beyond(scenario: Scenario, tensor_parallels: Sequence[int]) -> tuple[Layout, ...]:
+    """Pipelines of whole nodes, for a gpu on which nothing else runs; none where the scenario names its stages."""
+    if scenario.pipeline_parallel is not None:
+        return ()
+    largest = max(tensor_parallels)
+    return tuple(Layout(tensor_parallel=largest, pipeline_parallel=stages) for stages in _STAGES_BEYOND)
+
+
+def engines_to_try(engine: EngineSettings, layout: Layout, scenario: Scenario) -> Iterator[EngineSettings]:
+    """Settings of a whole replica, in every combination of what the scenario varies."""
+    renamed = {"context_limit": "context_limit_tokens"}
+    varied = {
+        renamed.get(key, key): dict.fromkeys(values)
+        for key, values in scenario.vary.model_dump(exclude_none=True).items()
+    }
+    fixed = scenario.engine.max_batched_tokens is not None or "max_batched_tokens" in varied
+    for values in product(*varied.values()):
+        setting = replace(engine, **dict(zip(varied, values, strict=True)))
+        # A person who writes a budget writes the replica's; the engine's own default is that of one rank.
+        yield setting if fixed else sized(setting, layout)
+
+
+def _usual_data(model: ModelArchitecture, gpu: Gpu, tensor: int) -> list[int]:
+    latent = any(entry.kind == "latent" for entry in model.attention)
+    whole = gpu.gpus_per_node_count // tensor
+    return [1, whole] if latent and _has_experts(model) and whole > 1 else [1]
+
+
+def _has_experts(model: ModelArchitecture) -> bool:
+    return any(block.expert_count for block in model.feed_forward)
