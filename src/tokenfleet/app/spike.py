@@ -81,17 +81,26 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
     if base.sized is None:
         return Spike(usual=None, why_not=tuple(r.text for r in base.reasons), ready=None, known=None, bursts=())
     question, trace = composition.question, composition.trace
+    start = ready(scenario.cold_start, base.sized.replica)
     known = None
     if event is not None:
         teller.say("replaying the event")
-        known = planner.known_spike(question, trace, base.sized, event, progress=teller.step)
+        known = planner.known_spike(
+            question, trace, base.sized, event, ready_after_s=start.typical_s, progress=teller.step
+        )
     teller.say("looking for the largest burst")
     return Spike(
         usual=base.sized,
         why_not=(),
-        ready=ready(scenario.cold_start, base.sized.replica),
+        ready=start,
         known=known,
-        bursts=planner.bursts(question, trace, base.sized, progress=teller.step),
+        bursts=planner.bursts(
+            question,
+            trace,
+            base.sized,
+            queue_limit_count=None if scenario.ladder is None else scenario.ladder.queue_limit,
+            progress=teller.step,
+        ),
     )
 
 
@@ -152,6 +161,7 @@ def _known(found: Spike) -> dict[str, object]:
         "needed": _fleet(known.needed),
         "reasons": [reason.text for reason in known.reasons],
         "endured": asdict(known.endured) if known.endured else None,
+        "late": asdict(known.late) if known.late else None,
         "warm": asdict(known.warm) if known.warm else None,
         "added_replica_count": known.added_replica_count,
         "added_gpu_count": known.added_gpu_count,
@@ -244,6 +254,8 @@ def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
     moment = f"at {shown_duration(early)}" if early >= 0.0 else f"{shown_duration(-early)} before the demand begins"
     more = _replicas(known.added_replica_count)
     yield f"ask for {more} more ({known.added_gpu_count} GPUs) {moment}: a start takes {span} ({ready.source})"
+    if known.late is not None:
+        yield f"asked for only when it begins, ready {shown_duration(ready.typical_s)} later: {_endured(known.late)}"
     if found.scale_back_s is None:
         yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
         return
@@ -290,6 +302,12 @@ def _burst_lines(found: Spike) -> Iterator[str]:
             f"{shown_duration(burst.length_s)}: {burst.whole_factor:.2f}{least} with all replicas, "
             f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} {recovery}"
         )
+        if burst.bounded is not None:
+            door = burst.bounded
+            yield (
+                f"  with at most {door.queue_limit_count} waiting per replica {door.refused_fraction:.0%} of it are "
+                f"turned away, and the others have their first token within {_time(door.ttft_p99_s)} (p99)"
+            )
 
 
 def _endured(endured: planner.Endured) -> str:

@@ -6,7 +6,7 @@ talk to people.
 
 from tokenfleet.planner.answer import Cheapest, cheapest, plan
 from tokenfleet.planner.assumed import FEW_REQUESTS
-from tokenfleet.planner.bursts import Burst, bursts
+from tokenfleet.planner.bursts import Bounded, Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
@@ -20,6 +20,7 @@ from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 __all__ = [
     "DRILLS",
     "FEW_REQUESTS",
+    "Bounded",
     "Burst",
     "Cheapest",
     "DrillPlan",

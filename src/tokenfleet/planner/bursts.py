@@ -8,9 +8,12 @@ from typing import cast
 import numpy as np
 
 from tokenfleet import workload
+from tokenfleet.contract import conservative_rank
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission, World
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
@@ -22,6 +25,18 @@ _MOST_REQUESTS = 10_000
 _LARGEST_FACTOR = 32.0
 _PRECISION = 1.05
 _FACTOR_OF_TWICE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """A burst at a door that turns away whoever finds the queue full. Nobody comes back."""
+
+    queue_limit_count: int
+    """Requests that may wait at one replica."""
+    refused_fraction: float
+    """Of those that arrive in the burst."""
+    ttft_p99_s: float | None
+    """Of the others that arrive in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +54,17 @@ class Burst:
     """A burst with twice as much on top of the usual as the whole fleet rides out..."""
     larger_settled_s: float | None
     """...and how long after its end the promise holds again; ``None``: not in this trace."""
+    bounded: Bounded | None
+    """The larger burst with a bound on the queue; ``None`` where there is none."""
 
 
 def bursts(
-    question: PlanQuestion, trace: Trace, sized: Sized, *, progress: Progress | None = None
+    question: PlanQuestion,
+    trace: Trace,
+    sized: Sized,
+    *,
+    queue_limit_count: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Burst, ...]:
     """Finds by replay how large a burst each length may have in the middle of the peak window.
 
@@ -52,15 +74,23 @@ def bursts(
         question: The promise and the router.
         trace: The usual demand.
         sized: The fleet planned for it.
+        queue_limit_count: Requests that may wait at one replica, to see what a bounded queue makes of a larger burst.
         progress: Told what is being tried.
     """
     replays = Replays(question.slo, cast(Router, question.router))
     traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
     reporter = Reporter(progress)
-    return tuple(_burst(replays, traffic, sized, length_s, reporter) for length_s in BURST_LENGTHS_S)
+    return tuple(_burst(replays, traffic, sized, length_s, queue_limit_count, reporter) for length_s in BURST_LENGTHS_S)
 
 
-def _burst(replays: Replays, traffic: Traffic, sized: Sized, length_s: float, reporter: Reporter) -> Burst:
+def _burst(
+    replays: Replays,
+    traffic: Traffic,
+    sized: Sized,
+    length_s: float,
+    queue_limit_count: int | None,
+    reporter: Reporter,
+) -> Burst:
     start_s = _start_s(traffic, length_s)
 
     def surged(factor: float) -> Traffic:
@@ -83,6 +113,24 @@ def _burst(replays: Replays, traffic: Traffic, sized: Sized, length_s: float, re
         at_least=whole >= _LARGEST_FACTOR,
         larger_factor=larger,
         larger_settled_s=recovery_s(record, replays.slo, start_s + length_s, window_s=traffic.window_length_s),
+        bounded=None
+        if queue_limit_count is None
+        else _bounded(replays, surged(larger), sized, (start_s, start_s + length_s), queue_limit_count),
+    )
+
+
+def _bounded(
+    replays: Replays, traffic: Traffic, sized: Sized, burst_s: tuple[float, float], queue_limit_count: int
+) -> Bounded:
+    world = World(admission=Admission(queue_limit_count=queue_limit_count))
+    record = replays.run(traffic, sized.replica, sized.replica_count, world=world)
+    inside = (record.arrival_s >= burst_s[0]) & (record.arrival_s < burst_s[1])
+    refused = inside & (record.status == Status.REJECTED_QUEUE_FULL)
+    served = np.sort(record.ttft_s[inside & np.isfinite(record.ttft_s)])
+    return Bounded(
+        queue_limit_count=queue_limit_count,
+        refused_fraction=float(refused.sum() / max(1, inside.sum())),
+        ttft_p99_s=float(served[conservative_rank(len(served), 0.99) - 1]) if len(served) else None,
     )
 
 

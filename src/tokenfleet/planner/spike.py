@@ -13,6 +13,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.progress import Progress, Reporter
@@ -91,6 +92,8 @@ class KnownSpike:
     """Why there is none."""
     endured: Endured | None
     """The event on the carrying replicas of that fleet."""
+    late: Endured | None
+    """The event on all replicas of that fleet, those that were added asked for only when it begins."""
     warm: Warmed | None
     """What warming prefixes does; ``None`` where there is no fleet, or the trace shows no shared prefix."""
     added_replica_count: int
@@ -98,7 +101,13 @@ class KnownSpike:
 
 
 def known_spike(
-    question: PlanQuestion, trace: Trace, usual: Sized, event: Event, *, progress: Progress | None = None
+    question: PlanQuestion,
+    trace: Trace,
+    usual: Sized,
+    event: Event,
+    *,
+    ready_after_s: float | None = None,
+    progress: Progress | None = None,
 ) -> KnownSpike:
     """Sizes the fleet of ``usual``'s kind for an event, and says what the usual one would make of it.
 
@@ -107,6 +116,7 @@ def known_spike(
         trace: The usual demand.
         usual: The fleet planned for it.
         event: When, how long, how much.
+        ready_after_s: How long a start takes, to see what asking too late does; ``None``: unknown.
         progress: Told what is being tried.
 
     Raises:
@@ -125,8 +135,9 @@ def known_spike(
     as_is = _endured(replays, traffic, event, usual.replica, usual.replica_count)
     narrowed = replace(question, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
     found = cheapest(narrowed, traffic.trace, progress=progress)
-    endured = warm = None
+    endured = warm = late = None
     if found.sized is not None:
+        late = _asked_late(replays, traffic, event, usual, found.sized, ready_after_s)
         endured = _endured(replays, traffic, event, found.sized.replica, found.sized.carrying_count)
         warm = warmed(replays, traffic, found.sized.replica, found.sized.carrying_count)
     added = max(0, found.sized.replica_count - usual.replica_count) if found.sized else 0
@@ -137,6 +148,7 @@ def known_spike(
         needed=found.sized,
         reasons=found.reasons,
         endured=endured,
+        late=late,
         warm=warm,
         added_replica_count=added,
         added_gpu_count=added * usual.replica.deployment.layout.gpu_count,
@@ -150,8 +162,26 @@ def _around(surged: Trace, event: Event) -> Traffic:
     return cut(Traffic(surged, (start_s, end_s)), first, last)
 
 
-def _endured(replays: Replays, traffic: Traffic, event: Event, replica: ReplicaPhysics, count: int) -> Endured:
-    record = replays.run(traffic, replica, count, telemetry_interval_s=_SAMPLE_S)
+def _asked_late(
+    replays: Replays, traffic: Traffic, event: Event, usual: Sized, needed: Sized, ready_after_s: float | None
+) -> Endured | None:
+    added = tuple(range(usual.replica_count, needed.replica_count))
+    if not added or ready_after_s is None:
+        return None
+    ready = Happening(time_s=traffic.window_s[0] + ready_after_s, kind="ready", replicas=added, reason="asked for late")
+    world = World(happenings=(ready,), absent=added)
+    return _endured(replays, traffic, event, needed.replica, needed.replica_count, world)
+
+
+def _endured(
+    replays: Replays,
+    traffic: Traffic,
+    event: Event,
+    replica: ReplicaPhysics,
+    count: int,
+    world: World | None = None,
+) -> Endured:
+    record = replays.run(traffic, replica, count, telemetry_interval_s=_SAMPLE_S, world=world)
     verdict = replays.judged(traffic, record)
     ended_s = traffic.window_s[0] + event.demand_end_s - event.start_s
     waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)

@@ -42,6 +42,9 @@ def test_an_event_is_sized_triggered_warmed_and_let_go(run):
     assert told["needed"]["replica_count"] - usual["replica_count"] == told["added_replica_count"] > 0
     assert told["usual_fleet"]["kept"] is False
     assert told["endured"]["kept"] is True
+    # Asked for only when it begins, the new replicas come when most of it is over.
+    assert told["late"]["kept"] is False
+    assert told["late"]["replica_count"] == told["needed"]["replica_count"]
     ready, warm = found["ready"], told["warm"]
     assert ready["low_s"] < ready["typical_s"] < ready["high_s"]
     assert ready["prepared_high_s"] < ready["high_s"]
@@ -65,6 +68,19 @@ def test_without_an_event_only_bursts_are_told(run):
     assert found["event"] is None
     assert found["ready"]["high_s"] == 240.0
     assert [burst["length_s"] for burst in found["bursts"]] == [10.0, 60.0, 300.0]
+
+
+def test_a_bounded_queue_turns_away_what_the_fleet_cannot_take_and_serves_the_rest(run):
+    bound = "ladder: {queue_limit: 4, rungs: []}\n"
+    code, out, err = run("--json", text=SCENARIO + bound)
+    assert (code, err) == (0, "")
+    for burst in json.loads(out)["bursts"]:
+        assert burst["bounded"]["queue_limit_count"] == 4
+        assert 0.0 <= burst["bounded"]["refused_fraction"] < 1.0
+    longest = json.loads(out)["bursts"][2]["bounded"]
+    assert longest["refused_fraction"] > 0.0
+    _, said, _ = run(text=SCENARIO + bound)
+    assert "waiting per replica" in said
 
 
 @pytest.mark.parametrize(
