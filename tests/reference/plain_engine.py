@@ -46,6 +46,9 @@ class Request:
     status: Status = Status.FINISHED
     attempts: int = 0
     first_arrival: int = -1
+    batch: bool = False
+    opens_session: bool = True
+    tenant: int | None = None
     late: bool = False  # it does not arrive by the clock
     followers: list = field(default_factory=list)  # (request, delay)
 

@@ -17,7 +17,7 @@ from tokenfleet import control, performance
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import BECOMES, FleetView, Happening, ReplicaState, World
+from tokenfleet.domain.world import BECOMES, NO_CAP, Door, FleetView, Happening, ReplicaState, World
 
 GAP_BOUNDS_PS = [0, *(math.ceil(2.0 ** (10 + i / 32)) for i in range(50 * 32 + 1))]
 LIVES = {ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING}
@@ -47,6 +47,10 @@ class PlainRun:
         self.tick = NEVER if self.world.controller is None else round(self.world.tick_s * 1e12)
         self.last_tick = -1
         self.requests = requests_of(trace)
+        self.door = self.world.door
+        full = self.door.quota_burst_tokens * 1_000_000
+        self.buckets = {tenant: [full, 0] for tenant in range(len(trace.tenants))}
+        self.introduce(trace)
         self.late, self.line = [], deque()
         self.close_loop()
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
@@ -93,6 +97,11 @@ class PlainRun:
         self.entered += 1
         request.attempts += 1
         request.first_arrival = request.arrival if request.attempts == 1 else request.first_arrival
+        refusal = self.knock(request)
+        if refusal is not None:
+            self.refused += 1
+            self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), refusal)
+            return
         number = self.route(request)
         if number is None:
             ready = ReplicaState.READY in self.states
@@ -115,11 +124,53 @@ class PlainRun:
             request.status = Status.REJECTED_TOO_LONG
             self.leave(request, request.arrival)
             return
+        if self.door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
+            self.buckets[request.tenant][0] -= (request.input + request.output) * 1_000_000
         request.ready = request.arrival + replica.step.request_ps
         replica.in_flight += 1
         replica.waiting.append(request)
         if replica.event == NEVER:
             replica.clock = replica.horizon = replica.event = request.ready
+
+    def introduce(self, trace: Trace) -> None:
+        """What the door sees of each request beside its lengths."""
+        known = set()
+        for request in self.requests:
+            request.batch = self.world.batch is not None and bool(self.world.batch[request.row])
+            if trace.tenant is not None and trace.tenant[request.row] >= 0:
+                request.tenant = int(trace.tenant[request.row])
+            request.opens_session = request.session is None or request.session not in known
+            known.add(request.session)
+
+    def knock(self, request: Request) -> Status | None:
+        """How the door turns a request away, if it does."""
+        door, needed = self.door, request.input + request.output
+        left = NO_CAP
+        if door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
+            bucket, now = self.buckets[request.tenant], request.arrival // 1_000_000
+            full = door.quota_burst_tokens * 1_000_000
+            bucket[0] = min(bucket[0] + (now - bucket[1]) * door.quota_tokens_per_s, full)
+            bucket[1] = now
+            left = max(bucket[0] // 1_000_000, 0)
+        if request.batch and not door.batch_is_open:
+            return Status.REJECTED_BATCH_SHED
+        if needed > left:
+            return Status.REJECTED_QUOTA_SPENT
+        in_flight = sum(replica.in_flight for replica in self.replicas)
+        if request.opens_session and in_flight >= door.session_limit_count:
+            return Status.REJECTED_NEW_SESSION
+        if needed > door.context_cap_tokens:
+            return Status.REJECTED_CONTEXT_CAP
+        return Status.REJECTED_OUTPUT_CAP if request.output > door.output_cap_tokens else None
+
+    def open_door(self, door: Door, time: int) -> None:
+        if (door.quota_tokens_per_s, door.quota_burst_tokens) != (
+            self.door.quota_tokens_per_s,
+            self.door.quota_burst_tokens,
+        ):
+            for bucket in self.buckets.values():
+                bucket[:] = [door.quota_burst_tokens * 1_000_000, time // 1_000_000]
+        self.door = door
 
     def route(self, request: Request) -> int | None:
         """The ready replica with the lowest score of those that have room in their queue."""
@@ -222,6 +273,10 @@ class PlainRun:
     # ---- replicas
 
     def happen(self, time: int, happening: Happening) -> None:
+        if happening.door is not None:
+            self.open_door(happening.door, time)
+            self.decisions.append((time / 1e12, "door", (), happening.reason))
+            return
         self.settle()
         change = self.slow if happening.kind == "slow" else self.become
         changed = tuple(number for number in happening.replicas if change(number, time, happening))

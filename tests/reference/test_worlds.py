@@ -1,5 +1,7 @@
 """With failures, starts, clients that come back, admission, closed loops and a controller, both still agree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,9 @@ def check(seed: int) -> RunRecord:
     trace, fleet = random_case(draw)
     fleet = with_any_router(draw, fleet)
     replica_count = sum(group.replica_count for group in fleet.groups)
+    if draw.random() < 0.4:
+        tenant = draw.integers(-1, 3, trace.request_count).astype(np.int32)
+        trace = replace(trace, tenant=tenant, tenants=("a", "b", "c"))
     world = random_world(draw, replica_count, trace.request_count, 1.5 * trace.duration_s + 0.5)
     return assert_equal(trace, fleet, world)
 

@@ -4,7 +4,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tokenfleet.domain.world import Admission, Clients, ClosedLoop, FleetView, Happening, ReplicaState, World
+from tokenfleet.domain.world import (
+    NO_CAP,
+    Admission,
+    Clients,
+    ClosedLoop,
+    Door,
+    FleetView,
+    Happening,
+    ReplicaState,
+    World,
+)
 
 KINDS = ("start", "ready", "drain", "stop", "fail", "slow")
 
@@ -14,6 +24,7 @@ class Recorder:
     """A controller that remembers what it saw, brings back what is missing, and now and then does harm."""
 
     views: list[FleetView] = field(default_factory=list)
+    closes_doors: bool = True
 
     def __call__(self, view: FleetView) -> list[Happening]:
         self.views.append(view)
@@ -25,6 +36,9 @@ class Recorder:
             answer.append(Happening(time_s=view.time_s + 0.025, kind="ready", replicas=(missing[0],)))
         if len(ready) > 1 and (view.waiting.sum() == 0 or len(self.views) % 7 == 3):
             answer.append(Happening(time_s=view.time_s, kind="stop", replicas=(ready[-1],), reason="calm"))
+        if self.closes_doors and view.refused_count and len(self.views) % 3 == 2:
+            door = Door(batch_is_open=False, output_cap_tokens=6, quota_tokens_per_s=100, quota_burst_tokens=90)
+            answer.append(Happening(time_s=view.time_s, kind="door", replicas=(), door=door, reason="busy"))
         if view.ttft_p90_s is not None and len(self.views) % 5 == 4:
             late = view.time_s + view.ttft_p90_s
             answer.append(Happening(time_s=late, kind="fail", replicas=tuple(ready[:1])))
@@ -53,7 +67,7 @@ def random_happenings(draw: np.random.Generator, replica_count: int, span_s: flo
     times_s = np.sort(draw.uniform(0.0, span_s, count))
     if draw.random() < 0.5:
         times_s = np.floor(times_s * 100.0) / 100.0
-    return tuple(
+    happenings = tuple(
         Happening(
             time_s=float(time_s),
             kind=str(draw.choice(KINDS, p=[0.05, 0.3, 0.1, 0.1, 0.25, 0.2])),
@@ -62,6 +76,32 @@ def random_happenings(draw: np.random.Generator, replica_count: int, span_s: flo
             reason=f"number {number}",
         )
         for number, time_s in enumerate(times_s)
+    )
+    if draw.random() < 0.7:
+        return happenings
+    # Some of them close or open the door instead.
+    return tuple(
+        Happening(time_s=each.time_s, kind="door", replicas=(), door=random_door(draw), reason=each.reason)
+        if draw.random() < 0.5
+        else each
+        for each in happenings
+    )
+
+
+def random_door(draw: np.random.Generator) -> Door:
+    """Any limit, often none, and tight as a rule."""
+
+    def limit(*choices: int) -> int:
+        return NO_CAP if draw.random() < 0.6 else int(draw.choice(choices))
+
+    quota = limit(0, 20, 300, 5000)
+    return Door(
+        batch_is_open=bool(draw.random() < 0.6),
+        quota_tokens_per_s=quota,
+        quota_burst_tokens=NO_CAP if quota == NO_CAP else int(draw.choice([0, 30, 200])),
+        session_limit_count=limit(0, 1, 3, 8),
+        context_cap_tokens=limit(10, 30, 60),
+        output_cap_tokens=limit(0, 2, 8),
     )
 
 
@@ -94,6 +134,8 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
             queue_limit_count=None if draw.random() < 0.4 else int(draw.integers(1, 5)),
             retry_after_s=float(draw.choice([0.0, 0.0, 0.04])),
         ),
+        door=random_door(draw) if draw.random() < 0.2 else Door(),
+        batch=draw.random(request_count) < 0.4 if draw.random() < 0.5 else None,
         closed_loop=random_loop(draw, request_count) if draw.random() < 0.5 else None,
         controller=Recorder() if draw.random() < 0.4 else None,
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),

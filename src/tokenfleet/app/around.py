@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tokenfleet.app.scaling_question import cold_start_of, ladder_of, policy_of, setting_of
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.app.scaling_question import (
+    batch_of,
+    cold_start_of,
+    ladder_of,
+    policy_of,
+    setting_of,
+    without_effect,
+)
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
@@ -24,6 +34,8 @@ class Around:
     setting: ScalingSetting | None = None
     policy: ScalingPolicy | None = None
     ladder: Ladder | None = None
+    batch: npt.NDArray[np.bool_] | None = None
+    """Which requests are batch."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
 
@@ -39,18 +51,25 @@ class Around:
             scaler = scaler_of(self.setting, self.policy)
         return Controller(scaler, self.ladder)
 
-    def world(self, controller: Controller | None = None) -> World | None:
-        """The world of one replay, watched by ``controller`` or by somebody new; ``None`` where all is quiet."""
+    def world(self, controller: Controller | None = None, *, first_count: int | None = None) -> World | None:
+        """The world of one replay, watched by ``controller`` or by somebody new; ``None`` where all is quiet.
+
+        Args:
+            controller: Who watches.
+            first_count: Of a replay of so many first requests; ``None``: of all.
+        """
         if self.is_quiet:
             return None
+        batch = None if self.batch is None else self.batch[:first_count]
         watching = controller or self.controller()
         admission = Admission(queue_limit_count=None if self.ladder is None else self.ladder.queue_limit_count)
         if self.setting is None or watching.scaler is None:
-            return World(admission=admission, controller=watching, tick_s=_TICK_S)
+            return World(admission=admission, batch=batch, controller=watching, tick_s=_TICK_S)
         return World(
             happenings=self.setting.happenings,
             absent=watching.scaler.absent,
             admission=admission,
+            batch=batch,
             controller=watching,
             tick_s=self.setting.tick_s,
         )
@@ -63,14 +82,17 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> Around:
         BadInput: a policy or a ladder that cannot work, or a fleet that one policy cannot scale.
     """
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
+    batch = None if asked.ladder is None else batch_of(asked.ladder, trace)
+    notes = () if ladder is None else without_effect(ladder, trace, batch)
     spec = asked.autoscaling
     if spec is None:
-        return Around(fleet=fleet, ladder=ladder)
+        return Around(fleet=fleet, ladder=ladder, batch=batch, notes=notes)
     setting = setting_of(asked, spec, fleet, trace)
     return Around(
         fleet=setting.fleet,
         setting=setting,
         policy=policy_of(spec, setting, trace),
         ladder=ladder,
-        notes=(cold_start_of(asked, spec, fleet)[1],),
+        batch=batch,
+        notes=(cold_start_of(asked, spec, fleet)[1], *notes),
     )

@@ -5,6 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from tokenfleet import catalog, control, performance
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
@@ -130,12 +133,42 @@ def ladder_of(spec: LadderSpec) -> Ladder:
     ladder = Ladder(
         rungs=tuple(_rung(each) for each in spec.rungs),
         queue_limit_count=spec.queue_limit,
-        batch_queue_fraction=spec.batch_share,
         climb_s=spec.climb,
         calm_s=spec.calm,
     )
     control.check_ladder(ladder)
     return ladder
+
+
+def batch_of(spec: LadderSpec, trace: Trace) -> npt.NDArray[np.bool_] | None:
+    """Which requests are batch, by their label; ``None`` where no label is named.
+
+    Raises:
+        BadInput: a label that no request of the traffic has.
+    """
+    if not spec.batch:
+        return None
+    seen = trace.observed
+    labels = () if seen is None else seen.labels
+    unknown = [label for label in spec.batch if label not in labels]
+    if seen is None or seen.label is None or unknown:
+        what = f"no request has the label {', '.join(unknown or spec.batch)}"
+        known = f"labels of the traffic: {', '.join(labels)}" if labels else "this traffic has no labels"
+        raise BadInput.at("ladder.batch", what, known)
+    return np.isin(seen.label, [labels.index(label) for label in spec.batch])
+
+
+def without_effect(ladder: Ladder, trace: Trace, batch: npt.NDArray[np.bool_] | None) -> tuple[str, ...]:
+    """Rungs that a replay of this traffic notes and cannot act on, and why."""
+    kinds = {rung.kind for rung in ladder.rungs}
+    notes = []
+    if "shed_batch" in kinds and batch is None:
+        notes.append("The rung shed_batch turns nobody away: no label of the traffic is named under ladder.batch.")
+    if "tenant_quota" in kinds and trace.tenant is None:
+        notes.append("The rung tenant_quota turns nobody away: the traffic names no tenants.")
+    if "smaller_model" in kinds:
+        notes.append("The rung smaller_model is noted and moves nobody: the smaller model's fleet is not replayed.")
+    return tuple(notes)
 
 
 def time_of_day_s(trace: Trace) -> float:

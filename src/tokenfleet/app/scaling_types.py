@@ -176,8 +176,8 @@ class LadderSpec(Strict):
     """The rungs, the first to be taken first."""
     queue_limit: Annotated[Count, Field(ge=1)]
     """Requests that may wait on one replica before arrivals are refused; always in force."""
-    batch_share: Fraction = 0.5
-    """Part of that queue that batch may fill."""
+    batch: Annotated[list[str], BeforeValidator(one_as_list)] = Field(default=[])
+    """Labels of the log (task, tier or log type) that are batch, for ``shed_batch``."""
     climb: Duration = 30.0
     """From one step to the next one up."""
     calm: Duration = 120.0

@@ -9,16 +9,24 @@ from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract import Minutes
 from tokenfleet.control import LadderStep, ScalingPolicy, ScalingStep
+from tokenfleet.domain.run import Status
 from tokenfleet.planner.scaling import Scaled, ScalingComparison, ScalingSetting
 
 _MOST_CHANGES: Final = 8
+_REFUSALS: Final = {
+    Status.REJECTED_BATCH_SHED: "being batch",
+    Status.REJECTED_QUOTA_SPENT: "their tenant's quota",
+    Status.REJECTED_NEW_SESSION: "opening a session",
+    Status.REJECTED_CONTEXT_CAP: "the cap on context",
+    Status.REJECTED_OUTPUT_CAP: "the cap on output",
+    Status.REJECTED_QUEUE_FULL: "a full queue",
+}
 _ALERTS: Final = {
     "no_data": "a signal was missing, and the count was held",
     "start_timeout": "replicas did not become ready in time, and others were asked for",
     "at_maximum": "more replicas than max would have been needed",
     "single_request_too_slow": "TTFT was above its limit for requests that had a replica to themselves",
 }
-NO_EFFECT: Final = "The replay notes these steps and does not act on them; only the bound of the queue is in force."
 
 
 def changes_of(steps: Sequence[ScalingStep]) -> list[ScalingStep]:
@@ -54,7 +62,14 @@ def ladder_lines(run: Simulated) -> list[str]:
     shown = [_ladder_step(step) for step in steps[:_MOST_CHANGES]]
     if len(steps) > _MOST_CHANGES:
         shown.append(f"... and {len(steps) - _MOST_CHANGES} more; all are in decisions.json")
-    return [*shown, NO_EFFECT]
+    return [*shown, *_refusals(run)]
+
+
+def _refusals(run: Simulated) -> list[str]:
+    """How many requests ended at the door, by reason."""
+    counts = {name: int((run.record.status == status).sum()) for status, name in _REFUSALS.items()}
+    named = [f"{count:,} for {name}" for name, count in counts.items() if count]
+    return [f"turned away: {', '.join(named)}" if named else "nobody was turned away"]
 
 
 def broken_words(minutes: Minutes) -> str:

@@ -112,7 +112,8 @@ def busy_in(trace: Trace, around: Around, window_s: Window) -> BusyTime:
     """
     start, end = (int(np.searchsorted(trace.arrival_s, edge_s)) for edge_s in window_s)
     until, before = (
-        simulator.replay(_first(trace, count), around.fleet, world=around.world()).busy for count in (end, start)
+        simulator.replay(_first(trace, count), around.fleet, world=around.world(first_count=count)).busy
+        for count in (end, start)
     )
     return BusyTime(
         prefill_s=until.prefill_s - before.prefill_s,
@@ -136,6 +137,8 @@ def _part(trace: Trace, chosen: npt.NDArray[np.int64], arrival_s: Floats) -> Tra
         prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
         prefixes=trace.prefixes,
         session=None if trace.session is None else trace.session[chosen],
+        tenant=None if trace.tenant is None else trace.tenant[chosen],
+        tenants=trace.tenants,
     )
 
 

@@ -6,7 +6,6 @@ plain Python. Must not know the future (the output length of a request), time so
 """
 
 from tokenfleet.control.admission import (
-    NO_CAP,
     REASONS,
     admit,
     bucket_left_tokens,
@@ -24,10 +23,9 @@ from tokenfleet.control.ladder import (
     LadderStep,
     Mark,
     Rung,
-    Terms,
     check_ladder,
     climb,
-    terms,
+    door_of,
 )
 from tokenfleet.control.routing import (
     WEIGHT_ONE,
@@ -61,7 +59,6 @@ from tokenfleet.control.scaling import (
 from tokenfleet.control.signals import Signals, signals_of
 
 __all__ = [
-    "NO_CAP",
     "REASONS",
     "WEIGHT_ONE",
     "ActiveRule",
@@ -81,7 +78,6 @@ __all__ = [
     "ScalingStep",
     "ScheduleRule",
     "Signals",
-    "Terms",
     "TtftRule",
     "admit",
     "bucket_left_tokens",
@@ -92,6 +88,7 @@ __all__ = [
     "check_policy",
     "climb",
     "decide",
+    "door_of",
     "home_replica",
     "least_in_flight",
     "least_kv",
@@ -104,6 +101,5 @@ __all__ = [
     "round_robin",
     "scrambled",
     "signals_of",
-    "terms",
     "worst_case_gpu_count",
 ]

@@ -28,8 +28,6 @@ REASONS = {
 }
 """What a refused client reads."""
 
-NO_CAP = 2**31 - 1
-"""Stands for a limit that is not in force."""
 LONGEST_RETRY_S = 30.0
 _MICRO = 1_000_000
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tokenfleet.control.admission import NO_CAP
 from tokenfleet.control.signals import Signals
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.world import NO_CAP, Door
 
 RungKind = Literal["shed_batch", "tenant_quota", "smaller_model", "cap_output", "cap_context", "limit_sessions"]
 NEEDED: Mapping[RungKind, str] = {
@@ -22,6 +22,8 @@ NEEDED: Mapping[RungKind, str] = {
     "limit_sessions": "session_count",
 }
 """What each rung must say beside its thresholds."""
+QUOTA_BURST_S = 60
+"""A tenant may save up a minute of its quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,6 @@ class Ladder:
     rungs: tuple[Rung, ...]
     queue_limit_count: int
     """Requests that may wait on one replica."""
-    batch_queue_fraction: float = 0.5
-    """Part of that queue that batch may fill."""
     climb_s: float = 30.0
     """From one step to the next one up."""
     calm_s: float = 120.0
@@ -105,20 +105,6 @@ class LadderStep:
     kind: RungKind
     entered: bool
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What the door goes by, for :func:`tokenfleet.control.admission.admit`."""
-
-    batch_is_open: bool = True
-    quota_tokens_per_s: int = NO_CAP
-    smaller_input_tokens: int = 0
-    session_limit_count: int = NO_CAP
-    context_cap_tokens: int = NO_CAP
-    output_cap_tokens: int = NO_CAP
-    queue_limit_count: int
-    batch_queue_limit_count: int
 
 
 def climb(seen: Signals, ladder: Ladder, state: LadderState) -> tuple[LadderState, LadderStep | None]:
@@ -149,25 +135,30 @@ def climb(seen: Signals, ladder: Ladder, state: LadderState) -> tuple[LadderStat
     return _stepped(seen, ladder, state, state.rung_count - 1, f"{low} for {ladder.calm_s:g} s")
 
 
-def terms(ladder: Ladder, state: LadderState) -> Terms:
-    """What the door goes by while these rungs are in force."""
-    bound = ladder.queue_limit_count
-    now = Terms(queue_limit_count=bound, batch_queue_limit_count=max(int(bound * ladder.batch_queue_fraction), 1))
+def door_of(ladder: Ladder, state: LadderState) -> Door:
+    """What the door goes by while these rungs are in force.
+
+    Who sends short prompts to a smaller model must have that model; this door has not.
+    """
+    door = Door()
     for rung in ladder.rungs[: state.rung_count]:
+        limit = rung.limit_tokens or 0
         match rung.kind:
             case "shed_batch":
-                now = replace(now, batch_is_open=False)
+                door = replace(door, batch_is_open=False)
             case "tenant_quota":
-                now = replace(now, quota_tokens_per_s=rung.quota_tokens_per_s or 0)
-            case "smaller_model":
-                now = replace(now, smaller_input_tokens=rung.input_tokens or 0)
+                rate = rung.quota_tokens_per_s or 0
+                burst = min(QUOTA_BURST_S * rate, NO_CAP)
+                door = replace(door, quota_tokens_per_s=rate, quota_burst_tokens=burst)
             case "cap_output":
-                now = replace(now, output_cap_tokens=min(now.output_cap_tokens, rung.limit_tokens or 0))
+                door = replace(door, output_cap_tokens=min(door.output_cap_tokens, limit))
             case "cap_context":
-                now = replace(now, context_cap_tokens=min(now.context_cap_tokens, rung.limit_tokens or 0))
+                door = replace(door, context_cap_tokens=min(door.context_cap_tokens, limit))
             case "limit_sessions":
-                now = replace(now, session_limit_count=rung.session_count or 0)
-    return now
+                door = replace(door, session_limit_count=rung.session_count or 0)
+            case "smaller_model":
+                pass
+    return door
 
 
 def check_ladder(ladder: Ladder, where: str = "ladder") -> None:

@@ -24,6 +24,16 @@ class Status(IntEnum):
     """No replica was ready, at the last attempt."""
     LOST = 4
     """Its replica failed, at the last attempt."""
+    REJECTED_BATCH_SHED = 5
+    """The door let no batch in, at the last attempt."""
+    REJECTED_QUOTA_SPENT = 6
+    """Its tenant had too few tokens left, at the last attempt."""
+    REJECTED_NEW_SESSION = 7
+    """No new session was opened, at the last attempt."""
+    REJECTED_CONTEXT_CAP = 8
+    """Prompt and output limit were longer than the cap in force, at the last attempt."""
+    REJECTED_OUTPUT_CAP = 9
+    """The output limit was higher than the cap in force, at the last attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import Floats, Ints
 
-HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "slow"]
+HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "slow", "door"]
+
+NO_CAP = 2**31 - 1
+"""Stands for a limit that is not in force."""
 
 
 class ReplicaState(IntEnum):
@@ -43,8 +46,27 @@ BECOMES: Mapping[HappeningKind, Mapping[ReplicaState, ReplicaState]] = {
         ReplicaState.STOPPING: ReplicaState.FAILED,
     },
     "slow": {},
+    "door": {},
 }
 """What a happening makes of a replica, by what it was; what is not named stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What a request must keep within to be let in. The default lets everybody in."""
+
+    batch_is_open: bool = True
+    """Whether batch requests are let in."""
+    quota_tokens_per_s: int = NO_CAP
+    """Tokens of each tenant and second, prompts and output limits together. Requests without a tenant have no quota."""
+    quota_burst_tokens: int = NO_CAP
+    """What a tenant may save up; it starts full whenever the quota changes."""
+    session_limit_count: int = NO_CAP
+    """Requests in flight from which on no new session is opened; one without a session opens one."""
+    context_cap_tokens: int = NO_CAP
+    """Longest prompt and output limit together. Who declares more is refused; nobody is cut."""
+    output_cap_tokens: int = NO_CAP
+    """Highest output limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +77,8 @@ class Happening:
     they were draining or stopping. ``drain``: they take no more and finish what they have. ``stop``: they do so and
     are gone once they are empty. ``fail``: they are gone at once, with every request they hold and their cache.
     ``slow``: each of their steps takes ``step_time_factor`` times as long from the next one on; 1 ends it, and so
-    does a new start. What makes no sense in the state a replica is in, such as ``drain`` where it has failed,
-    changes nothing.
+    does a new start. ``door``: from now on requests are let in by ``door``; no replica is meant. What makes no sense
+    in the state a replica is in, such as ``drain`` where it has failed, changes nothing.
     """
 
     time_s: float
@@ -64,6 +86,7 @@ class Happening:
     replicas: tuple[int, ...]
     """Numbers of replicas, counted over all groups in order."""
     step_time_factor: float = 1.0
+    door: Door | None = None
     reason: str = ""
     """For the decision log: what a person reads."""
 
@@ -137,6 +160,10 @@ class World:
     """Replicas that are not ready at second 0."""
     clients: Clients = Clients()
     admission: Admission = Admission()
+    door: Door = Door()
+    """At second 0; a happening may change it."""
+    batch: npt.NDArray[np.bool_] | None = None
+    """Which requests are batch, one entry per request; ``None``: none is."""
     closed_loop: ClosedLoop | None = None
     controller: Callable[[FleetView], Sequence[Happening]] | None = None
     """Asked at each tick; what it answers may lie at the tick or later."""

@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from tokenfleet.domain.errors import Problem
-from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, ClosedLoop, Happening, HappeningKind, World
+from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, NO_CAP, ClosedLoop, Door, Happening, HappeningKind, World
 
 LONGEST_WAIT_S = 86_400.0
 """A client waits a day at most."""
@@ -28,6 +28,9 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
     if not SHORTEST_TICK_S <= world.tick_s < math.inf:
         yield Problem("world.tick_s", f"{world.tick_s} s", "at least a microsecond")
     yield from _client_problems(world)
+    yield from _door_problems("world.door", world.door)
+    if world.batch is not None and len(world.batch) != request_count:
+        yield Problem("world.batch", f"{len(world.batch)} entries for {request_count} requests", "one per request")
     if world.closed_loop is not None:
         yield from _loop_problems(world.closed_loop, request_count)
 
@@ -41,7 +44,26 @@ def _happening_problems(where: str, happening: Happening, replica_count: int) ->
         yield Problem(f"{where}.time_s", f"{happening.time_s} is no time of the replay", "seconds from 0 on")
     if not 0.01 <= happening.step_time_factor <= 1000.0:
         yield Problem(f"{where}.step_time_factor", f"{happening.step_time_factor}", "0.01 to 1000")
+    if (happening.kind == "door") != (happening.door is not None):
+        yield Problem(
+            f"{where}.door", f"{happening.kind} with door {happening.door}", "kind door, and only it, has one"
+        )
+    if happening.door is not None:
+        yield from _door_problems(f"{where}.door", happening.door)
     yield from _number_problems(f"{where}.replicas", happening.replicas, replica_count)
+
+
+def _door_problems(where: str, door: Door) -> Iterator[Problem]:
+    for name in (
+        "quota_tokens_per_s",
+        "quota_burst_tokens",
+        "session_limit_count",
+        "context_cap_tokens",
+        "output_cap_tokens",
+    ):
+        value = getattr(door, name)
+        if not 0 <= value <= NO_CAP:
+            yield Problem(f"{where}.{name}", f"{value}", f"0 to {NO_CAP}, which stands for no limit")
 
 
 def _number_problems(where: str, numbers: tuple[int, ...], replica_count: int) -> Iterator[Problem]:

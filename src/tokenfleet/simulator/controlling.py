@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tokenfleet.control import Ladder, LadderState, LadderStep, climb, signals_of
+from tokenfleet.control import Ladder, LadderState, LadderStep, climb, door_of, signals_of
 from tokenfleet.domain.world import FleetView, Happening, ReplicaState
 from tokenfleet.simulator.autoscaling import Autoscaler
 
@@ -21,10 +21,14 @@ class Controller:
         self._ladder_state = LadderState()
 
     def __call__(self, view: FleetView) -> Sequence[Happening]:
-        """Watch, note what is given up, and let the autoscaler decide."""
+        """Watch, close the door to what is given up, and let the autoscaler decide."""
+        happenings: list[Happening] = []
         if self.ladder is not None:
             seen = signals_of(view, view.state == ReplicaState.READY, 0)
             self._ladder_state, step = climb(seen, self.ladder, self._ladder_state)
             if step is not None:
                 self.ladder_steps.append(step)
-        return () if self.scaler is None else self.scaler(view)
+                reason = f"{'enter' if step.entered else 'leave'} {step.kind}: {step.reason}"
+                door = door_of(self.ladder, self._ladder_state)
+                happenings.append(Happening(time_s=view.time_s, kind="door", replicas=(), door=door, reason=reason))
+        return happenings if self.scaler is None else [*happenings, *self.scaler(view)]

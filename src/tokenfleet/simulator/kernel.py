@@ -7,6 +7,7 @@ first, among arrivals those by the clock.
 
 from tokenfleet.simulator.blocks import blocks_for, decode_blocks
 from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.door import charge, refusal
 from tokenfleet.simulator.late import pop_late
 from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
@@ -134,22 +135,33 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
 
 
 @compiled
-def turn_away(memory: Memory, request: int) -> None:
-    """No replica takes a request."""
+def turn_away(memory: Memory, request: int, status: int) -> None:
+    """The door is closed to a request, or no replica takes it."""
     memory[REFUSED_COUNT] += 1
-    status = STATUS_NOBODY_READY if memory[READY_COUNT] == 0 else STATUS_QUEUE_FULL
     come_to_nothing(memory, request, memory[request + READY], memory[RETRY_AFTER], HALF | status << 32)
+
+
+@compiled
+def goal(memory: Memory, request: int, in_world: bool) -> int:
+    """The replica that a request goes to; ``NOBODY`` when it was turned away."""
+    if in_world:
+        enter(memory, request)
+        refused = refusal(memory, request)
+        if refused != 0:
+            turn_away(memory, request, refused)
+            return NOBODY
+    number = choose_replica(memory, request)
+    if number == NOBODY:
+        turn_away(memory, request, STATUS_NOBODY_READY if memory[READY_COUNT] == 0 else STATUS_QUEUE_FULL)
+    return number
 
 
 @compiled
 def arrive(memory: Memory, request: int) -> None:
     """Send a request to a replica, whose run it may cut short."""
     in_world = memory[VISITS_AT] != NONE
-    if in_world:
-        enter(memory, request)
-    number = choose_replica(memory, request)
+    number = goal(memory, request, in_world)
     if number == NOBODY:
-        turn_away(memory, request)
         return
     memory[TURN] = number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
     replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
@@ -160,6 +172,8 @@ def arrive(memory: Memory, request: int) -> None:
         if in_world:
             leave(memory, request, memory[request + READY])
         return
+    if in_world:
+        charge(memory, request)
     ready_ps = memory[request + READY] + memory[group + REQUEST_PS]
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:

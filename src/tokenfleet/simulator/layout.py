@@ -65,6 +65,7 @@ ORDER_GROUP = 41  # the group whose physics it has from now on
 FIRSTS_AT = 42  # requests whose first token is fixed, since a controller was told; NONE without a controller
 FIRSTS_COUNT = 43
 SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
+DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
 HEADER_WORDS = 48
 
 MOST_FIRSTS = 1 << 16
@@ -77,6 +78,8 @@ STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
 STATUS_QUEUE_FULL = int(Status.REJECTED_QUEUE_FULL)
 STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
 STATUS_LOST = int(Status.LOST)
+STATUS_BATCH_SHED = int(Status.REJECTED_BATCH_SHED)
+"""Those behind it follow the codes of the door, in the same order."""
 
 STATE_READY = int(ReplicaState.READY)
 
@@ -231,7 +234,20 @@ NEXT_FOLLOWER = 5  # the next one that the same end releases; the next in the li
 DELAY = 6  # time between the end that releases it and its arrival
 ROW = 7  # its place in the trace
 NO_TOKEN = 8  # what its FIRST_TOKEN is before an attempt
-VISIT_WORDS = 9
+WHO = 9  # bit 0: batch, bit 1: opens a session; tenant + 1 from bit 2 on
+VISIT_WORDS = 10
+
+# ---- door: one; then level and time of each tenant's bucket
+BATCH_IS_OPEN = 0
+QUOTA_RATE = 1  # tokens per second
+QUOTA_BURST = 2
+SESSION_LIMIT = 3
+CONTEXT_CAP = 4
+OUTPUT_CAP = 5
+DOOR_WORDS = 6
+BUCKET_LEVEL = 0  # millionths of a token
+BUCKET_TIME = 1  # in microseconds
+BUCKET_WORDS = 2
 
 # ---- node of the prefix tree
 PARENT = 0

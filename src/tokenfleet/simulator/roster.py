@@ -9,7 +9,7 @@ from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, renew_replica, ring_size
 from tokenfleet.simulator.entry import advance
-from tokenfleet.simulator.surroundings import Surroundings
+from tokenfleet.simulator.surroundings import Surroundings, write_door
 
 HOLDING = (int(ReplicaState.READY), int(ReplicaState.DRAINING), int(ReplicaState.STOPPING))
 """States in which a replica may hold requests."""
@@ -33,6 +33,12 @@ class Roster:
 
     def happen(self, happening: Happening, time_ps: int) -> None:
         """Let something become of replicas, now, while the replay pauses."""
+        if happening.door is not None:
+            write_door(self.memory, self.around, happening.door, time_ps)
+            self.decisions.append(
+                Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=(), reason=happening.reason)
+            )
+            return
         self.settle()
         change = self._slow if happening.kind == "slow" else self._become
         changed = tuple(number for number in happening.replicas if change(number, happening, time_ps))

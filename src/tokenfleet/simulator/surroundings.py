@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, Admission, Clients, ClosedLoop, ReplicaState, World
+from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, Admission, Clients, ClosedLoop, Door, ReplicaState, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import (
     Buffer,
@@ -21,6 +21,10 @@ from tokenfleet.simulator.building import (
     write_group,
 )
 
+MICRO = 1_000_000
+"""Buckets hold millionths of a token, clocks of buckets run in microseconds."""
+PS_PER_US = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -31,6 +35,8 @@ class Surroundings:
     states: Section
     firsts: Section
     """Empty without a controller."""
+    door: Section
+    """Empty where everybody is let in."""
     slowed: dict[tuple[int, float], tuple[Section, Section]]
     """Row and token table of a group whose steps are slower, by number of the group and factor."""
     order: npt.NDArray[np.int64]
@@ -49,11 +55,14 @@ def surround(
     order = np.arange(trace.request_count) if loop is None else np.argsort(loop.after != BY_CLOCK, kind="stable")
     rows = trace if loop is None else in_order(trace, order)
     places = place(rows, fleet)
-    around = place_surroundings(places.words, fleet, world, order)
+    around = place_surroundings(places.words, fleet, world, trace, order)
     memory, _ = build(rows, fleet, peak_window_s, around.words - places.words)
     write_world(memory, around, world)
     write_states(memory, around, world)
     write_visits(memory, places, around)
+    if around.door.words:
+        write_who(memory, around, trace, world)
+        write_door(memory, around, world.door, 0)
     for (index, factor), (row, table) in around.slowed.items():
         write_group(memory, row.start, table, slower(fleet.groups[index], factor), ring_size(trace))
     if loop is not None:
@@ -83,7 +92,9 @@ def slower(group: ReplicaGroup, factor: float) -> ReplicaGroup:
     return replace(group, replica=replace(group.replica, step_time=scaled))
 
 
-def place_surroundings(used: int, fleet: Fleet, world: World, order: npt.NDArray[np.int64]) -> Surroundings:
+def place_surroundings(
+    used: int, fleet: Fleet, world: World, trace: Trace, order: npt.NDArray[np.int64]
+) -> Surroundings:
     """Lay the sections out behind the ``used`` words."""
     planner = Planner(used)
     factors = {each.step_time_factor for each in world.happenings if each.kind == "slow"}
@@ -97,6 +108,7 @@ def place_surroundings(used: int, fleet: Fleet, world: World, order: npt.NDArray
         firsts=planner.take(0 if world.controller is None else at.MOST_FIRSTS + most),
         visits=planner.take(len(order) * at.VISIT_WORDS),
         late=planner.take(2 * len(order)),
+        door=planner.take(at.DOOR_WORDS + at.BUCKET_WORDS * len(trace.tenants) if has_door(world) else 0),
         states=planner.take(sum(group.replica_count for group in fleet.groups)),
         slowed=slowed,
         order=order,
@@ -114,6 +126,7 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.STATES_AT, around.states.start),
         (at.LATE_AT, around.late.start),
         (at.FIRSTS_AT, around.firsts.start if around.firsts.words else at.NONE),
+        (at.DOOR_AT, around.door.start if around.door.words else at.NONE),
         (at.QUEUE_LIMIT, at.NEVER_PS if limit is None else limit),
         (at.RETRY_AFTER, to_ps(admission.retry_after_s)),
         (at.MOST_ATTEMPTS, clients.attempt_count),
@@ -121,6 +134,53 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.LONGEST_BACKOFF, to_ps(clients.longest_backoff_s)),
     ):
         memory[field] = value
+
+
+def has_door(world: World) -> bool:
+    """Whether anybody may ever be turned away at the door."""
+    changed = any(happening.kind == "door" for happening in world.happenings)
+    return world.door != Door() or changed or world.controller is not None
+
+
+def write_door(memory: Buffer, around: Surroundings, door: Door, time_ps: int) -> None:
+    """What the door goes by from now on. Where the quota is another one, every tenant starts with a full bucket."""
+    start = around.door.start
+    if (memory[start + at.QUOTA_RATE], memory[start + at.QUOTA_BURST]) != (
+        door.quota_tokens_per_s,
+        door.quota_burst_tokens,
+    ):
+        buckets = memory[start + at.DOOR_WORDS : around.door.stop].reshape(-1, at.BUCKET_WORDS)
+        buckets[:, at.BUCKET_LEVEL] = door.quota_burst_tokens * MICRO
+        buckets[:, at.BUCKET_TIME] = time_ps // PS_PER_US
+    for field, value in (
+        (at.BATCH_IS_OPEN, int(door.batch_is_open)),
+        (at.QUOTA_RATE, door.quota_tokens_per_s),
+        (at.QUOTA_BURST, door.quota_burst_tokens),
+        (at.SESSION_LIMIT, door.session_limit_count),
+        (at.CONTEXT_CAP, door.context_cap_tokens),
+        (at.OUTPUT_CAP, door.output_cap_tokens),
+    ):
+        memory[start + field] = value
+
+
+def write_who(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:
+    """What the door sees of a request beside its lengths."""
+    count = trace.request_count
+    batch = np.zeros(count, dtype=np.int64) if world.batch is None else np.asarray(world.batch).astype(np.int64)
+    tenant = np.zeros(count, dtype=np.int64) if trace.tenant is None else trace.tenant.astype(np.int64) + 1
+    visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+    visits[:, at.WHO] = (batch | opens_session(trace).astype(np.int64) << 1 | tenant << 2)[around.order]
+
+
+def opens_session(trace: Trace) -> npt.NDArray[np.bool_]:
+    """The first request of each session in the order of the trace, and those without a session."""
+    first = np.ones(trace.request_count, dtype=np.bool_)
+    if trace.session is not None:
+        in_session = np.flatnonzero(trace.session >= 0)
+        _, opening = np.unique(trace.session[in_session], return_index=True)
+        first[in_session] = False
+        first[in_session[opening]] = True
+    return first
 
 
 def write_states(memory: Buffer, around: Surroundings, world: World) -> None:

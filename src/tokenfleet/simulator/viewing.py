@@ -105,5 +105,7 @@ def _check_answer(happening: Happening, time_ps: int, replica_count: int) -> Non
         raise BadInput.at(where, what, "answer for the tick or later")
     if not all(0 <= number < replica_count for number in happening.replicas):
         raise BadInput.at(where, f"replicas {happening.replicas}", f"numbers from 0 to {replica_count - 1}")
+    if (happening.kind == "door") != (happening.door is not None):
+        raise BadInput.at(where, f"{happening.kind} with door {happening.door}", "kind door, and only it, has one")
     if happening.kind == "slow":
         raise BadInput.at(where, "a controller that slows replicas", "put it into world.happenings")

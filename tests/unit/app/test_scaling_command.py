@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tokenfleet.app.cli import main
@@ -103,6 +104,32 @@ def test_rungs_are_logged_and_the_page_shows_replicas(simulated):
     assert "Rungs of the ladder" in page
 
 
+def test_a_cap_refuses_who_declares_more_once_its_rung_is_entered_and_cuts_nobody(capsys, folder):
+    cap = LADDER.replace("shed_batch", "cap_output\n      limit: 150").split(
+        "    - give_up: cap_output\n      limit: 800"
+    )[0]
+    Path("small.yaml").write_text(SCENARIO.replace("20min", "6min") + cap)
+    code, out, _ = ended(capsys, "simulate", "small.yaml", "-o", "out")
+    assert code == 0
+    assert "for the cap on output" in out
+    log = json.loads(Path("out/decisions.json").read_text())
+    entered_s = log["ladder"][0]["time_s"]
+    assert [each["time_s"] for each in log["replicas"] if each["kind"] == "door"] == [
+        each["time_s"] for each in log["ladder"]
+    ]
+    requests = pl.read_parquet("out/requests.parquet")
+    capped = requests.filter(pl.col("status") == "rejected_output_cap")
+    assert capped.height > 0
+    assert capped["output_tokens"].min() > 150
+    assert capped["arrival_s"].min() >= entered_s
+    assert set(requests["status"].unique()) == {"finished", "rejected_output_cap"}
+
+
+def test_a_rung_that_cannot_act_says_why(simulated):
+    said = " ".join(json.loads((simulated / "summary.json").read_text())["assumptions"])
+    assert "shed_batch turns nobody away" in said
+
+
 def test_without_watchers_no_log_is_written(capsys, folder):
     plain = SCENARIO.split("cold_start", maxsplit=1)[0]
     Path("small.yaml").write_text(plain)
@@ -166,6 +193,7 @@ def test_scaling_that_makes_no_sense_is_refused(folder, old, new, said):
             + LADDER.replace("cap_output", "smaller_model").replace("limit: 800", "model: small\n      input: 500"),
             "without an evaluation record",
         ),
+        (SCENARIO + LADDER + "  batch: [night]\n", "no request has the label night"),
         (SCENARIO.replace("[queue, kv]", "ttft").replace("ttft_p95", "e2e_p95"), "no TTFT is promised"),
     ],
 )

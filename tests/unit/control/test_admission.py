@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.control import (
-    NO_CAP,
     REASONS,
     admission,
     admit,
@@ -17,6 +16,7 @@ from tokenfleet.control import (
     queue_turn,
     retry_after_s,
 )
+from tokenfleet.domain.world import NO_CAP
 
 COUNTS = st.integers(0, 2**31 - 1)
 LEVELS = st.integers(-(2**51), 2**51)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfleet.control import (
-    NO_CAP,
     Evaluation,
     Ladder,
     LadderState,
@@ -16,9 +15,10 @@ from tokenfleet.control import (
     Signals,
     check_ladder,
     climb,
-    terms,
+    door_of,
 )
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.world import NO_CAP, Door
 from unit.control.ticks import signals
 
 PASSED = Evaluation(
@@ -105,13 +105,15 @@ def test_kv_and_ttft_move_it_too_on_the_worst_replica():
 
 
 def test_rungs_are_cumulative_at_the_door():
-    free = terms(LADDER, LadderState())
-    assert (free.batch_is_open, free.smaller_input_tokens, free.output_cap_tokens) == (True, 0, NO_CAP)
-    assert (free.queue_limit_count, free.batch_queue_limit_count) == (60, 30), "the bound is always in force"
-    third = terms(LADDER, LadderState(rung_count=3))
-    assert (third.batch_is_open, third.smaller_input_tokens, third.output_cap_tokens) == (False, 500, 800)
-    assert third.session_limit_count == NO_CAP
-    assert terms(LADDER, LadderState(rung_count=4)).session_limit_count == 100
+    assert door_of(LADDER, LadderState()) == Door()
+    third = door_of(LADDER, LadderState(rung_count=3))
+    assert (third.batch_is_open, third.output_cap_tokens, third.session_limit_count) == (False, 800, NO_CAP)
+    assert door_of(LADDER, LadderState(rung_count=4)).session_limit_count == 100
+    caps = tuple(rung("cap_context", 8.0, 2.0, limit_tokens=limit) for limit in (4000, 9000))
+    assert door_of(replace(LADDER, rungs=caps), LadderState(rung_count=2)).context_cap_tokens == 4000, "the lower one"
+    quota = replace(LADDER, rungs=(rung("tenant_quota", 8.0, 2.0, quota_tokens_per_s=50),))
+    spent = door_of(quota, LadderState(rung_count=1))
+    assert (spent.quota_tokens_per_s, spent.quota_burst_tokens) == (50, 3000), "a minute may be saved up"
 
 
 @pytest.mark.parametrize(

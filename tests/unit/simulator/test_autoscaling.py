@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenfleet.control import Ladder, Mark, QueueRule, Rung, ScalingPolicy
-from tokenfleet.domain.world import FleetView, ReplicaState
+from tokenfleet.domain.world import Door, FleetView, ReplicaState
 from tokenfleet.simulator.autoscaling import Autoscaler
 from tokenfleet.simulator.controlling import Controller
 
@@ -82,6 +82,9 @@ def test_in_a_stock_out_nothing_starts_and_what_never_had_a_machine_is_given_up_
 def test_who_watches_notes_rungs_beside_scaling():
     rung = Rung(kind="shed_batch", enter=Mark(waiting_count=5), leave=Mark(waiting_count=1))
     watching = Controller(scaler(), Ladder(rungs=(rung,), queue_limit_count=60))
-    assert said(watching(view(15.0, [R, R, A, A, A], [8, 0, 0, 0, 0])))
+    happenings = watching(view(15.0, [R, R, A, A, A], [8, 0, 0, 0, 0]))
+    assert [each.kind for each in happenings] == ["door", "start", "start"]
+    assert happenings[0].door == Door(batch_is_open=False)
+    assert happenings[0].reason == "enter shed_batch: 8 waiting on the fullest replica, 5 reached"
     assert [(each.kind, each.entered) for each in watching.ladder_steps] == [("shed_batch", True)]
-    assert Controller(None, None)(view(15.0, [R], [99])) == ()
+    assert list(Controller(None, None)(view(15.0, [R], [99]))) == []
