@@ -283,6 +283,7 @@ def test_prefill_and_decode_apart_are_tried_when_asked_and_priced_beside_the_fle
     assert "KV crosses infiniband_400g in " in words
     plan = json.loads(Path("small-plan/plan.json").read_text())
     apart = plan["disaggregated"]
+    assert "Prefill and decode in pools of their own" in Path("small-plan/report.html").read_text()
     assert apart["feasible"]
     assert apart["price_usd_per_hour"] == pytest.approx(
         apart["prefill"]["price_usd_per_hour"] + apart["decode"]["price_usd_per_hour"]

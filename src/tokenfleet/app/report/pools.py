@@ -44,6 +44,7 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
             gaps_chart(record, run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),
+        parts="Pool by pool",
     )
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.report.assumptions import assumed, repeat
 from tokenfleet.app.report.charts import Absent, Chart
 from tokenfleet.app.report.decision import decide, peak_rate_per_s
@@ -53,6 +54,7 @@ def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         name=plan.question.name,
         sections=sections,
         rejected=rejected_table(plan.rejected),
+        apart=() if plan.apart is None else apart_lines(plan.apart, plan.chosen),
         repeat=repeat(plan, resolved, command),
     )
 

@@ -63,6 +63,8 @@ class TimelinePage:
     replicas: Table
     charts: tuple[Chart | Absent, ...]
     notes: tuple[str, ...]
+    parts: str = "Replica by replica"
+    """What the table of replicas is called."""
 
 
 def timeline_page(run: Simulated) -> TimelinePage:
