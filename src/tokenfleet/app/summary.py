@@ -12,6 +12,8 @@ from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
+from tokenfleet.domain.replica import Layout
+from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.planner import FEW_REQUESTS, why_it_lost
@@ -52,6 +54,8 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
     if read:
         blocks.append(("Data", read))
+    if plan.rough is not None and not brief:
+        blocks.append(("Rules", rules(plan.rough)))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
     blocks += _apart(plan)
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
@@ -102,13 +106,19 @@ def model_line(plan: Plan) -> str:
     return plan.question.model.name
 
 
+def layout_name(layout: Layout) -> str:
+    """``TP2``, ``TP1 DP8 EP8``."""
+    more = (("PP", layout.pipeline_parallel), ("DP", layout.attention_data_parallel), ("EP", layout.expert_parallel))
+    return " ".join([f"TP{layout.tensor_parallel}", *(f"{name}{count}" for name, count in more if count > 1)])
+
+
 def replica_name(sized: Sized) -> str:
     """``2 x h100_sxm (TP2, fp8)``."""
     deployment = sized.replica.deployment
     size = deployment.layout.gpu_count
     gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
     kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
-    layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
+    layout = f"{layout_name(deployment.layout)}, " if size > 1 else ""
     precision = "the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision
     return f"{gpus} ({layout}{precision}{kv})"
 
@@ -261,6 +271,12 @@ def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]
     if within_fraction is not None:
         text += f" (rates to {within_fraction * 100:.0f} %)"
     return [text]
+
+
+def rules(rough: Rough) -> list[str]:
+    """What rules of thumb say, and why replay says otherwise."""
+    told = [f"{figure.name} {figure.replica_count:.1f}" for figure in rough.figures]
+    return [f"replicas by formula: {', '.join(told)}", rough.why]
 
 
 def _utilization(plan: Plan) -> list[str]:

@@ -8,6 +8,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.survival import LossCase, Placement, Redundancy, Rollout
@@ -349,6 +350,8 @@ class Plan:
     """What happens to the promise when the worst replica, node or zone is gone, and while a version is changed."""
     apart: ApartAnswer | None = None
     """Prefill and decode in pools of their own, at the same promise; ``None`` when nobody asked."""
+    rough: Rough | None = None
+    """What rules of thumb say of the same fleet; ``None`` without one."""
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

@@ -25,6 +25,7 @@ from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replay, Replays, Verdict, with_step_factor
 from tokenfleet.planner.riding import ride_through
+from tokenfleet.planner.rough import rough
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Failure, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
@@ -112,6 +113,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
         made,
         invoice=tenant_invoice(made, traffic),
         purchase=purchase(made, traffic),
+        rough=rough(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),
         apart=sought_apart(question, traffic, work.searched, work.replays, reporter),

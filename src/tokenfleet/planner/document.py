@@ -49,6 +49,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "disaggregated": _apart(plan.apart, chosen) if plan.apart else None,
         "rejected": [_rejected(candidate) for candidate in plan.rejected],
         "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
+        "rough": asdict(plan.rough) if plan.rough else None,
         "curve": [asdict(point) for point in plan.curve],
         "frontier": [asdict(point) for point in plan.frontier],
         "sensitivity": [asdict(case) for case in plan.sensitivity],

@@ -26,19 +26,30 @@ _PREFILL_POINTS = 12
 
 def sustainable_rate_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:
     """Requests per second that one replica can take by the formula above; > 0."""
+    rate = _best(replica, demand, slo)[0]
+    return min(rate * _UTILIZATION_FRACTION, _rate_of_rare_chunks_per_s(replica, demand, slo))
+
+
+def best_batch(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:
+    """Sequences that share a step where the formula's rate is highest."""
+    return _best(replica, demand, slo)[1]
+
+
+def _best(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> tuple[float, int]:
     outputs = demand.mean_output_tokens
     context = float(demand.context_tokens.mean()) + outputs / 2
     prefill_s = _mean_prefill_s(replica, demand)
     step_limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
-    best = 0.0
+    best = 0.0, 1
     count = 1
     while count <= _most_sequences(replica, context):
         step_s = decode_step_s(replica, count, context)
         if step_s > step_limit_s and count > 1:
             break
-        best = max(best, 1.0 / (prefill_s + max(0.0, outputs - 1.0) * step_s / count))
+        rate = 1.0 / (prefill_s + max(0.0, outputs - 1.0) * step_s / count)
+        best = max(best, (rate, count), key=lambda one: one[0])
         count += max(1, count // 8)
-    return min(best * _UTILIZATION_FRACTION, _rate_of_rare_chunks_per_s(replica, demand, slo))
+    return best
 
 
 def _rate_of_rare_chunks_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:

@@ -52,7 +52,19 @@ def names(folder):
 def test_a_plan_says_the_decision_first_and_writes_three_files(run):
     code, out, err = run("plan", "small.yaml", "--quiet")
     assert (code, err) == (0, "")
-    assert labels(out) == ["Model", "Buy", "Run", "Promise", "Losses", "Limit", "Cost", "Second", "Assumed", "Next"]
+    assert labels(out) == [
+        "Model",
+        "Buy",
+        "Run",
+        "Promise",
+        "Losses",
+        "Limit",
+        "Cost",
+        "Rules",
+        "Second",
+        "Assumed",
+        "Next",
+    ]
     assert names("small-plan") == ["contract.yaml", "plan.json", "report.html"]
     assert names(".") == ["small-plan", "small.yaml"], "no draft is left"
     assert contract.read_contract(Path("small-plan/contract.yaml"))

@@ -9,6 +9,7 @@ from tokenfleet.app.report.latency import frontier_charts, load_curves
 from tokenfleet.app.report.naming import LIMITS, fleet_name, replica_name
 from tokenfleet.app.report.words import amount, exact, measure_range, percent, plural, size, usd
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
+from tokenfleet.domain.rough import Rough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class Why:
     others: Table | None
     outpriced: Table | None
     rejected: Table | None
+    rules: Table | None
+    rules_sentence: str
     anomalies: tuple[str, ...]
     charts: tuple[Chart | Absent, ...]
 
@@ -70,8 +73,24 @@ def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
         others=_others(chosen, plan.runners_up) if plan.runners_up else None,
         outpriced=_outpriced(plan.outpriced),
         rejected=rejected_table(plan.rejected),
+        rules=_rules(plan.rough) if plan.rough else None,
+        rules_sentence=plan.rough.why if plan.rough else "",
         anomalies=plan.anomalies,
         charts=(*load_curves(plan), *frontier_charts(plan)),
+    )
+
+
+def _rules(rough: Rough) -> Table:
+    rows = [
+        (figure.name[0].upper() + figure.name[1:], figure.formula, f"{figure.replica_count:.1f}", figure.leaves_out)
+        for figure in rough.figures
+    ]
+    rows.append(("Replay", "keeps the promise at the peak, the spare gone", exact(rough.replayed_count), ""))
+    return Table(
+        head=("Rule of thumb", "Worked out", "Replicas", "Leaves out"),
+        rows=tuple(rows),
+        numeric=frozenset({2}),
+        caption="What people reckon on paper for the same replicas, beside what replay found",
     )
 
 
