@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase, Moment
+
+_PLANNED: Final = ("rollout", "maintenance")
+"""What takes replicas away after they have finished what they hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ def places(plan: Plan) -> str:
 
 def _line(case: LossCase) -> LossLine:
     return LossLine(
-        lost=case.lost if case.kind == "rollout" else f"{case.lost} gone",
+        lost=case.lost if case.kind in _PLANNED else f"{case.lost} gone",
         serving=_serving(case),
         verdict=_verdict(case),
         spare=_spare(case),
@@ -63,7 +67,7 @@ def _notes(case: LossCase) -> Iterator[str]:
     moment = case.moment
     if moment is None:
         return
-    if case.kind != "rollout":
+    if case.kind not in _PLANNED:
         wait = "" if moment.longest_wait_s is None else f", the slowest after {shown_duration(moment.longest_wait_s)}"
         lost = "1 request is" if moment.lost_request_count == 1 else f"{moment.lost_request_count:,} requests are"
         yield f"at the fullest moment {lost} lost and sent again{wait}"
@@ -119,7 +123,7 @@ def _said(result: SloResult) -> str:
 
 
 def _spare(case: LossCase) -> str:
-    if case.kind == "rollout":
+    if case.kind in _PLANNED:
         return ""
     if not case.required:
         return "not asked for"

@@ -5,8 +5,8 @@ from typing import Literal
 
 from tokenfleet.domain.slo import SloResult
 
-LossKind = Literal["replica", "node", "zone", "rollout"]
-"""What takes replicas away: three kinds of failure, and the change of a version."""
+LossKind = Literal["replica", "node", "zone", "rollout", "maintenance"]
+"""What takes replicas away: three kinds of failure, the change of a version, and a node that is drained first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +96,19 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoursePoint:
+    """A few seconds around a loss."""
+
+    since_s: float
+    """After the loss; below 0 before it."""
+    ready_replica_count: int
+    waiting_count: int
+    running_count: int
+    slowest_ttft_s: float | None
+    """Of the requests that arrive in them, since their first attempt; ``None`` when none does or is answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """The loss itself, on the whole fleet at its peak: requests in flight are lost, and their clients come back."""
 
@@ -116,6 +129,8 @@ class Moment:
     slo_overall: tuple[SloResult, ...]
     recovery_s: float | None
     """Until the promise holds again for those who arrive; ``None``: not in the stretch replayed."""
+    course: tuple[CoursePoint, ...] = ()
+    """From before the loss until after it, in order of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

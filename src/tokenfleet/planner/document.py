@@ -159,7 +159,7 @@ def _redundancy(plan: Plan) -> list[dict[str, object]]:
 def _loss(case: LossCase) -> dict[str, object]:
     said = {f.name: getattr(case, f.name) for f in fields(case) if f.name not in {"slo_peak", "slo_overall", "moment"}}
     return {
-        "scenario": case.lost if case.kind == "rollout" else f"{case.lost} gone",
+        "scenario": case.lost if case.kind in {"rollout", "maintenance"} else f"{case.lost} gone",
         **said,
         "slo_peak": [asdict(result) for result in case.slo_peak],
         "slo_overall": [asdict(result) for result in case.slo_overall],

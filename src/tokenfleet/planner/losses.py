@@ -68,6 +68,7 @@ def _cases(question: PlanQuestion, sized: Sized, placement: Placement) -> Iterat
         if required or not question.first_look:
             yield _loss(kind, wanted, placement, required)
     if not question.first_look:
+        yield _maintenance(wanted, placement)
         yield _rollout(question, sized, placement)
 
 
@@ -88,6 +89,15 @@ def _loss(kind: LossKind, wanted: Redundancy, placement: Placement, required: bo
         slo_overall=(),
         spare_replica_count=0,
         spare_usd_per_hour=0.0,
+    )
+
+
+def _maintenance(wanted: Redundancy, placement: Placement) -> LossCase:
+    """A node that finishes what it holds before it goes leaves what its loss leaves."""
+    return replace(
+        _loss("node", wanted, placement, required=False),
+        kind="maintenance",
+        lost=f"{_lost('node', max(1, wanted.node_count), placement)} drained",
     )
 
 

@@ -4,6 +4,7 @@ The survivors were judged on their own before; here the fleet is whole until the
 lost replicas with it. Their clients come back, and wait since their first attempt.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
-from tokenfleet.domain.survival import LossCase, LossKind, Moment, Placement, Rollout, Zone
+from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Rollout, Zone
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import Clients, Happening, World
 from tokenfleet.planner.recovery import recovery_s
@@ -20,6 +21,10 @@ from tokenfleet.planner.traffic import Traffic
 
 CLIENTS = Clients(attempt_count=4, backoff_s=1.0)
 """What clients do where nobody says: three more tries, after one second, two and four, each drawn from its half up."""
+
+_COURSE_STEP_S = 2.0
+_COURSE_BEFORE_S = 30.0
+_COURSE_AFTER_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ def loss_moment(
         return None
     quiet = replays.run(traffic, replica, count)
     scene = Scene(replays, traffic, replica, placement, quiet, question.redundancy.zones)
-    return rolled_out(scene, question.rollout) if case.kind == "rollout" else failed(scene, case.kind, case.count)
+    if case.kind == "rollout":
+        return rolled_out(scene, question.rollout)
+    return drained(scene, case.count) if case.kind == "maintenance" else failed(scene, case.kind, case.count)
 
 
 def failed(scene: Scene, kind: LossKind, count: int) -> Moment | None:
@@ -94,6 +101,21 @@ def failed(scene: Scene, kind: LossKind, count: int) -> Moment | None:
         return None
     happening = Happening(time_s=at_s, kind="fail", replicas=lost, reason=f"{kind} lost")
     return _seen(scene, World(happenings=(happening,), clients=CLIENTS), at_s, lost, total)
+
+
+def drained(scene: Scene, count: int) -> Moment | None:
+    """Takes the worst ``count`` nodes out at the fullest moment of the peak, after they have finished what they hold.
+
+    Returns:
+        ``None`` where nothing would be left to serve.
+    """
+    at_s = scene.fullest_s
+    gone = worst(scene, "node", count, at_s)
+    total = scene.placement.replica_count
+    if len(gone) >= total:
+        return None
+    happening = Happening(time_s=at_s, kind="stop", replicas=gone, reason="node drained")
+    return _seen(scene, World(happenings=(happening,), clients=CLIENTS), at_s, gone, total)
 
 
 def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
@@ -165,7 +187,7 @@ def _by_zone(placement: Placement) -> dict[str, list[int]]:
 def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count: int) -> Moment:
     length_s = scene.traffic.window_length_s
     after = Traffic(scene.traffic.trace, (at_s, at_s + length_s))
-    record = scene.replays.run(after, scene.replica, count, world=world)
+    record = scene.replays.run(after, scene.replica, count, world=world, telemetry_interval_s=_COURSE_STEP_S)
     verdict = scene.replays.judged(after, record)
     again = np.zeros(0) if record.turmoil is None else record.ttft_s[record.turmoil.attempt_count > 1]
     waits = again[np.isfinite(again)]
@@ -179,4 +201,26 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
         slo_after=verdict.peak,
         slo_overall=verdict.overall,
         recovery_s=recovery_s(record, scene.replays.slo, at_s, window_s=length_s),
+        course=tuple(_course(record, at_s, count - len(world.absent))),
     )
+
+
+def _course(record: RunRecord, at_s: float, ready_count: int) -> Iterator[CoursePoint]:
+    telemetry, turmoil = record.telemetry, record.turmoil
+    if telemetry is None or turmoil is None:
+        return
+    moves = {"ready": 1, "stop": -1, "drain": -1, "fail": -1}
+    changes = [(each.time_s, moves.get(each.kind, 0) * len(each.replicas)) for each in turmoil.decisions]
+    around = (telemetry.time_s >= at_s - _COURSE_BEFORE_S) & (telemetry.time_s <= at_s + _COURSE_AFTER_S)
+    for index in np.flatnonzero(around):
+        time_s = float(telemetry.time_s[index])
+        first, last = np.searchsorted(record.arrival_s, [time_s - _COURSE_STEP_S, time_s])
+        waits = record.ttft_s[first:last]
+        waits = waits[np.isfinite(waits)]
+        yield CoursePoint(
+            since_s=time_s - at_s,
+            ready_replica_count=ready_count + sum(change for moment_s, change in changes if moment_s <= time_s),
+            waiting_count=int(telemetry.waiting[index].sum()),
+            running_count=int(telemetry.running[index].sum()),
+            slowest_ttft_s=float(waits.max()) if len(waits) else None,
+        )

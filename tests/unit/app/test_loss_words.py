@@ -47,7 +47,7 @@ def test_each_loss_is_a_line_and_what_was_asked_for_is_a_sentence(made):
     assert [line.lost for line in lines[:3]] == ["1 replica gone", "the fullest node in zone a gone", "zone a gone"]
     assert lines[0].spare == "1 more to spare, $6.00/h"
     assert lines[1].spare == "no further spare"
-    assert "takes 15 min" in lines[3].note
+    assert "takes 15 min" in lines[4].note
     assert survived(replace(made, losses=())) == ""
 
 

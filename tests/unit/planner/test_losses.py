@@ -45,7 +45,7 @@ def test_spare_lines_are_those_of_the_bill():
     paid = sum(case.spare_usd_per_hour for case in made.losses)
     assert paid == pytest.approx(made.bill.spare_usd_per_hour)
     only = plan(question(), TRACE)
-    assert [case.spare_replica_count for case in only.losses] == [1, 0, 0, 0]
+    assert [case.spare_replica_count for case in only.losses] == [1, 0, 0, 0, 0]
 
 
 def test_what_nobody_asked_for_is_examined_and_may_break():
@@ -117,7 +117,7 @@ def test_machines_read_every_loss():
     made = plan(question(Redundancy(node_count=1, zone_count=1, zones=ABC)), TRACE)
     document = plan_document(made, workload.profile(TRACE), {})
     cases = {case["kind"]: case for case in document["redundancy"] if "kind" in case}
-    assert list(cases) == ["replica", "node", "zone", "rollout"]
+    assert list(cases) == ["replica", "node", "zone", "maintenance", "rollout"]
     assert cases["zone"]["scenario"] == "zone a gone"
     assert all(case["kept"] for case in cases.values())
     placed = [(node["zone"], node["replica_count"]) for node in document["placement"]["nodes"]]

@@ -8,7 +8,7 @@ import pytest
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import plan
-from tokenfleet.planner.moment import Scene, failed, rolled_out, worst
+from tokenfleet.planner.moment import Scene, drained, failed, rolled_out, worst
 from tokenfleet.planner.placement import placed
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
@@ -71,6 +71,28 @@ def test_a_node_goes_with_all_of_its_replicas_and_a_zone_with_those_that_depend_
     # Zone c is reached through another: without a or b nobody counts on it.
     assert zone in {(0, 1, 4, 5), (2, 3, 4, 5)}
     assert failed(before, "zone", 2) is None
+
+
+def test_a_drained_node_loses_nothing():
+    before = scene()
+    kept, lost = drained(before, 1), failed(before, "node", 1)
+    assert kept.replicas == lost.replicas
+    assert (kept.lost_request_count, kept.unfinished_count, kept.longest_wait_s) == (0, 0, None)
+    assert drained(scene(total=2, redundancy=Redundancy()), 1) is None
+
+
+def test_the_course_shows_replicas_go_and_requests_come_back():
+    moment = failed(scene(), "node", 1)
+    course = moment.course
+    since = [point.since_s for point in course]
+    assert since == sorted(since)
+    assert since[0] >= -30.0
+    assert since[-1] <= 120.0
+    assert {point.ready_replica_count for point in course if point.since_s < 0} == {6}
+    assert {point.ready_replica_count for point in course if point.since_s > 0} == {4}
+    before = max(point.running_count for point in course if -4.0 < point.since_s < 0)
+    after = min(point.running_count for point in course if 0 < point.since_s < 4.0)
+    assert after < before
 
 
 def test_too_few_survivors_break_the_promise_at_once():

@@ -8,6 +8,7 @@ from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.report.charts import Absent, Chart, Table, TimeAxis
 from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
+from tokenfleet.app.report.moment import moment_charts
 from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
 from tokenfleet.domain.plan import Plan, Sized
 from tokenfleet.domain.run import RunRecord, Status
@@ -43,6 +44,7 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
         promises=_overall(plan),
         losses=_losses(plan),
         charts=(
+            *moment_charts(plan),
             *gauge_charts(degraded.telemetry, scale, window),
             ttft_chart(plan.question.slo, degraded, scale, window),
         ),
