@@ -23,6 +23,7 @@ from tokenfleet.planner.scaling import ScalingSetting, scaler_of
 from tokenfleet.simulator.controlling import Controller
 
 _TICK_S: Final = 15.0
+ABSENT_COUNT: Final = "Means over replicas count those that are not there as empty."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +95,5 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> Around:
         policy=policy_of(spec, setting, trace),
         ladder=ladder,
         batch=batch,
-        notes=(cold_start_of(asked, spec, fleet)[1], *notes),
+        notes=(cold_start_of(asked, spec, fleet)[1], ABSENT_COUNT, *notes),
     )

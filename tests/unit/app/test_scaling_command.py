@@ -102,6 +102,7 @@ def test_rungs_are_logged_and_the_page_shows_replicas(simulated):
     page = (simulated / "timeline.html").read_text()
     assert "Replicas ready and asked for" in page
     assert "Rungs of the ladder" in page
+    assert "Scaling and the ladder" in page
 
 
 def test_a_cap_refuses_who_declares_more_once_its_rung_is_entered_and_cuts_nobody(capsys, folder):

@@ -1,8 +1,9 @@
 """How many replicas ran, minute by minute, and what was given up."""
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenfleet.app.report.charts import BAD, FIRST, SECOND, Chart, TimeAxis, axis, layout, line, plain
+from tokenfleet.app.report.charts import BAD, FIRST, SECOND, Chart, Figure, TimeAxis, axis, layout, line, plain
 from tokenfleet.app.report.gauges import Window
 from tokenfleet.app.report.sampling import in_buckets
 from tokenfleet.app.simulate_run import Simulated
@@ -17,15 +18,14 @@ def replica_charts(run: Simulated, scale: TimeAxis, window: Window) -> tuple[Cha
         ready = np.array([step.ready_count for step in scaler.steps])
         asked = np.array([step.target_count for step in scaler.steps])
         time = scale.of(time_s[in_buckets(time_s).start])
-        stairs = {"line": {"color": FIRST, "width": 2, "shape": "hv"}}
         charts.append(
             _chart(
                 ("replicas", "Replicas ready and asked for", "What lies between the lines is loading or draining."),
                 [
-                    line("asked for", time, plain(in_buckets(asked).highest), SECOND, "%{y:.0f} asked for", dash="dot"),
-                    line("ready", time, plain(in_buckets(ready).highest), FIRST, "%{y:.0f} ready") | stairs,
+                    _stairs("asked for", time, in_buckets(asked).highest, SECOND, "%{y:.0f} asked for", dash="dot"),
+                    _stairs("ready", time, in_buckets(ready).highest, FIRST, "%{y:.0f} ready"),
                 ],
-                "replicas",
+                axis("replicas", rangemode="tozero"),
                 (scale, window),
             )
         )
@@ -33,20 +33,38 @@ def replica_charts(run: Simulated, scale: TimeAxis, window: Window) -> tuple[Cha
     if steps:
         # The first and the last moment frame the staircase.
         times = [0.0, *(step.time_s for step in steps), run.record.end_s]
-        counts = [0, *(step.rung_count for step in steps), steps[-1].rung_count]
-        stairs = {"line": {"color": BAD, "width": 2, "shape": "hv"}}
-        drawn = line("rungs", scale.of(np.array(times)), plain(counts), BAD, "%{y:.0f} rungs in force") | stairs
+        counts = np.array([0, *(step.rung_count for step in steps), steps[-1].rung_count])
+        drawn = _stairs("rungs", scale.of(np.array(times)), counts, BAD, "%{y:.0f} rungs in force")
         note = "; ".join(dict.fromkeys(f"rung {step.rung_count}: {step.kind}" for step in steps if step.entered))
-        charts.append(_chart(("ladder", "Rungs of the ladder", note), [drawn], "rungs", (scale, window)))
+        charts.append(
+            _chart(
+                ("ladder", "Rungs of the ladder", note),
+                [drawn],
+                axis("rungs", rangemode="tozero", dtick=1),
+                (scale, window),
+            )
+        )
     return tuple(charts)
 
 
-def _chart(
-    words: tuple[str, str, str], lines: list[dict[str, object]], up: str, over: tuple[TimeAxis, Window]
-) -> Chart:
+def _stairs(
+    name: str,
+    time: list[float | None],
+    counts: npt.NDArray[np.generic],
+    colour: str,
+    hover: str,
+    *,
+    dash: str = "solid",
+) -> Figure:
+    """A count that holds until the next one."""
+    shape = {"line": {"color": colour, "width": 2, "shape": "hv", "dash": dash}}
+    return line(name, time, plain(counts), colour, hover) | shape
+
+
+def _chart(words: tuple[str, str, str], lines: list[Figure], up: Figure, over: tuple[TimeAxis, Window]) -> Chart:
     key, title, note = words
     scale, window = over
-    base = layout(axis(scale.title), axis(up, rangemode="tozero"), hovermode="x unified")
+    base = layout(axis(scale.title), up, hovermode="x unified")
     return Chart(
         key=key,
         title=title,

@@ -65,6 +65,8 @@ class TimelinePage:
     notes: tuple[str, ...]
     parts: str = "Replica by replica"
     """What the table of replicas is called."""
+    watched: tuple[str, ...] = ()
+    """What the autoscaler did and the ladder gave up."""
 
 
 def timeline_page(run: Simulated) -> TimelinePage:
@@ -76,7 +78,8 @@ def timeline_page(run: Simulated) -> TimelinePage:
     return TimelinePage(
         lead=_lead(run),
         finding=_finding(run),
-        whole=(*whole_words(run), *scaling_lines(run), *ladder_lines(run)),
+        whole=tuple(whole_words(run)),
+        watched=(*scaling_lines(run), *ladder_lines(run)),
         promises=promises_table(run.peak.slo, run.whole.slo),
         latency=latency_table(record),
         totals=_totals(run),
