@@ -68,6 +68,23 @@ def test_results_go_into_the_contract_of_the_same_fleet(run):
     assert sorted(drill["name"] for drill in again["drills"]) == ["ramp", "zone"]
     checked = contract.check_contract(again, today=again["valid"]["since"])
     assert checked.failed_drills == tuple(d["name"] for d in again["drills"] if d["passed"] is False)
+    code, out, _ = run("contract", paper, "--scenario", "small.yaml", "--json")
+    told = json.loads(out)
+    assert (told["state"], told["compared"], told["evidence"]) == ("valid", True, "UNPROVEN")
+    assert told["survives"]["replica"] is True
+    assert told["ready_after_s"] == 60.0
+    assert told["drills"] == {drill["name"]: drill["passed"] for drill in again["drills"]}
+    assert code == (1 if told["failed_drills"] else 0)
+    code, out, _ = run("contract", paper)
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == [
+        "State",
+        "Promise",
+        "Proof",
+        "Losses",
+        "Scaling",
+        "Drills",
+        "Cost",
+    ]
     code, _, err = run("drill", "small.yaml", *options, "--replicas", "9")
     assert code == 2
     assert "the drills about 9 replicas" in err
@@ -75,6 +92,9 @@ def test_results_go_into_the_contract_of_the_same_fleet(run):
     code, _, err = run("drill", "small.yaml", *options)
     assert code == 2
     assert "void" in err
+    code, out, _ = run("contract", paper, "--scenario", "small.yaml")
+    assert code == 1
+    assert "void: demand changed" in out
 
 
 @pytest.mark.parametrize(

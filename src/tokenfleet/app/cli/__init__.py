@@ -16,6 +16,7 @@ from tokenfleet.app.cli.face import Border, Face, face_options
 
 COMMANDS: Final = {
     "capacity": "What one replica can do on each GPU: tokens/s, waiting, memory, price.",
+    "contract": "Does a contract still hold: day, digests, drills, what it survives.",
     "drill": "Go through the bad days of a fleet: ramp, burst, losses, rollout, flood.",
     "estimate": "Size a fleet in the first minute, without any file.",
     "init": "Write a commented scenario from a few questions.",
