@@ -82,7 +82,7 @@ def test_later_requests_do_not_change_earlier_ends(seed: int) -> None:
     """Cut the trace: what had ended before the first arrival that is gone, ended all the same."""
     rows, drawn = workload(seed)
     kept = rows.request_count // 2
-    names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session")
+    names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session", "priority")
     cut = {name: getattr(rows, name)[:kept] for name in names if getattr(rows, name) is not None}
     whole, part = replay(rows, drawn), replay(replace(rows, **cut), drawn)
     before = whole.finish_s[:kept] < rows.arrival_s[kept]
@@ -97,7 +97,7 @@ def test_a_replica_works_exactly_while_it_has_work(seed: int) -> None:
     group = replace(drawn.groups[0], replica_count=1)
     run = replay(rows, Fleet(groups=(group,), router="round_robin"))
     ended = run.status == Status.FINISHED
-    ready_s = run.arrival_s[ended] + group.replica.step_time.request_ps / 1e12
+    ready_s = run.ready_s[ended]
     work_s, reach_s = 0.0, -1.0
     for start_s, end_s in sorted(zip(ready_s, run.finish_s[ended], strict=True)):
         work_s += max(0.0, end_s - max(start_s, reach_s))

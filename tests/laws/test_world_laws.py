@@ -115,7 +115,7 @@ def test_a_controller_cannot_see_the_future(seed: int) -> None:
     kept = rows.request_count // 2
     batch = None if world.batch is None else world.batch[:kept]
     world = replace(world, closed_loop=None, tick_s=0.01)
-    names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session")
+    names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session", "priority")
     cut = {name: getattr(rows, name)[:kept] for name in names if getattr(rows, name) is not None}
     worlds = world, replace(world, batch=batch)
     assert_shown_the_same((rows, replace(rows, **cut)), drawn, worlds, rows.arrival_s[kept])

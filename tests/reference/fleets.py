@@ -107,6 +107,7 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
             async_scheduling=bool(draw.random() < 0.5),
             watermark_fraction=float(draw.choice([0.0, 0.0, 0.1, 0.3])),
             context_limit_tokens=None if draw.random() < 0.7 else int(draw.integers(20, 90)),
+            **random_rules(draw, name),
             **({"prefix_caching": bool(draw.random() < 0.5)} | settings),
         )
         time = random_step_time(draw, batched)
@@ -125,6 +126,15 @@ def with_any_router(draw: np.random.Generator, on: Fleet) -> Fleet:
     groups = tuple(replace(g, weight_ratio=float(weight)) for g, weight in zip(on.groups, weights, strict=True))
     router = str(draw.choice(get_args(Router)))
     return Fleet(groups=groups, router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
+
+
+def random_rules(draw: np.random.Generator, name: str) -> dict:
+    """Settings that only some engines know, and the front end."""
+    drawn = {"front_end": "serial" if draw.random() < 0.3 else "parallel"}
+    if not name.startswith(("sglang", "trtllm")):
+        drawn["long_prefill_tokens"] = None if draw.random() < 0.5 else int(draw.integers(1, 20))
+        drawn["scheduling"] = "priority" if draw.random() < 0.4 else "fcfs"
+    return drawn
 
 
 def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:
@@ -159,6 +169,8 @@ def random_trace(draw: np.random.Generator, *, shared=False, delivered=False) ->
     outputs[draw.random(count) < 0.05] = 0
     if draw.random() < 0.5:
         columns["session"] = draw.integers(-1, 5, count).astype(np.int32)
+    if draw.random() < 0.7:
+        columns["priority"] = draw.integers(-2, int(draw.choice([0, 3])), count).astype(np.int32)
     if shared:
         columns |= random_prefixes(draw, inputs, outputs)
     if delivered:
@@ -179,6 +191,7 @@ def random_copies(draw: np.random.Generator, *, name: str = "test") -> tuple[Tra
         full_prompt_gate=bool(draw.random() < 0.6),
         async_scheduling=bool(draw.random() < 0.5),
         prefix_caching=True,
+        **random_rules(draw, name),
     )
     blocks = int(draw.integers(30, 160)) // block_tokens + 2
     time = random_step_time(draw, batched)
@@ -195,6 +208,7 @@ def random_copies(draw: np.random.Generator, *, name: str = "test") -> tuple[Tra
     if draw.random() < 0.5:
         arrival_ms = np.floor(arrival_ms / 10.0) * 10.0
     rows = trace(np.column_stack([arrival_ms, inputs, outputs]), prefix_node=chosen, prefixes=tree)
+    rows = replace(rows, priority=draw.integers(-2, 2, count).astype(np.int32))
     router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
     return rows, fleet(replica, count=int(draw.choice([1, 1, 2])), router=router)
 

@@ -27,6 +27,7 @@ class Request:
     name: object
     session: int | None
     delivered: bool = False  # the KV of its prompt, but for the last token, came with it
+    priority: int = 0
     ready: int = 0
     produced: int = 0
     in_flight: int = 0
@@ -129,6 +130,8 @@ class Replica:
         self.event = NEVER
         self.in_flight = 0
         self.rules = self.engine.name.split("-", 1)[0]
+        self.by_priority = self.engine.scheduling == "priority"
+        self.front_end = 0  # when a serial front end is free again
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
         self.full = False  # SGLang: nobody is admitted until somebody has left
@@ -149,21 +152,44 @@ class Replica:
         else:
             self.waiting.appendleft(request)
 
+    def urgency(self, request: Request) -> tuple:
+        """Smaller first."""
+        return request.priority, request.ready, request.late, request.row
+
+    def head(self) -> Request | None:
+        """Who is admitted next, of those that have reached the scheduler."""
+        if not self.by_priority:
+            return self.waiting[0] if self.waiting and self.waiting[0].ready <= self.clock else None
+        return min((r for r in self.waiting if r.ready <= self.clock), key=self.urgency, default=None)
+
+    def longest_chunk(self) -> float:
+        """What a prompt gets of one step at most; since vLLM 0.32 no limit holds for one that is alone."""
+        limit = self.engine.long_prefill_tokens
+        known = len(self.running) + sum(request.ready <= self.clock for request in self.waiting)
+        version = self.engine.name.partition("-")[2]
+        if limit is None or (known <= 1 and version not in {"0.11", "0.16", "0.24"}):
+            return math.inf
+        return limit
+
     def schedule(self) -> list:
         """[(request, start, tokens)] of the next step, in the order of the scheduler."""
         if self.rules == "sglang":
             return self.prefill_round() or self.decode_round()
         budget, planned, preempted = self.engine.max_batched_tokens, [], False
+        longest = self.longest_chunk()
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
-            tokens = min(request.tokens + request.in_flight - request.computed, budget)
+            tokens = min(request.tokens + request.in_flight - request.computed, longest, budget)
             if tokens == 0 or (request.in_flight and request.produced + request.in_flight >= request.output):
                 index += 1
                 continue
             need = self.blocks_for(request.computed + tokens) - len(request.blocks)
             while need > len(self.pool.free):
-                victim = self.running[-1]
+                victim = max(self.running, key=self.urgency) if self.by_priority else self.running[-1]
+                index -= self.running.index(victim) < index
+                budget += sum(entry[2] for entry in planned if entry[0] is victim)
+                planned = [entry for entry in planned if entry[0] is not victim]
                 self.preempt(victim)
                 preempted = True
                 if victim is request:
@@ -172,23 +198,24 @@ class Replica:
             budget -= tokens
             index += 1
         while not preempted and budget > 0 and len(self.running) < self.engine.max_sequence_count:
-            if not self.waiting or self.waiting[0].ready > self.clock:
-                break
-            tokens = self.admit(self.waiting[0], budget)
+            request = self.head()
+            tokens = self.admit(request, longest, budget) if request else 0
             if tokens == 0:
                 break
-            self.running.append(self.waiting.popleft())
-            self.compute(self.running[-1], tokens, planned)
+            self.waiting.remove(request)
+            self.running.append(request)
+            self.compute(request, tokens, planned)
             budget -= tokens
         return planned
 
-    def admit(self, request: Request, budget: int) -> int:
+    def admit(self, request: Request, longest: float, budget: int) -> int:
         delivered = request.delivered and not request.admitted
         hits = [] if delivered else self.pool.hits(request)
         hit = len(hits) * self.physics.kv_block_tokens
-        tokens = min(request.tokens - hit, budget)
-        if not self.engine.chunked_prefill and not delivered and request.tokens - hit > budget:
+        tokens = min(request.tokens - hit, longest)
+        if not self.engine.chunked_prefill and not delivered and tokens > budget:
             return 0
+        tokens = min(tokens, budget)
         unused = sum(self.pool.users[block] == 0 for block in hits)
         if self.rules == "sglang":
             need = self.blocks_for(request.tokens) - len(hits) + unused + self.physics.kv_fixed_block_count + 1
@@ -244,7 +271,7 @@ class Replica:
         while (partial or not self.full) and budget > 0 and len(self.running) < self.engine.max_sequence_count:
             if not self.waiting or self.waiting[0].ready > self.clock:
                 break
-            tokens = self.admit(self.waiting[0], budget)
+            tokens = self.admit(self.waiting[0], math.inf, budget)
             if tokens == 0:
                 break
             self.running.append(self.waiting.popleft())
@@ -304,6 +331,8 @@ class Replica:
             self.launch(planned)
         elif self.flying:
             self.clock = self.event = self.horizon
+        elif self.running:
+            self.event = self.clock  # everybody behind one that preempted itself: schedule again
         elif self.waiting:
             assert self.waiting[0].ready > self.clock, "a request that fits alone must be admitted"
             self.ratio = FIRST_RATIO

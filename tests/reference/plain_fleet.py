@@ -126,7 +126,8 @@ class PlainRun:
             return
         if self.door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
             self.buckets[request.tenant][0] -= (request.input + request.output) * 1_000_000
-        request.ready = request.arrival + replica.step.request_ps
+        free = replica.front_end if replica.engine.front_end == "serial" else 0
+        request.ready = replica.front_end = max(request.arrival, free) + replica.step.request_ps
         replica.in_flight += 1
         replica.waiting.append(request)
         if replica.event == NEVER:
@@ -388,5 +389,6 @@ def requests_of(trace: Trace) -> list[Request]:
         arrival = int(np.rint(trace.arrival_s[row] * 1e12))
         delivered = trace.kv_delivered is not None and bool(trace.kv_delivered[row])
         keys = [] if delivered else keys[::-1]
-        requests.append(Request(row, arrival, *lengths, keys, ("own", row), session, delivered))
+        priority = 0 if trace.priority is None else int(trace.priority[row])
+        requests.append(Request(row, arrival, *lengths, keys, ("own", row), session, delivered, priority))
     return requests

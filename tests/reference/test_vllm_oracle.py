@@ -7,6 +7,7 @@ are compared live: ``pytest -m vllm -n 0``; ``TOKENFLEET_UPDATE_TIMELINES=1`` re
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,15 @@ KINDS = [
         (True, True, f"{mode}-cache-shared"),
     )
 ]
+LATER_KINDS = [
+    pytest.param({"prefix_caching": True, "async_scheduling": asynchronous, **rules}, True, id=f"{mode}-{name}")
+    for asynchronous, mode in ((False, "sync"), (True, "async"))
+    for rules, name in (
+        ({"long_prefill_tokens": 5}, "long-prefill-limit"),
+        ({"scheduling": "priority"}, "priority"),
+        ({"scheduling": "priority", "long_prefill_tokens": 3}, "both"),
+    )
+]
 RECORDED_ROWS = json.loads(RECORDED.read_text()) if RECORDED.exists() else []
 
 
@@ -63,6 +73,10 @@ def named() -> dict[str, Workload]:
     chunks = [(0, 3, 6), (5, 14, 2), (5, 3, 2)]
     thrash = [(0, 7, 5), (5, 24, 1)]
     full = [(0, 7, 6), (0, 7, 6)]
+    urgent = small(full, blocks=5, max_batched_tokens=16, scheduling="priority")
+    urgent = replace(urgent, trace=replace(urgent.trace, priority=np.array([1, 0], dtype=np.int32)))
+    behind = small([(0, 2, 4), (0, 3, 4), (5, 1, 4)], blocks=3, scheduling="priority")
+    behind = replace(behind, trace=replace(behind.trace, priority=np.array([0, 5, 0], dtype=np.int32)))
     return {
         "an arrival during a step joins the next one": small(late),
         "under async scheduling it joins the one after": small(late, async_scheduling=True),
@@ -77,13 +91,17 @@ def named() -> dict[str, Workload]:
         "without chunks a prompt waits for a budget of its own": small(
             [(0, 3, 6), (5, 8, 1), (5, 3, 2)], chunked_prefill=False
         ),
+        "a short prompt passes a long one that may not take the whole step": small(chunks, long_prefill_tokens=4),
+        "one that is alone may": small([(0, 14, 2)], long_prefill_tokens=4),
+        "the less urgent one is preempted": urgent,
+        "those behind one that preempts itself go without a token": behind,
     }
 
 
 def workloads_to_record() -> dict[str, Workload]:
     """The named ones, and a few random ones of each kind."""
     found = named()
-    for kind in KINDS:
+    for kind in KINDS + LATER_KINDS:
         settings, shared = kind.values
         for seed in SEEDS_TO_RECORD[shared]:
             name = f"random {kind.id} {seed}"
@@ -137,7 +155,7 @@ def test_recorded_timelines_are_what_vllm_decides(vllm) -> None:
 @pytest.mark.long
 @pytest.mark.vllm
 @pytest.mark.xdist_group("vllm")
-@pytest.mark.parametrize(("settings", "shared"), KINDS)
+@pytest.mark.parametrize(("settings", "shared"), KINDS + LATER_KINDS)
 def test_random_workloads(vllm, settings, shared) -> None:
     preempted = cached = 0
     for seed in range(WORKLOADS_PER_TEST):

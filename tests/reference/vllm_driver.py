@@ -3,9 +3,10 @@
 Reads one JSON object per line from standard input, one workload each, and answers each with one line::
 
     {"engine": {"max_batched_tokens", "max_sequence_count", "block_tokens", "block_count", "prefix_caching",
-                "chunked_prefill", "full_prompt_gate", "async_scheduling", "watermark_fraction"},
+                "chunked_prefill", "full_prompt_gate", "async_scheduling", "watermark_fraction",
+                "long_prefill_tokens", "scheduling"},
      "step_ps": duration of every step,
-     "requests": [{"ready_ps", "prompt": [token ids], "answer": [token ids]}]}
+     "requests": [{"ready_ps", "priority", "prompt": [token ids], "answer": [token ids]}]}
 
     {"steps": [{"start_ps", "end_ps", "batch": [[request, computed tokens before, tokens]], "preempted": [request]}],
      "tokens_ps": [[time of each output token] of each request]}
@@ -156,6 +157,8 @@ def config(engine: dict, folder: str) -> VllmConfig:
             is_encoder_decoder=False,
             scheduler_reserve_full_isl=engine["full_prompt_gate"],
             watermark=engine["watermark_fraction"],
+            long_prefill_token_threshold=engine["long_prefill_tokens"] or 0,
+            policy=engine["scheduling"],
         ),
     )
     # The CPU platform changes these three; they are what the workload is about.
@@ -209,7 +212,15 @@ def play(workload: dict, folder: str) -> dict:
             number, one = coming.popleft()
             sampling = SamplingParams(max_tokens=len(one["answer"]), ignore_eos=True, temperature=0.0)
             scheduler.add_request(
-                Request(str(number), one["prompt"], sampling, None, arrival_time=number, block_hasher=hasher)
+                Request(
+                    str(number),
+                    one["prompt"],
+                    sampling,
+                    None,
+                    arrival_time=number,
+                    priority=one["priority"],
+                    block_hasher=hasher,
+                )
             )
         outputs, _ = step()
         for output in (outputs or {}).values():

@@ -24,6 +24,8 @@ DRIVER = Path(__file__).with_name("vllm_driver.py")
 STEP_PS = 10 * MS
 SETTINGS = ("max_batched_tokens", "max_sequence_count", "block_tokens", "prefix_caching", "chunked_prefill")
 SETTINGS += ("full_prompt_gate", "async_scheduling", "watermark_fraction")
+LATER_SETTINGS = ("long_prefill_tokens", "scheduling")
+"""Those that a row of the recorded file may leave out."""
 OWN = 1_000
 """Names of token runs from here on belong to one request alone."""
 
@@ -83,7 +85,8 @@ class Workload:
             known, prompt = self.tokens(row), int(self.trace.input_tokens[row])
             ready_ps = int(np.rint(arrival_s * 1e12))
             requests.append({"ready_ps": ready_ps, "prompt": known[:prompt], "answer": known[prompt:]})
-        settings = {name: getattr(self.settings, name) for name in SETTINGS}
+            requests[-1]["priority"] = 0 if self.trace.priority is None else int(self.trace.priority[row])
+        settings = {name: getattr(self.settings, name) for name in SETTINGS + LATER_SETTINGS}
         return json.dumps(
             {"engine": settings | {"block_count": self.block_count}, "step_ps": STEP_PS, "requests": requests}
         )
@@ -95,8 +98,13 @@ class Workload:
             tree = self.trace.prefixes
             shared = {"parent": tree.parent.tolist(), "node_tokens": tree.token_count.tolist()}
             shared["prefix_node"] = self.trace.prefix_node.tolist()
+        if self.trace.priority is not None:
+            shared["priority"] = self.trace.priority.tolist()
+        plain = engine()
+        later = {name: getattr(self.settings, name) for name in LATER_SETTINGS}
+        later = {name: value for name, value in later.items() if value != getattr(plain, name)}
         return {
-            "engine": {name: getattr(self.settings, name) for name in SETTINGS},
+            "engine": {name: getattr(self.settings, name) for name in SETTINGS} | later,
             "block_count": self.block_count,
             "arrival_s": self.trace.arrival_s.tolist(),
             "input_tokens": self.trace.input_tokens.tolist(),
@@ -113,6 +121,8 @@ class Workload:
             tree = {"parent": row["parent"], "token_count": row["node_tokens"]}
             shared["prefixes"] = PrefixTree(**{name: np.array(each, dtype=np.int32) for name, each in tree.items()})
             shared["prefix_node"] = np.array(row["prefix_node"], dtype=np.int32)
+        if "priority" in row:
+            shared["priority"] = np.array(row["priority"], dtype=np.int32)
         trace = Trace(arrival_s=np.array(row["arrival_s"]), **lengths, **shared)
         return cls(trace=trace, settings=engine(**row["engine"]), block_count=row["block_count"])
 
@@ -127,6 +137,8 @@ def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False,
     inputs = draw.integers(1, int(draw.choice([10, 40, 100])) + 1, count)
     outputs = np.minimum(draw.geometric(1.0 / draw.choice([2.0, 10.0, 30.0]), count), 150)
     columns = random_sharing(draw, inputs, outputs) if shared else {}
+    if settings.get("scheduling") == "priority":
+        columns["priority"] = draw.integers(-1, 3, count).astype(np.int32)
     block_tokens = int(draw.choice([1, 2, 3, 4, 16]))
     sequences = int(draw.integers(1, 9))
     chunked = bool(draw.random() < 0.85)

@@ -176,6 +176,7 @@ def alone(trace: Trace, pools: Pools) -> StagedRun:
         prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
         prefixes=trace.prefixes,
         session=None if trace.session is None else trace.session[chosen],
+        priority=None if trace.priority is None else trace.priority[chosen],
     )
     kept = tuple(stage for stage in pools.stages if not isinstance(stage, Hold))
     return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept), chosen))

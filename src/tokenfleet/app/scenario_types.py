@@ -189,6 +189,19 @@ class EngineChoice(Strict):
     """Reuse the KV cache of equal prompt beginnings."""
     chunked_prefill: bool | None = None
     """Cut long prompts into chunks that share steps with decoding."""
+    long_prefill_tokens: Tokens | None = None
+    """Tokens that one prompt gets of a step at most, so that shorter ones pass it (vLLM)."""
+    scheduling: Literal["fcfs", "priority"] | None = None
+    """Who is served first: who came first, or who has the smaller priority (vLLM)."""
+    front_end: Literal["parallel", "serial"] | None = None
+    """One thread that tokenizes all requests of a replica one after another, or as many as there are requests."""
+
+    @model_validator(mode="after")
+    def _the_engine_knows_its_settings(self) -> "EngineChoice":
+        for key in ("long_prefill_tokens", "scheduling"):
+            if getattr(self, key) is not None and not self.name.startswith("vllm"):
+                raise problem(f"{key} is a setting of vllm, not of {self.name}", "leave it out, or take vllm")
+        return self
 
 
 class Vary(Strict):

@@ -139,6 +139,7 @@ def _part(trace: Trace, chosen: npt.NDArray[np.int64], arrival_s: Floats) -> Tra
         session=None if trace.session is None else trace.session[chosen],
         tenant=None if trace.tenant is None else trace.tenant[chosen],
         tenants=trace.tenants,
+        priority=None if trace.priority is None else trace.priority[chosen],
     )
 
 

@@ -26,6 +26,7 @@ _VERDICTS: Final = {
     "prefill_and_decode": "prefill and decode are saturated: both phases wait for each other's share of the GPU",
     "kv": "KV memory is full: requests wait for room while compute is not the limit",
     "sequence_slots": "every sequence slot is taken: requests wait though KV memory has room",
+    "front_end": "the front end is the limit: requests wait for the CPU before the scheduler knows of them",
     "client": "the fleet is fine, the client is not: clients saw far more time than the fleet took",
     "unknown": "unknown: no request got a token",
 }
@@ -35,6 +36,7 @@ _MENDS: Final = {
     "prefill_and_decode": "More replicas help.",
     "kv": "More GPU memory per replica, an fp8 KV cache or more replicas help; more compute does not.",
     "sequence_slots": "A larger max_sequence_count helps as far as ITL allows, then more replicas.",
+    "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
 
@@ -69,6 +71,8 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
                 f"Clients saw {name} p{seen.quantile * 100:g} {_time(seen.loaded_s)} where the fleet took "
                 f"{_time(seen.alone_s)}."
             )
+    if found.verdict == "front_end" and found.front_end_fraction is not None:
+        lines.append(f"{_percent(found.front_end_fraction)} of the time to first token passes in the front end.")
     if found.prefill_fraction is not None:
         lines.append(f"{_percent(found.prefill_fraction)} of the work of the peak is prefill.")
     return [*lines, *_waiting(found, run), *_odd(found)]

@@ -3,7 +3,8 @@
 TTFT and ITL are *up* when they reach a multiple of what the same requests took alone. TTFT up while requests wait for
 KV blocks (or slots) and compute has room: KV (or slots). Else TTFT up with flat ITL: prefill; ITL up with flat TTFT:
 decode; both up: the phase that owns the busy time. Nothing up, but the client saw far more than the fleet took: the
-client, or the CPU in front of the fleet.
+client, or the CPU in front of the fleet. TTFT up, most of it spent before the scheduler knew of the request: the
+front end, whatever the gpu does.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import ReplicaState
 
-Verdict = Literal["fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "client", "unknown"]
+Verdict = Literal[
+    "fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "front_end", "client", "unknown"
+]
 Alarm = Literal["none", "warning", "emergency", "unknown"]
 
 
@@ -84,6 +87,8 @@ class Diagnosis:
     """Share of the replicas' time in which a step ran, over the whole run."""
     prefill_fraction: float | None
     """Share of the busy time that went to prefill, where it was tight."""
+    front_end_fraction: float | None
+    """Share of the time to first token, over all requests, that passed before the scheduler knew of them."""
     tail_gap_s: float | None
     """p99 of the token gaps."""
     preemption_count: int
@@ -126,10 +131,12 @@ def diagnose(
     ttft, itl = _up(record, alone, bounds, chosen, gaps)
     queue = _queue(record, bounds, window_s, slot_counts)
     prefill_fraction = _prefill_fraction(busy or record.busy)
+    front_end = _front_end(record, chosen)
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
+    slow_client = _slow(client_ttft, client_e2e)
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, slow_client=_slow(client_ttft, client_e2e)),
+        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, front_end=front_end, slow_client=slow_client),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
@@ -142,6 +149,7 @@ def diagnose(
         slots_held_fraction=queue.slots_held,
         busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, _serving_s(record)),
         prefill_fraction=prefill_fraction,
+        front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
         refused_count=int((record.status[chosen] == Status.REJECTED_TOO_LONG).sum()),
@@ -223,11 +231,14 @@ def _verdict(
     prefill_fraction: float | None,
     limits: DiagnosisLimits,
     *,
+    front_end: float | None,
     slow_client: bool,
 ) -> Verdict:
     if ttft.up is None and itl.up is None:
         return "unknown"
     if ttft.up:
+        if front_end is not None and front_end >= limits.held_fraction:
+            return "front_end"
         return _behind(itl, queue, prefill_fraction, limits)
     if itl.up:
         return "decode"
@@ -291,6 +302,15 @@ def _serving_s(record: RunRecord) -> float:
         return record.replica_count * record.end_s
     serving = [int(state) for state in (ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)]
     return float(record.turmoil.state_s[:, serving].sum())
+
+
+def _front_end(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> float | None:
+    """Share of the time to first token that passed in the front end."""
+    if record.ready_s is None:
+        return None
+    served = chosen & np.isfinite(record.ttft_s) & np.isfinite(record.ready_s)
+    before_s = (record.ready_s - record.arrival_s)[served].sum()
+    return _ratio(float(before_s), float(record.ttft_s[served].sum()))
 
 
 def _prefill_fraction(busy: BusyTime) -> float | None:

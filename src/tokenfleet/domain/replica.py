@@ -10,6 +10,8 @@ import numpy.typing as npt
 Precision = Literal["bf16", "fp8", "int8", "fp4", "int4", "mxfp4", "checkpoint"]
 """Precision of the weights. ``checkpoint``: as the published checkpoint stores them."""
 KvPrecision = Literal["bf16", "fp8"]
+Scheduling = Literal["fcfs", "priority"]
+FrontEnd = Literal["parallel", "serial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,12 @@ class EngineSettings:
     async_scheduling: bool
     watermark_fraction: float = 0.0
     context_limit_tokens: int | None = None
+    long_prefill_tokens: int | None = None
+    """Tokens that one prompt gets of a step at most, so that shorter ones pass it; ``None``: as many as there are."""
+    scheduling: Scheduling = "fcfs"
+    """``priority``: waiting requests by their priority, then by arrival; who runs is preempted the other way round."""
+    front_end: FrontEnd = "parallel"
+    """``serial``: one thread takes the front end work of all requests of a replica, one after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,9 @@ class RunRecord:
     cut_s: float | None = None
     """Where the replay was stopped on purpose, before its end: what had not happened by then is NaN. ``None``: it ran
     to its end."""
+    ready_s: Floats | None = None
+    """When the front end handed each request to the scheduler; NaN where it was not served at its first attempt,
+    ``None`` where nobody knows."""
 
     @property
     def ttft_s(self) -> Floats:

@@ -82,6 +82,8 @@ class Trace:
     tenant: Ints | None = None
     """Index into ``tenants``, -1 for unknown."""
     tenants: tuple[str, ...] = ()
+    priority: Ints | None = None
+    """Smaller is served first, where an engine schedules by priority."""
     start_utc: str | None = None
     """ISO 8601 time of second 0, when the source knows it."""
     observed: Observed | None = None

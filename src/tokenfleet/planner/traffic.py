@@ -99,6 +99,7 @@ def cut(traffic: Traffic, first: int, last: int) -> Traffic:
         prefixes=tree,
         session=None if trace.session is None else trace.session[part],
         tenant=None if trace.tenant is None else trace.tenant[part],
+        priority=None if trace.priority is None else trace.priority[part],
         start_utc=None,
         observed=None,
     )

@@ -131,6 +131,7 @@ def _ahead(event: Traffic, hot: Ints, count: int) -> Traffic:
         prefix_node=np.concatenate([nodes, trace.prefix_node]).astype(np.int32),
         session=column(trace.session),
         tenant=column(trace.tenant),
+        priority=None if trace.priority is None else np.concatenate([np.zeros_like(ones), trace.priority]),
         kv_delivered=None,
         observed=None,
     )

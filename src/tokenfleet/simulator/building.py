@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from tokenfleet.control import WEIGHT_ONE
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
-from tokenfleet.simulator.rules import FIRST_RATIO, rule_set
+from tokenfleet.simulator.rules import FIRST_RATIO, lone_is_free, rule_set
 
 Buffer = npt.NDArray[np.int64]
 PS_PER_S = 1e12
@@ -71,7 +72,7 @@ class Places:
     samples: Section
     scrapes: Section
     states: tuple[Section, ...]
-    """Per replica: sequences, ring, bitmap, phases."""
+    """Per replica: sequences, ring, bitmap, phases, priority levels."""
     caches: tuple[Section, ...]
     """Per replica: residents, their table, extents; empty without prefix cache."""
     nodes: Section
@@ -86,10 +87,17 @@ def ring_size(trace: Trace) -> int:
     return min(LONGEST_RING, max(2 * at.WORD_BITS, 1 << (longest + 2).bit_length()))
 
 
-def state_words(group: ReplicaGroup, ring: int) -> tuple[int, int, int, int]:
-    """Words of one replica's sequences, ring, bitmap and phase counters."""
-    sequences = group.replica.deployment.engine.max_sequence_count * at.SEQUENCE_WORDS
-    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens
+def priority_levels(trace: Trace) -> npt.NDArray[np.integer]:
+    """The priorities that occur, the most urgent first."""
+    return np.zeros(1, dtype=np.int64) if trace.priority is None else np.unique(trace.priority)
+
+
+def state_words(trace: Trace, group: ReplicaGroup, ring: int) -> tuple[int, int, int, int, int]:
+    """Words of one replica's sequences, ring, bitmap, phase counters and priority levels."""
+    engine = group.replica.deployment.engine
+    levels = 2 * len(priority_levels(trace)) if engine.scheduling == "priority" else 0
+    sequences = engine.max_sequence_count * at.SEQUENCE_WORDS
+    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens, levels
 
 
 def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
@@ -142,7 +150,7 @@ def place(trace: Trace, fleet: Fleet) -> Places:
         "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
     }
     tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
-    states = tuple(planner.take(sum(state_words(group, ring))) for group in replicas)
+    states = tuple(planner.take(sum(state_words(trace, group, ring))) for group in replicas)
     caches = tuple(planner.take(sum(cache_words(trace, group))) for group in replicas)
     nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * at.NODE_WORDS)
     path = planner.take(longest_path(trace))
@@ -218,6 +226,7 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.IN_FLIGHT_AT, places.in_flight.start),
         (at.TREE_AT, places.tree.start),
         (at.TREE_LEAVES, leaves),
+        (at.LEVEL_COUNT, len(priority_levels(trace))),
         (at.ROUTER, ROUTERS[fleet.router]),
         (at.READY_COUNT, count),
         (at.LATE_PS, at.NEVER_PS),
@@ -250,6 +259,12 @@ def watermark_blocks(fraction: float, block_count: int) -> int:
     return int(fraction * (block_count + 1))
 
 
+def chunk_limits(engine: EngineSettings) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What a prompt gets of a step at most, among others and alone."""
+    limit = at.NO_CHUNK_LIMIT if engine.long_prefill_tokens is None else engine.long_prefill_tokens
+    return (at.LONG_CHUNK, limit), (at.LONE_CHUNK, at.NO_CHUNK_LIMIT if lone_is_free(engine.name) else limit)
+
+
 def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int) -> None:
     """Physics and rules of one replica group."""
     replica = group.replica
@@ -278,6 +293,9 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.RING_MASK, ring - 1),
         (at.PREFIX_CACHING, engine.prefix_caching),
         (at.RULES, rule_set(engine.name)),
+        *chunk_limits(engine),
+        (at.SERIAL_FRONT_END, engine.front_end == "serial"),
+        (at.BY_PRIORITY, engine.scheduling == "priority"),
     ):
         memory[row + field] = value
 
@@ -300,7 +318,7 @@ def write_replica(
 ) -> None:
     """One idle replica: all blocks free, all sequence rows spare."""
     row = places.replicas.start + number * at.REPLICA_WORDS
-    sequences, ring_words, bitmap, _ = state_words(group, ring)
+    sequences, ring_words, bitmap, phases, _ = state_words(trace, group, ring)
     start = places.states[number].start
     for field, value in (
         (at.GROUP, places.groups.start + index * at.GROUP_WORDS),
@@ -311,6 +329,7 @@ def write_replica(
         (at.RING_AT, start + sequences),
         (at.BITMAP_AT, start + sequences + ring_words),
         (at.PHASES_AT, start + sequences + ring_words + bitmap),
+        (at.LEVELS_AT, start + sequences + ring_words + bitmap + phases),
     ):
         memory[row + field] = value
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))
@@ -353,6 +372,9 @@ def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
     rows[:, at.LENGTHS] |= trace.input_tokens
     rows[:, at.FIRST_TOKEN] = -1 if trace.kv_delivered is None else np.where(trace.kv_delivered, at.DELIVERED, -1)
     rows[:, at.FINISH] = -1
+    if trace.priority is not None:
+        rows[:, at.HISTORY] = np.searchsorted(priority_levels(trace), trace.priority)
+        rows[:, at.HISTORY] <<= 56
     if trace.prefix_node is not None:
         known = looks_up(trace, trace.prefix_node)
         rows[known, at.PREFIX] = nodes_start + at.NODE_WORDS * trace.prefix_node[known].astype(np.int64)

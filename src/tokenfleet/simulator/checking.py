@@ -8,14 +8,17 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.checking_world import world_problems
+from tokenfleet.simulator.rules import foreign_settings
 
 LONGEST_S = 90 * 86_400.0
 """Longest trace: 90 days leave 13 days for a backlog within the picoseconds that 63 bits hold."""
 MOST_REQUESTS = 200_000_000
 SHORTEST_SCRAPE_S = 1e-3
+MOST_PRIORITIES = 128
 
 
 def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
@@ -32,7 +35,7 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
     arrival_s = np.asarray(trace.arrival_s)
     if count > MOST_REQUESTS:
         yield Problem("trace", f"{count} requests, at most {MOST_REQUESTS} fit", "replay a part of it")
-    for name in ("input_tokens", "output_tokens", "prefix_node", "session", "kv_delivered"):
+    for name in ("input_tokens", "output_tokens", "prefix_node", "session", "kv_delivered", "priority"):
         column = getattr(trace, name)
         if column is not None and len(column) != count:
             yield Problem(f"trace.{name}", f"{len(column)} entries for {count} requests", "give one per request")
@@ -54,6 +57,9 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
     if count and arrival_s[-1] > LONGEST_S:
         what = f"{arrival_s[-1]} s, at most {LONGEST_S:.0f} s can be replayed"
         yield Problem(f"trace.arrival_s[{count - 1}]", what, "cut the trace")
+    if trace.priority is not None and len(np.unique(trace.priority)) > MOST_PRIORITIES:
+        what = f"{len(np.unique(trace.priority))} different priorities, at most {MOST_PRIORITIES} fit"
+        yield Problem("trace.priority", what, "group them")
     yield from _length_problems(trace)
 
 
@@ -126,5 +132,14 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
     for name in rates:
         if getattr(step, name) < 0:
             yield Problem(f"{where}.step_time.{name}", f"{getattr(step, name)}", "at least 0")
+    yield from _engine_problems(f"{where}.engine", engine)
+
+
+def _engine_problems(where: str, engine: EngineSettings) -> Iterator[Problem]:
     if not 0.0 <= engine.watermark_fraction < 1.0:
-        yield Problem(f"{where}.engine.watermark_fraction", f"{engine.watermark_fraction}", "0 up to 1")
+        yield Problem(f"{where}.watermark_fraction", f"{engine.watermark_fraction}", "0 up to 1")
+    if engine.long_prefill_tokens is not None and engine.long_prefill_tokens < 1:
+        yield Problem(f"{where}.long_prefill_tokens", f"{engine.long_prefill_tokens}", "at least 1")
+    for name, value in foreign_settings(engine).items():
+        what = f"{value}, and the rules of {engine.name} have no such setting"
+        yield Problem(f"{where}.{name}", what, "leave it out, or take vllm")

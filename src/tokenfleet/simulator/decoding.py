@@ -9,6 +9,7 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.gaps import record_step
 from tokenfleet.simulator.layout import (
     CLOCK,
+    COMPUTED,
     CONTEXT,
     DECODE,
     DECODED,
@@ -18,6 +19,7 @@ from tokenfleet.simulator.layout import (
     EVENT_STEP,
     EVICTED,
     FINISH,
+    FIRST_RUNNING,
     FIRST_TOKEN,
     GROUP,
     GROWING,
@@ -28,6 +30,8 @@ from tokenfleet.simulator.layout import (
     LAG,
     LAST_RUNNING,
     LAST_STEP,
+    LEFT_OUT,
+    LEFT_OUT_COUNT,
     NONE,
     NUMBER,
     ORIGIN,
@@ -35,9 +39,12 @@ from tokenfleet.simulator.layout import (
     PREFIX_CACHING,
     PROMISED,
     REQUEST,
+    RESUMED,
+    RESUMED_COUNT,
     RING_MASK,
     RING_NEXT,
     RULES,
+    RUNNING_NEXT,
     RUNNING_PREVIOUS,
     SGLANG,
     STATE,
@@ -82,10 +89,10 @@ def await_event(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
-def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) -> None:
-    """A complete prefill joins the batch of the next step; ``remaining`` output tokens are to come, at least one."""
+def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remaining: int) -> None:
+    """A sequence with ``computed`` tokens decodes from the next step on; at least one token is to come."""
     step = memory[replica + STEP]
-    context = memory[sequence + TARGET] + 1
+    context = computed + 1
     window = memory[memory[replica + GROUP] + WINDOW_TOKENS]
     memory[sequence + STATE] = DECODE
     memory[sequence + ORIGIN] = context - 1 - step
@@ -97,6 +104,12 @@ def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) 
     memory[replica + WINDOW_CONTEXT] += min(context, window)
     count_phase(memory, replica, sequence, 1)
     await_event(memory, replica, sequence)
+
+
+@compiled
+def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) -> None:
+    """A complete prefill joins the batch of the next step; ``remaining`` output tokens are to come, at least one."""
+    join_batch(memory, replica, sequence, memory[sequence + TARGET], remaining)
     group = memory[replica + GROUP]
     if memory[group + PREFIX_CACHING] != 0 and memory[group + RULES] != SGLANG:
         start_growing(memory, replica, sequence)
@@ -116,10 +129,69 @@ def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def pause_decoding(memory: Memory, replica: int, sequence: int) -> None:
+    """A decoding sequence is left out of the next step."""
+    memory[sequence + COMPUTED] = memory[sequence + ORIGIN] + memory[replica + STEP]
+    memory[sequence + EMITTED] = memory[replica + HORIZON]
+    stop_decoding(memory, replica, sequence)
+    take_from_ring(memory, replica, sequence)
+    memory[sequence + STATE] = LEFT_OUT
+    memory[replica + LEFT_OUT_COUNT] += 1
+
+
+@compiled
+def resume_decoding(memory: Memory, replica: int, sequence: int) -> None:
+    """A paused sequence is part of the next step again. By now all its tokens are known, and so can be named."""
+    request = memory[sequence + REQUEST]
+    computed = memory[sequence + COMPUTED]
+    produced = computed + 1 - input_tokens(memory, request)
+    memory[sequence + TARGET] = computed + 1
+    memory[sequence + RESUMED] = memory[replica + STEP]
+    memory[replica + LEFT_OUT_COUNT] -= 1
+    memory[replica + RESUMED_COUNT] += 1
+    join_batch(memory, replica, sequence, computed, output_tokens(memory, request) - produced)
+
+
+@compiled
+def leave_batch(memory: Memory, replica: int, sequence: int) -> None:
+    """A sequence that decodes, or is paused, does so no more."""
+    if memory[sequence + STATE] == DECODE:
+        if is_resumed(memory, replica, sequence):
+            memory[replica + RESUMED_COUNT] -= 1
+        stop_decoding(memory, replica, sequence)
+        take_from_ring(memory, replica, sequence)
+    elif memory[sequence + STATE] == LEFT_OUT:
+        memory[replica + LEFT_OUT_COUNT] -= 1
+
+
+@compiled
+def is_resumed(memory: Memory, replica: int, sequence: int) -> bool:
+    """Whether a sequence decodes in the step being fixed after it was left out of the one before."""
+    return memory[sequence + STATE] == DECODE and memory[sequence + RESUMED] == memory[replica + STEP]
+
+
+@compiled
+def record_pauses(memory: Memory, replica: int, end_ps: int) -> int:
+    """Count the gaps of those that the step being fixed has resumed, and that ends at ``end_ps``; how many they are."""
+    count = memory[replica + RESUMED_COUNT]
+    if count == 0:
+        return 0
+    memory[replica + RESUMED_COUNT] = 0
+    sequence = memory[replica + FIRST_RUNNING]
+    while sequence != NONE:
+        if is_resumed(memory, replica, sequence):
+            record_step(memory, 1, end_ps - memory[sequence + EMITTED], end_ps)
+        sequence = memory[sequence + RUNNING_NEXT]
+    return count
+
+
+@compiled
 def last_token_ps(memory: Memory, replica: int, sequence: int) -> int:
     """When the last token of a decoding sequence left, of all steps fixed so far."""
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         return max(memory[sequence + EMITTED], memory[replica + DECODED])
+    if memory[sequence + STATE] == LEFT_OUT or is_resumed(memory, replica, sequence):
+        return memory[sequence + EMITTED]
     return memory[replica + HORIZON]
 
 
@@ -210,7 +282,8 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
     if memory[replica + PROMISED] > 0:
         memory[replica + PROMISED] -= unused_promise(memory, replica, sequence)
     if memory[sequence + STATE] != EVICTED:
-        free_sequence(memory, replica, sequence, computed_tokens(memory, replica, sequence))
+        tokens = computed_tokens(memory, replica, sequence)
+        free_sequence(memory, replica, sequence, tokens, tokens)
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
     if memory[VISITS_AT] != NONE:

@@ -13,6 +13,7 @@ from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
     BLOCK_COUNT,
     BLOCK_TOKENS,
+    BY_PRIORITY,
     CHUNKED,
     CLOCKED_COUNT,
     CONTEXT_LIMIT,
@@ -23,6 +24,7 @@ from tokenfleet.simulator.layout import (
     FIRST_RUNNING,
     FIXED_BLOCKS,
     FREE_BLOCKS,
+    FRONT_END,
     GROUP,
     GROWTH_PS,
     HALF,
@@ -64,6 +66,7 @@ from tokenfleet.simulator.layout import (
     SAMPLE_WAITING,
     SAMPLE_WORDS,
     SAMPLES_AT,
+    SERIAL_FRONT_END,
     SGLANG,
     STATE,
     STATUS_LOST,
@@ -86,6 +89,7 @@ from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.steptime import steps_until
+from tokenfleet.simulator.urgency import queue_levels
 from tokenfleet.simulator.visits import come_to_nothing, enter, leave
 
 FEW_REPLICAS = 16
@@ -157,6 +161,16 @@ def goal(memory: Memory, request: int, in_world: bool) -> int:
 
 
 @compiled
+def ready_time_ps(memory: Memory, replica: int, arrival_ps: int) -> int:
+    """When the front end hands a request to the scheduler. A serial one has to be done with all before it."""
+    group = memory[replica + GROUP]
+    if memory[group + SERIAL_FRONT_END] == 0:
+        return arrival_ps + memory[group + REQUEST_PS]
+    memory[replica + FRONT_END] = max(arrival_ps, memory[replica + FRONT_END]) + memory[group + REQUEST_PS]
+    return memory[replica + FRONT_END]
+
+
+@compiled
 def arrive(memory: Memory, request: int) -> None:
     """Send a request to a replica, whose run it may cut short."""
     in_world = memory[VISITS_AT] != NONE
@@ -174,7 +188,7 @@ def arrive(memory: Memory, request: int) -> None:
         return
     if in_world:
         charge(memory, request)
-    ready_ps = memory[request + READY] + memory[group + REQUEST_PS]
+    ready_ps = ready_time_ps(memory, replica, memory[request + READY])
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:
         memory[request + PREFIX] = NONE
@@ -218,6 +232,8 @@ def fail(memory: Memory, number: int) -> None:
         if memory[sequence + STATE] == EVICTED:
             lose_request(memory, memory[sequence + REQUEST], number)
         sequence = memory[sequence + RING_NEXT]
+    if memory[memory[replica + GROUP] + BY_PRIORITY] != 0:
+        queue_levels(memory, replica)
     request = memory[replica + QUEUE_HEAD]
     while request != NONE:
         behind = next_in_queue(memory, request)

@@ -66,6 +66,7 @@ FIRSTS_AT = 42  # requests whose first token is fixed, since a controller was to
 FIRSTS_COUNT = 43
 SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
 DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
+LEVEL_COUNT = 45  # priorities that occur in the trace
 HEADER_WORDS = 48
 
 MOST_FIRSTS = 1 << 16
@@ -74,6 +75,8 @@ MOST_FIRSTS = 1 << 16
 FAIL = 1
 SLOW = 2
 
+MOST_PREEMPTIONS = (1 << 24) - 1
+"""Mask of the preemption count in ``HISTORY``."""
 STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
 STATUS_QUEUE_FULL = int(Status.REJECTED_QUEUE_FULL)
 STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
@@ -113,7 +116,11 @@ CONTEXT_LIMIT = 17
 RING_MASK = 18
 PREFIX_CACHING = 19
 RULES = 20  # whose rules the scheduler follows
-GROUP_WORDS = 24
+LONG_CHUNK = 21  # tokens of one prompt in a step at most
+LONE_CHUNK = 22  # the same for a request that is alone
+SERIAL_FRONT_END = 23
+BY_PRIORITY = 24
+GROUP_WORDS = 32
 
 VLLM = 0
 TRTLLM = 1
@@ -139,7 +146,7 @@ QUEUE_HEAD = 15  # request rows, linked
 QUEUE_TAIL = 16
 FIRST_RUNNING = 17  # sequence rows, linked in order of admission
 LAST_RUNNING = 18
-PARTIAL = 19  # the sequence whose prefill is not complete; always the last of the running list
+PARTIAL = 19  # sequences whose prefill is not complete, linked as in the ring, in order of admission
 SPARE_SLOT = 20  # unused sequence rows, last used first so that they stay in the cache
 PENDING = 21  # sequences whose last step is in flight (async scheduling)
 ADMITTED = 22  # admissions so far
@@ -174,13 +181,19 @@ EXPECTED = 50  # output that running sequences are expected to need, in tokens t
 IS_FULL = 51  # somebody was not admitted for want of blocks, and nobody has left since (SGLang)
 DECODED = 52  # end of the last step that decoded (SGLang)
 JOINED = 53  # decoding sequences that brought their KV along and have yielded no token yet
-REPLICA_WORDS = 56
+CHUNK_LIMIT = 54  # tokens of one prompt in the step being fixed, at most
+LEFT_OUT_COUNT = 55  # decodes that were left out of the last step fixed
+RESUMED_COUNT = 56  # decodes in the step being fixed that were left out of the one before
+FRONT_END = 57  # when a serial front end is free again
+LEVELS_AT = 58  # first and last waiting request of each priority, the most urgent first
+REPLICA_WORDS = 64
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
 CHAIN_WITH_A_HOLE = 3  # a sequence releases blocks that the cache does not know
 FIRSTS_FULL = 4  # no fault: the replay goes on when the first tokens have been read
 
+NO_CHUNK_LIMIT = 1 << 60
 UNLIMITED = 1 << 60
 """Unhashed blocks of a replica without prefix cache."""
 
@@ -203,20 +216,26 @@ GROWS_IN = 14  # the resident whose end its output tokens extend
 GROWER_NEXT = 15
 GROWER_PREVIOUS = 16
 IS_CONTENDED = 17
-EMITTED = 18  # when its prefill yielded a token
-SEQUENCE_WORDS = 19
+EMITTED = 18  # when its prefill yielded a token; while it is left out, and in the step that resumes it, its last one
+RESUMED = 19  # the step that resumed it
+CHUNK = 20  # tokens of its prefill in the step being fixed
+SEQUENCE_WORDS = 21
+
+NEVER_RESUMED = -1
+"""Of :data:`RESUMED`: no step has this number."""
 
 PREFILL = 0
 DECODE = 1
 ENDING = 2  # its last step is fixed
 EVICTED = 3  # preempted with its last step in flight: the token will come, the blocks are gone
+LEFT_OUT = 4  # it decodes, but was left out of the step fixed last
 
 # ---- request
 READY = 0  # arrival; once routed, arrival at the scheduler
 LENGTHS = 1  # input tokens, output tokens << 32
 FIRST_TOKEN = 2  # -1 until it is there; until then DELIVERED if the KV of the prompt came with the request
 FINISH = 3  # -1 until it is there; the time of the last token while preempted
-HISTORY = 4  # cached tokens, preemption count << 32
+HISTORY = 4  # cached tokens, preemption count << 32, priority level << 56
 PLACE = 5  # affinity key until routed, then replica number; status << 32
 LINK = 6  # next in the queue, output tokens produced << 32
 PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while preempted << 32

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, LENGTHS, LINK
+from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, LENGTHS, LINK, MOST_PREEMPTIONS
 
 
 class Memory(Protocol):
@@ -71,6 +71,18 @@ def count_preemption(memory: Memory, request: int) -> None:
 
 
 @compiled
-def was_preempted(memory: Memory, request: int) -> bool:
-    """Whether it was ever preempted."""
-    return (memory[request + HISTORY] >> 32) > 0
+def preemption_count(memory: Memory, request: int) -> int:
+    """How often it was preempted."""
+    return (memory[request + HISTORY] >> 32) & MOST_PREEMPTIONS
+
+
+@compiled
+def only_level(memory: Memory, request: int) -> int:
+    """Its history as it was when it first arrived: nothing but its priority."""
+    return memory[request + HISTORY] >> 56 << 56
+
+
+@compiled
+def priority_level(memory: Memory, request: int) -> int:
+    """Place of its priority among those that occur, 0 for the most urgent."""
+    return memory[request + HISTORY] >> 56

@@ -17,7 +17,6 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import (
-    computed_tokens,
     first_order,
     path_blocks,
     release_own,
@@ -27,10 +26,10 @@ from tokenfleet.simulator.prefixes import (
 
 
 @compiled
-def free_sequence(memory: Memory, replica: int, sequence: int, named_tokens: int) -> None:
-    """Free all blocks of a sequence; the blocks that its first ``named_tokens`` fill stay in the prefix cache."""
+def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, named_tokens: int) -> None:
+    """Free the blocks that a sequence holds for ``tokens``; those its first ``named_tokens`` fill stay in the cache."""
     group = memory[replica + GROUP]
-    held = blocks_for(memory, group, computed_tokens(memory, replica, sequence)) + memory[group + FIXED_BLOCKS]
+    held = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS]
     if memory[group + PREFIX_CACHING] == 0:
         memory[replica + FREE_BLOCKS] += held
         return

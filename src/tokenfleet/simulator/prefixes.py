@@ -49,6 +49,7 @@ from tokenfleet.simulator.layout import (
     LAG,
     LAST_EXTENT,
     LAST_SHADOW,
+    LEFT_OUT,
     LOW,
     NEWEST,
     NONE,
@@ -105,7 +106,7 @@ def chain_end(memory: Memory, resident: int, start: int) -> int:
 def computed_tokens(memory: Memory, replica: int, sequence: int) -> int:
     """Tokens of a sequence whose KV is computed by all steps fixed so far."""
     state = memory[sequence + STATE]
-    if state == PREFILL:
+    if state in (PREFILL, LEFT_OUT):
         return memory[sequence + COMPUTED]
     if state == DECODE:
         return memory[sequence + ORIGIN] + memory[replica + STEP]
@@ -125,9 +126,12 @@ def hashed_tokens(memory: Memory, replica: int, sequence: int, step: int) -> int
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         return memory[sequence + TARGET]
     computed = computed_tokens(memory, replica, sequence)
+    lag = memory[memory[replica + GROUP] + LAG]
     if memory[sequence + STATE] == DECODE:
         computed = memory[sequence + ORIGIN] + step
-    return max(memory[sequence + TARGET], computed - memory[memory[replica + GROUP] + LAG])
+    elif memory[sequence + STATE] == LEFT_OUT:
+        computed = min(computed + lag, memory[sequence + ORIGIN] + step)
+    return max(memory[sequence + TARGET], computed - lag)
 
 
 # ---- decoding sequences that extend a chain

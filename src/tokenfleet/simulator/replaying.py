@@ -162,6 +162,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
     visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
     back = np.empty(len(around.order), dtype=np.int64)
     back[around.order] = np.arange(len(around.order))
+    attempts = visits[back, at.ATTEMPTS].astype(np.int32)
     end_ps = int(memory[at.ENDED])
     return replace(
         quiet,
@@ -173,8 +174,9 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         replica=quiet.replica[back],
         status=quiet.status[back],
         end_s=end_ps / PS_PER_S,
+        ready_s=None if quiet.ready_s is None else np.where(attempts == 1, quiet.ready_s[back], np.nan),
         turmoil=Turmoil(
-            attempt_count=visits[back, at.ATTEMPTS].astype(np.int32),
+            attempt_count=attempts,
             refused_count=int(memory[at.REFUSED_COUNT]),
             lost_count=int(memory[at.LOST_COUNT]),
             state_s=roster.state_s(end_ps),
@@ -187,14 +189,15 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
     """Read the columns back out of the buffer."""
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     replicas = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
+    first_ps, finish_ps = rows[:, at.FIRST_TOKEN], rows[:, at.FINISH]
     return RunRecord(
         arrival_s=trace.arrival_s,
-        first_token_s=seconds(rows[:, at.FIRST_TOKEN]),
-        finish_s=seconds(rows[:, at.FINISH]),
+        first_token_s=seconds(first_ps),
+        finish_s=seconds(finish_ps),
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,
         cached_tokens=(rows[:, at.HISTORY] & at.HALF).astype(np.int32),
-        preemption_count=(rows[:, at.HISTORY] >> 32).astype(np.int32),
+        preemption_count=(rows[:, at.HISTORY] >> 32 & at.MOST_PREEMPTIONS).astype(np.int32),
         replica=(rows[:, at.PLACE] & at.HALF).astype(np.int32),
         status=(rows[:, at.PLACE] >> 32).astype(np.int8),
         gaps=histogram(memory, places.gaps),
@@ -209,6 +212,7 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         replica_count=len(replicas),
         end_s=int(rows[:, at.FINISH].max(initial=0)) / PS_PER_S,
         telemetry=samples,
+        ready_s=np.where(np.maximum(first_ps, finish_ps) >= 0, rows[:, at.READY] / PS_PER_S, np.nan),
     )
 
 

@@ -1,5 +1,6 @@
 """Whose rules a replica follows: the rule sets by the name of the engine, and the constants of theirs."""
 
+from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.simulator.layout import SGLANG, TRTLLM, VLLM
 
 RULE_SETS = {"vllm": VLLM, "trtllm": TRTLLM, "sglang": SGLANG}
@@ -23,6 +24,21 @@ def rule_set(engine_name: str) -> int:
     return RULE_SETS.get(engine_name.split("-", maxsplit=1)[0], VLLM)
 
 
+def foreign_settings(engine: EngineSettings) -> dict[str, object]:
+    """Settings that only vLLM's rules know, where another engine is given them."""
+    if rule_set(engine.name) == VLLM:
+        return {}
+    own: dict[str, object] = {"long_prefill_tokens": engine.long_prefill_tokens}
+    own |= {"scheduling": None if engine.scheduling == "fcfs" else engine.scheduling}
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def lone_is_free(engine_name: str) -> bool:
+    """Whether a limit on long prefills leaves a request alone that is alone: since vLLM 0.32."""
+    version = engine_name.partition("-")[2]
+    return version not in {"0.11", "0.16", "0.24"}
+
+
 def rule_set_note(engine_name: str) -> str:
     """One sentence for a person: whose batching rules a replay of this engine follows, and what they leave out.
 
@@ -31,7 +47,7 @@ def rule_set_note(engine_name: str) -> str:
     """
     family = engine_name.split("-", maxsplit=1)[0]
     if family == "vllm":
-        return "Batching follows the vLLM V1 scheduler, first come first served."
+        return "Batching follows the vLLM V1 scheduler."
     if family == "trtllm":
         return (
             "Batching follows TensorRT-LLM's guaranteed-no-evict policy: blocks up to the last output token are set "

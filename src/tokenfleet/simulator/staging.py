@@ -258,6 +258,7 @@ def calls_of(trace: Trace, journey: Journey, stage: Call, going: npt.NDArray[np.
         session=None if trace.session is None else trace.session[caller],
         tenant=None if trace.tenant is None else trace.tenant[caller],
         tenants=trace.tenants,
+        priority=None if trace.priority is None else trace.priority[caller],
         kv_delivered=np.ones(len(caller), dtype=np.bool_) if stage.kv_delivered else None,
     )
     return calls, caller

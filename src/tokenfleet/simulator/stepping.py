@@ -9,7 +9,7 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import apply_outputs, emit_first, emit_joined, record_resumed
+from tokenfleet.simulator.decoding import apply_outputs, emit_first, emit_joined, record_pauses, record_resumed
 from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.layout import (
@@ -35,6 +35,7 @@ from tokenfleet.simulator.layout import (
     IDLE_WITH_WORK,
     JOINED,
     LAG,
+    LEFT_OUT_COUNT,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
     NEVER_PS,
@@ -51,6 +52,7 @@ from tokenfleet.simulator.layout import (
     QUEUE_HEAD,
     READY,
     REQUEST,
+    RESUMED_COUNT,
     RULES,
     RUN,
     RUNNING,
@@ -94,16 +96,23 @@ def cut_run(memory: Memory, replica: int, ready_ps: int) -> None:
 
 
 @compiled
+def is_settled(memory: Memory, replica: int) -> bool:
+    """Whether the steps after the next are like it, until an event of the ring."""
+    unsettled = memory[replica + PREEMPTED] | memory[replica + PENDING] | memory[replica + CONTENDED]
+    if memory[FIRSTS_AT] != NONE:
+        # A controller must see a first token when it leaves, so the run that yields it does not hide it.
+        unsettled |= memory[replica + JOINED]
+    return unsettled | memory[replica + LEFT_OUT_COUNT] == 0
+
+
+@compiled
 def start_run(memory: Memory, replica: int) -> None:
     """Fix as many pure decode steps as nothing can interrupt but an arrival."""
     group = memory[replica + GROUP]
     decoding = memory[replica + DECODING]
     growing = memory[replica + GROWING]
     steps = 1
-    # A controller must see a first token when it leaves, so the run that yields it does not hide it.
-    calm = memory[replica + JOINED] == 0 or memory[FIRSTS_AT] == NONE
-    calm = calm and memory[replica + PREEMPTED] == 0 and memory[replica + CONTENDED] == 0
-    if calm and memory[replica + PENDING] == NONE:
+    if is_settled(memory, replica):
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
     memory[replica + RUN] = steps
@@ -119,6 +128,14 @@ def start_run(memory: Memory, replica: int) -> None:
 
 
 @compiled
+def record_first(memory: Memory, replica: int, step_ps: int) -> None:
+    """Count the gaps that end with the first step of a run: some have begun before it, some begin with it."""
+    end_ps = memory[replica + HORIZON] + step_ps
+    on_time = memory[replica + DECODING] - memory[replica + JOINED] - record_pauses(memory, replica, end_ps)
+    record_step(memory, on_time, step_ps, end_ps)
+
+
+@compiled
 def finish_run(memory: Memory, replica: int) -> None:
     """The current run is over: move the replica to the boundary behind it."""
     steps = memory[replica + RUN]
@@ -127,13 +144,12 @@ def finish_run(memory: Memory, replica: int) -> None:
     growth_ps = memory[replica + GROWTH_PS]
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
-    joined = memory[replica + JOINED]
-    apart = 1 if joined > 0 else 0
+    apart = 1 if memory[replica + JOINED] + memory[replica + RESUMED_COUNT] > 0 else 0
     if memory[memory[replica + GROUP] + RULES] == SGLANG and memory[replica + DECODED] < horizon:
         record_resumed(memory, replica, horizon + step_ps)
         apart = 1
-    elif joined > 0:
-        record_step(memory, decoding - joined, step_ps, horizon + step_ps)
+    elif apart > 0:
+        record_first(memory, replica, step_ps)
     emit_joined(memory, replica, horizon + step_ps)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         memory[replica + DECODED] = horizon + duration_ps
@@ -195,7 +211,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     split_busy_time(memory, replica, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
-        record_step(memory, decoding - memory[replica + JOINED], step_ps, start_ps + step_ps)
+        record_first(memory, replica, step_ps)
         emit_joined(memory, replica, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps

@@ -80,6 +80,7 @@ def in_order(trace: Trace, order: npt.NDArray[np.int64]) -> Trace:
         prefixes=trace.prefixes,
         session=None if trace.session is None else trace.session[order],
         kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[order],
+        priority=None if trace.priority is None else trace.priority[order],
     )
 
 

@@ -41,7 +41,7 @@ from tokenfleet.simulator.layout import (
     VISIT_WORDS,
     VISITS_AT,
 )
-from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.memory import Memory, only_level
 
 scrambled = compiled(hashing.scrambled)
 
@@ -111,7 +111,7 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
     attempt = memory[visit + ATTEMPTS]
     memory[request + FIRST_TOKEN] = memory[visit + NO_TOKEN]
     memory[request + FINISH] = -1
-    memory[request + HISTORY] = 0
+    memory[request + HISTORY] = only_level(memory, request)
     memory[request + LINK] = 0
     memory[request + PREFIX] = memory[visit + DEEPEST]
     if attempt == memory[MOST_ATTEMPTS]:

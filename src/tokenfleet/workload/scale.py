@@ -65,6 +65,7 @@ def grow(trace: Trace, factor: float) -> Trace:
         session=None if session is None else renumbered(session[when]),
         tenant=None if trace.tenant is None else trace.tenant[rows][when],
         tenants=trace.tenants,
+        priority=None if trace.priority is None else trace.priority[rows][when],
         start_utc=trace.start_utc,
         observed=None if trace.observed is None else select(trace.observed, rows[when]),
     )

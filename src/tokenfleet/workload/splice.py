@@ -54,8 +54,19 @@ def splice(trace: Trace, event: Trace, at_s: float) -> Trace:
         session=_joined(trace.session, event.session, sessions, trace, event, order),
         tenant=_joined(trace.tenant, None if event.tenant is None else renamed[event.tenant], 0, trace, event, order),
         tenants=tenants,
+        priority=_priority(trace, event, order),
         start_utc=trace.start_utc,
     )
+
+
+def _priority(trace: Trace, event: Trace, order: npt.NDArray[np.int64]) -> Ints | None:
+    """Priorities of both; where one side has none, 0."""
+    if trace.priority is None and event.priority is None:
+        return None
+    sides = [
+        np.zeros(each.request_count, np.int32) if each.priority is None else each.priority for each in (trace, event)
+    ]
+    return np.concatenate(sides)[order]
 
 
 def _joined(

@@ -40,7 +40,7 @@ def write_trace(trace: Trace, path: str | Path) -> Path:
         "input_tokens": trace.input_tokens,
         "output_tokens": trace.output_tokens,
     }
-    for name in ("prefix_node", "session", "tenant"):
+    for name in ("prefix_node", "session", "tenant", "priority"):
         if getattr(trace, name) is not None:
             columns[name] = getattr(trace, name)
     about: dict[str, Any] = {"version": _VERSION, "tenants": trace.tenants, "start_utc": trace.start_utc}
@@ -97,6 +97,7 @@ def read_own(path: Path) -> tuple[Trace, Quality]:
         session=_column(frame, "session"),
         tenant=_column(frame, "tenant"),
         tenants=tuple(about["tenants"]),
+        priority=_column(frame, "priority"),
         start_utc=about["start_utc"],
         observed=_observed(frame, about.get("observed")),
     )

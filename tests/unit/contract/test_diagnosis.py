@@ -155,3 +155,11 @@ def test_what_nobody_saw_is_unknown():
     blind = dataclasses.replace(run(1.0), telemetry=None)
     found = diagnose(blind, run())
     assert (found.verdict, found.alarm, found.waiting_peak_count) == ("prefill", "unknown", None)
+
+
+def test_first_tokens_that_wait_for_the_cpu_are_nobody_elses_fault():
+    late = run(1.0, gauges=telemetry(QUEUE, kv=0.95))
+    in_front_end = diagnose(dataclasses.replace(late, ready_s=late.arrival_s + 0.6), run())
+    assert (in_front_end.verdict, in_front_end.front_end_fraction) == ("front_end", pytest.approx(0.6))
+    assert diagnose(dataclasses.replace(late, ready_s=late.arrival_s + 0.4), run()).verdict == "kv"
+    assert diagnose(late, run()).front_end_fraction is None

@@ -179,3 +179,21 @@ def test_what_lasts_longer_than_time_can_be_counted() -> None:
     clients = Clients(attempt_count=1000, backoff_s=86_400.0, longest_backoff_s=86_400.0)
     world = World(absent=(0,), clients=clients)
     assert "after more than 103 days" in problems(trace(GOOD), fleet(), world=world)
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"long_prefill_tokens": 0}, "engine.long_prefill_tokens: 0"),
+        ({"long_prefill_tokens": 5, "name": "sglang-0.5"}, "the rules of sglang-0.5 have no such setting"),
+        ({"scheduling": "priority", "name": "trtllm-1.2"}, "the rules of trtllm-1.2 have no such setting"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, where) -> None:
+    assert where in problems(trace(GOOD), fleet(physics(settings=engine(**settings))))
+
+
+def test_more_priorities_than_fit() -> None:
+    rows = trace([(0, 4, 2)] * 129, priority=np.arange(129, dtype=np.int32))
+    assert "129 different priorities, at most 128" in problems(rows, fleet())
+    assert "trace.priority: 1 entries" in problems(replace(rows, priority=rows.priority[:1]), fleet())

@@ -157,3 +157,56 @@ def test_it_waits_for_blocks_of_its_whole_prompt_and_computes_it_again_when_pree
     assert run.preemption_count.tolist() == [0, 1]
     assert ms(run.first_token_s) == [10, 10]
     assert run.busy.prefill_s == pytest.approx(0.01)
+
+
+def test_a_short_prompt_passes_a_long_one_that_may_not_take_the_whole_step() -> None:
+    """{0:3} {0:1,1:4,2:3} {0:1,1:4,2:1} {0:1,1:4} {0:1,1:2} {0:1,1:1}."""
+    run = play([(0, 3, 6), (1, 14, 2), (1, 3, 2)], max_batched_tokens=8, long_prefill_tokens=4)
+    assert ms(run.first_token_s) == [10, 50, 20]
+    assert ms(run.finish_s) == [60, 60, 30]
+
+
+def test_a_prompt_that_is_alone_takes_the_whole_step_since_032() -> None:
+    alone = [(0, 14, 1)]
+    for name, steps in (("vllm-0.32", 2), ("vllm-0.24", 4)):
+        assert play(alone, max_batched_tokens=8, long_prefill_tokens=4, name=name).busy.step_count == steps
+
+
+class TestPriority:
+    requests = ((0, 7, 6), (0, 7, 6))
+    columns = staticmethod(lambda *priorities: {"priority": np.array(priorities, dtype=np.int32)})
+
+    def test_the_less_urgent_one_is_preempted_though_it_came_first(self) -> None:
+        run = play(self.requests, blocks=5, scheduling="priority", columns=self.columns(1, 0))
+        assert run.preemption_count.tolist() == [1, 0]
+        assert ms(run.finish_s)[1] == 60
+
+    def test_at_equal_priority_the_one_that_came_last(self) -> None:
+        run = play(self.requests, blocks=5, scheduling="priority", columns=self.columns(3, 3))
+        assert run.preemption_count.tolist() == [0, 1]
+
+    def test_who_waits_is_served_by_priority_then_by_arrival(self) -> None:
+        rows = [(0, 4, 3), (1, 4, 1), (2, 4, 1), (3, 4, 1)]
+        run = play(rows, max_sequence_count=1, scheduling="priority", columns=self.columns(0, 5, -1, 5))
+        assert ms(run.first_token_s) == [10, 50, 40, 60]
+
+    def test_those_behind_one_that_preempts_itself_go_without_a_token(self) -> None:
+        """{0:2,1:3} {0:1,1:1,2:1} {0:1} and 1 preempted, {0:1,2:1} {2:1,1:5} {2:1,1:1}."""
+        rows = [(0, 2, 4), (0, 3, 4), (5, 1, 4)]
+        run = play(rows, blocks=3, scheduling="priority", columns=self.columns(0, 5, 0))
+        assert ms(run.finish_s) == [40, 60, 60]
+        assert run.preemption_count.tolist() == [0, 1, 0]
+        found = np.repeat(run.gaps.lower_s[:-1], run.gaps.count) * 1000.0
+        np.testing.assert_allclose(found, [10] * 7 + [20, 30], rtol=0.025)
+
+    def test_nobody_looks_at_it_first_come_first_served(self) -> None:
+        rows = [(0, 4, 3), (1, 4, 1), (2, 4, 1)]
+        run = play(rows, max_sequence_count=1, columns=self.columns(0, 5, -1))
+        assert ms(run.first_token_s) == [10, 40, 50]
+
+
+@pytest.mark.parametrize(("front_end", "ready_ms"), [("parallel", [30, 30, 35]), ("serial", [30, 60, 90])])
+def test_a_serial_front_end_takes_one_request_after_another(front_end: str, ready_ms: list[float]) -> None:
+    rows = trace([(0, 4, 1), (0, 4, 1), (5, 4, 1)])
+    run = replay(rows, fleet(physics(settings=engine(front_end=front_end), time=step_time(request_ps=30 * MS))))
+    assert ms(run.ready_s) == ready_ms

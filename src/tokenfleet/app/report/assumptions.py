@@ -136,10 +136,23 @@ def _engine(engine: EngineSettings) -> Table:
             ("Prefix cache", yes(engine.prefix_caching)),
             ("Chunked prefill", yes(engine.chunked_prefill)),
             ("Asynchronous scheduling", yes(engine.async_scheduling)),
+            *_chosen_rules(engine),
             ("Context limit", "that of the model" if limit is None else f"{exact(limit)} tokens"),
         ),
         numeric=frozenset({1}),
     )
+
+
+def _chosen_rules(engine: EngineSettings) -> list[tuple[str, str]]:
+    """Settings that are off unless somebody asks for them."""
+    rows = []
+    if engine.long_prefill_tokens is not None:
+        rows.append(("One prompt's share of a step, at most", f"{exact(engine.long_prefill_tokens)} tokens"))
+    if engine.scheduling == "priority":
+        rows.append(("Scheduling", "by priority"))
+    if engine.front_end == "serial":
+        rows.append(("Front end", "one thread for all requests"))
+    return rows
 
 
 def flattened(tree: Mapping[str, object], above: str = "") -> list[tuple[str, object]]:
