@@ -1,5 +1,6 @@
 """The same profile wherever its parts are counted."""
 
+import gzip
 import importlib.util
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from tokenfleet.app.executor import mapper_of
 from tokenfleet.domain.errors import BadInput
 
 ON_RAY = """
-import json, sys, warnings
+import json, sys
+from pathlib import Path
+
 import ray
+from tokenfleet.app.cli import main
 from tokenfleet.app.executor import mapper_of
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import profile_document, profile_files
@@ -38,6 +42,18 @@ try:
     profile_files([*files, "missing.parquet"], mapper=mapper)
 except BadInput:
     print("same on", len(workers), "workers")
+
+
+def command(target, *options):
+    try:
+        main(["profile", *files, "-o", target, *options])
+    except SystemExit as ended:
+        assert ended.code == 0, ended.code
+    return Path(target).read_bytes()
+
+
+assert command("here.json", "--in-parts", "yes") == command("there.json", "--executor", "ray")
+print("same files")
 ray.shutdown()
 """
 
@@ -65,10 +81,16 @@ def test_two_ray_workers_count_what_threads_count_bit_for_bit(tmp_path):
                 "input_tokens": rng.integers(-1, 4000, 2000),
                 "output_tokens": rng.integers(0, 900, 2000),
                 "tenant": rng.choice(["blue", "red", "green"], 2000),
+                "session": [f"chat-{name}" for name in rng.integers(0, 5000, 2000)],
             }
         ).write_parquet(files[-1])
+    # Packed text is read by a worker from its start to its end.
+    files.append(tmp_path / "log-40.csv.gz")
+    last = pl.read_parquet(files[-2]).with_columns(pl.col("time_ms") + 3_600_000)
+    files[-1].write_bytes(gzip.compress(last.write_csv().encode()))
     # A process of its own: Ray leaves sockets and threads behind, and the tests take warnings for errors.
     told = [sys.executable, "-c", ON_RAY, *map(str, files)]
-    result = subprocess.run(told, capture_output=True, text=True, check=False, timeout=300)
+    result = subprocess.run(told, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "same on 2 workers" in result.stdout
+    assert "same files" in result.stdout

@@ -8,6 +8,7 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import profile_files, read_trace
+from tokenfleet.workload.formats.frames import load_text
 
 HEAD = "timestamp,input_tokens,output_tokens\n"
 AT = "2026-03-29T00:00:0"
@@ -288,3 +289,10 @@ def test_the_same_records_in_other_wrappings(tmp_path, name):
     expected = requests_of(SAMPLES / name)
     for content in (*wrapped(data), *(rewritten(data) if name.endswith(".jsonl") else ())):
         assert requests_of(write(tmp_path, content, name)) == expected
+
+
+def test_columns_that_a_damaged_stretch_lacks_come_out_empty():
+    found = load_text(b'a,b\r"x,1\n2,"3\n4,5\n', "csv", ",", ["c", "a"], where="log.csv")
+    assert found.frame.columns == ["c", "a"]
+    assert found.frame["c"].null_count() == found.frame.height
+    assert len(found.lines) == found.frame.height

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.workload.formats.source import Source, leaf_values
+from tokenfleet.workload.formats.source import Source, header_cells, leaf_values
 
 if TYPE_CHECKING:
     import polars as pl
@@ -283,10 +283,10 @@ def _careful_csv(text: str, separator: str, columns: Sequence[str] | None) -> Lo
     csv.field_size_limit(_LONGEST_CELL)
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     begin = next((place for place, line in enumerate(lines) if line.strip()), len(lines) - 1)
-    header = [name.strip() for name in _cells(lines[begin], separator) or []]
+    header = header_cells(lines[begin], separator)
     # Cells that text quotes may hold are not looked at; only the wanted ones are kept.
-    wanted = [name for name in dict.fromkeys(header if columns is None else columns) if name in header]
-    places = [header.index(name) for name in wanted]
+    wanted = list(dict.fromkeys(header if columns is None else columns))
+    places = [header.index(name) if name in header else _LONGEST_CELL for name in wanted]
     kept: list[list[str | None]] = []
     numbers, broken = [], []
     place = begin + 1
@@ -304,7 +304,7 @@ def _careful_csv(text: str, separator: str, columns: Sequence[str] | None) -> Lo
     frame = pl.DataFrame(
         [pl.Series(name, [row[at] for row in kept], dtype=pl.String) for at, name in enumerate(wanted)]
     )
-    return Loaded(_chosen(frame, columns) if wanted else frame, numbers, tuple(broken))
+    return Loaded(frame, numbers, tuple(broken))
 
 
 def _row(lines: Sequence[str], place: int, separator: str, width: int) -> tuple[list[str] | None, int]:

@@ -194,16 +194,17 @@ def _sniff(text: str, *, complete: bool) -> _Sniffed:
     if start.startswith(("# HELP", "# TYPE")):
         return "prometheus", (), {}, ","
     first_line = start.split("\n", 1)[0].rstrip("\r")
-    header = _header(first_line, ",")
+    header = header_cells(first_line, ",")
     if len(header) > 1 and not header[0].startswith(("INFO", "(")) and not _looks_like_log(start):
         other = _other_separator(first_line, len(header))
-        header = _header(first_line, other) if other else header
+        header = header_cells(first_line, other) if other else header
         return "csv", header, {}, other or ","
     other = _other_separator(first_line, 1)
-    return ("csv", _header(first_line, other), {}, other) if other else ("text", (), {}, ",")
+    return ("csv", header_cells(first_line, other), {}, other) if other else ("text", (), {}, ",")
 
 
-def _header(line: str, separator: str) -> tuple[str, ...]:
+def header_cells(line: str, separator: str) -> tuple[str, ...]:
+    """Names in the first line of a CSV file; none when it cannot be cut."""
     try:
         cells = next(csv.reader(io.StringIO(line, newline=""), delimiter=separator), [])
     except csv.Error:
@@ -214,7 +215,7 @@ def _header(line: str, separator: str) -> tuple[str, ...]:
 def _other_separator(line: str, cells: int) -> str | None:
     """A semicolon, tab or bar that cuts the line into more names than the comma does: at least three."""
     for separator in ";\t|":
-        header = _header(line, separator)
+        header = header_cells(line, separator)
         if len(header) >= max(_FEWEST_NAMES, cells + 1) and all(_NAME.fullmatch(name) for name in header):
             return separator
     return None
