@@ -21,13 +21,24 @@ Parts = Literal["auto", "yes", "no"]
 Level = Literal["high", "medium", "low"]
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
-_WHOLE_BYTES: Final = 512 << 20
-"""Files larger than this together are counted in parts: read whole they would fill the memory of a laptop."""
-_PACKED_WHOLE_BYTES: Final = 96 << 20
-"""The same for Parquet, which unpacks to several times its size."""
+_WHOLE_BYTES: Final = 256 << 20
+"""Text larger than this together is counted in parts: read whole, 90 MB of CSV took 0.6 GB."""
+_PACKED_WHOLE_BYTES: Final = 40 << 20
+"""The same for Parquet and gzip, which unpack to many times their size: 32 MB of Parquet took 1.4 GB."""
 _LARGEST_SUMS_BYTES: Final = 256 << 20
 """No export of sums or metrics is larger; a larger file is a request log that could not be read."""
-_TABLE_ENDINGS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_TABLE_ENDINGS: Final = (
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".ndjson",
+    ".parquet",
+    ".csv.gz",
+    ".tsv.gz",
+    ".jsonl.gz",
+    ".ndjson.gz",
+)
+_PACKED_ENDINGS: Final = (".parquet", ".gz")
 _OPTIONS: Final = {
     "files": "FILES",
     "format": "--format",
@@ -161,6 +172,7 @@ def _read(files: Files, progress: Progress | None) -> Workload:
 def _counted(files: Files, progress: Progress | None) -> Workload:
     return workload.profile_files(
         list(files.paths),
+        format=files.format,
         columns=files.columns,
         zone=files.zone,
         time_unit=files.time_unit,
@@ -193,8 +205,10 @@ def _in_parts(files: Files) -> bool:
     if files.parts != "auto" or needs or spread:
         return files.parts == "yes" or spread
     present = [path for path in files.paths if path.is_file()]
-    tables = len(present) == len(files.paths) and all(path.suffix in _TABLE_ENDINGS for path in present)
-    packed = sum(path.stat().st_size for path in present if path.suffix == ".parquet")
+    tables = len(present) == len(files.paths) and all(path.name.endswith(_TABLE_ENDINGS) for path in present)
+    if tables and files.format is None and not files.columns:
+        tables = all(workload.format_of(path) in workload.FORMATS_IN_PARTS for path in present)
+    packed = sum(path.stat().st_size for path in present if path.name.endswith(_PACKED_ENDINGS))
     return tables and (packed > _PACKED_WHOLE_BYTES or sum(path.stat().st_size for path in present) > _WHOLE_BYTES)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
     from tokenfleet.workload.parts import profile_files
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
-    from tokenfleet.workload.read import format_names, read_trace
+    from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
     from tokenfleet.workload.trace_file import write_trace
 
@@ -54,7 +54,9 @@ _HOME = {
     "load_profile": "profile_file",
     "profile_document": "profile_file",
     "save_profile": "profile_file",
+    "FORMATS_IN_PARTS": "read",
     "format_names": "read",
+    "format_of": "read",
     "read_trace": "read",
     "Change": "comparing",
     "compare": "comparing",
@@ -65,6 +67,7 @@ _HOME = {
 """What is loaded on first use: a command that draws its traffic should not wait for thirty readers."""
 
 __all__ = [
+    "FORMATS_IN_PARTS",
     "FRONT_FRACTION",
     "Aggregates",
     "Change",
@@ -80,6 +83,7 @@ __all__ = [
     "draw_clients",
     "draw_trace",
     "format_names",
+    "format_of",
     "grow",
     "load_profile",
     "peak_window",

@@ -25,6 +25,7 @@ from tokenfleet.workload.formats.columns import map_columns
 from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
 from tokenfleet.workload.profile import describe
+from tokenfleet.workload.read import FORMATS_IN_PARTS, format_of
 from tokenfleet.workload.request_facts import buckets
 from tokenfleet.workload.session_shape import described_rows
 from tokenfleet.workload.tally import Tally, add, from_the_start, interarrival_cv
@@ -44,6 +45,7 @@ Progress = Callable[[str, int, int], None]
 def profile_files(
     paths: str | Path | Sequence[str | Path],
     *,
+    format: str | None = None,  # noqa: A002 - the name every user of a reader expects
     columns: Mapping[str, str] | None = None,
     zone: str | None = None,
     time_unit: Literal["s", "ms", "us", "ns"] | None = None,
@@ -63,6 +65,7 @@ def profile_files(
 
     Args:
         paths: CSV, JSON lines or Parquet tables.
+        format: ``table`` overrules what the content shows.
         columns: Role -> column.
         zone: Time zone of stamps without one.
         time_unit: Unit of stamps that are numbers.
@@ -77,7 +80,7 @@ def profile_files(
         BadInput: files that are no tables, columns missing, clocks that differ, or no usable row.
     """
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-    options = ReadOptions(columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
+    options = ReadOptions(format=format, columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     parts = _cut(files, options, Admission(zero_output=zero_output, fold_retries=False), rows_per_part, bytes_per_part)
     parts, counted = _counted(parts, mapper, progress)
     where = files_named([str(path) for path in files])
@@ -167,6 +170,9 @@ def _cut_one(
     kind = source.kind
     if kind not in ("parquet", "csv", "jsonl"):
         raise BadInput.at(source.where, f"is {kind}, not a table", "parts are cut from CSV, JSON lines or Parquet")
+    name = options.format or ("table" if options.columns else format_of(source.path))
+    if name not in (*FORMATS_IN_PARTS, None):
+        raise BadInput.at(source.where, f"is of format {name}, which needs whole files", "read it in one piece")
     mapped = map_columns(source.leaves, options.columns, where=source.where)
     roles = {role: column for role, column in mapped.items() if role in _ROLES}
     header = source.head.split("\n", 1)[0] if kind == "csv" else ""

@@ -63,6 +63,20 @@ FORMATS: tuple[Format, ...] = (
 """In order: the first that recognises the content reads it."""
 
 
+FORMATS_IN_PARTS = ("table", "azure")
+"""Formats whose rows mean the same alone as beside all others, under the names of their columns."""
+
+
+def format_of(path: str | Path) -> str | None:
+    """Name of the format that a file's content shows; ``None`` when none is known.
+
+    Raises:
+        BadInput: missing, a folder, empty or not text.
+    """
+    source = open_source(Path(path))
+    return next((entry.name for entry in FORMATS if entry.matches(source)), None)
+
+
 def format_names() -> tuple[str, ...]:
     """Formats that can be named to overrule detection."""
     return tuple(entry.name for entry in FORMATS)

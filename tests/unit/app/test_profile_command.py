@@ -221,6 +221,11 @@ def test_large_tables_are_counted_in_parts_to_the_same_figures(run, tmp_path, mo
         assert parts[name] == whole[name], name
     monkeypatch.setattr("tokenfleet.app.intake._WHOLE_BYTES", 1000)
     assert "parts" in document(run, "log.csv", "--time-unit", "s")["detected"]
+    # Of a spend log no row means anything without its format, so it is read whole however large it is.
+    assert "parts" not in document(run, LOGS / "litellm_spendlogs.jsonl")["detected"]
+    code, _, err = run("profile", LOGS / "litellm_spendlogs.jsonl", "--in-parts", "yes")
+    assert code == 2
+    assert "needs whole files" in err
 
 
 def test_what_is_ambiguous_is_asked_with_the_option_that_answers(run, tmp_path):

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import pickle
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -185,3 +186,10 @@ def test_too_many_requests_of_sessions_are_the_same_sample_however_they_are_cut(
     assert one.session_count == pytest.approx(343, rel=0.25)
     whole = profile(*read_trace(tmp_path / "log.parquet"))
     assert one.sessions.request_count == whole.sessions.request_count
+
+
+def test_logs_whose_rows_mean_nothing_alone_are_not_cut(tmp_path):
+    lines = Path(__file__).resolve().parents[2] / "data" / "logs" / "litellm_spendlogs.jsonl"
+    with pytest.raises(BadInput, match="is of format litellm, which needs whole files"):
+        profile_files(lines)
+    assert profile_files(lines, format="table").quality.rows_read == 20
