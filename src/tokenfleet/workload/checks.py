@@ -8,17 +8,40 @@ from tokenfleet.workload.tally import minute_edges
 from tokenfleet.workload.time_facts import Longs, regime
 
 _FEW = 500
+_FEW_SESSIONS = 10
+_TOGETHER_FRACTION = 0.001
 
 
 def look(trace: Trace) -> list[str]:
     """Warnings about a trace: too short, length caps, load that grows or has gaps."""
-    found = [*_too_short(trace), *_cap("input", trace.input_tokens), *_cap("output", trace.output_tokens)]
+    found = [
+        *_own_clocks(trace),
+        *_too_short(trace),
+        *_cap("input", trace.input_tokens),
+        *_cap("output", trace.output_tokens),
+    ]
     return found + look_at_minutes(np.diff(minute_edges(trace.arrival_s)))
 
 
 def look_at_minutes(minutes: Longs) -> list[str]:
     """Warnings that the counts per minute alone give: load that changes for good, gaps."""
     return _moving(minutes) + _gaps(minutes)
+
+
+def _own_clocks(trace: Trace) -> list[str]:
+    """Sessions that all begin at second 0 each count time from their own start."""
+    if trace.session is None or trace.start_utc is not None:
+        return []
+    first = np.unique(trace.session, return_index=True)[1]
+    first = first[trace.session[first] >= 0]
+    if len(first) < _FEW_SESSIONS or trace.duration_s < MINUTE_S:
+        return []
+    if float(np.mean(trace.arrival_s[first] <= _TOGETHER_FRACTION * trace.duration_s)) < 0.9:
+        return []
+    return [
+        f"nearly all of the {len(first)} sessions begin at second 0: each counts time from a start of its own, so that "
+        "rates, peaks and gaps between requests mean nothing; turns, growth and pauses do"
+    ]
 
 
 def _too_short(trace: Trace) -> list[str]:

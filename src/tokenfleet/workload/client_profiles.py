@@ -22,6 +22,8 @@ from tokenfleet.workload.streams import stream
 
 _FIELDS = ("input_tokens", "output_tokens")
 _REASONING = "reason_ratio"
+_MEDIA = ("text_tokens", "image_tokens", "audio_tokens", "video_tokens")
+"""What the input of multimodal clients is made of; their files have no field for all of it."""
 _MOST_REQUESTS = 200_000_000
 
 
@@ -54,7 +56,8 @@ def draw_clients(
     """Draw the requests of all clients of a folder.
 
     Kept: each client's rate in every window, its pattern and shape of gaps, its lengths in every window. The files do
-    not tell how a request's input and output go together: they are drawn apart. Clients without lengths are left out.
+    not tell how a request's input and output go together: they are drawn apart, and so are text, images, audio and
+    video of multimodal clients, whose tokens together are the input. Clients without lengths are left out.
 
     Args:
         folder: Holds ``chunk-N-trace.csv`` and ``chunk-N-dataset.json``.
@@ -103,7 +106,7 @@ def _drawn(
     arrival_s = _arrivals(client, place, start_s, end_s, rate_factor, seed)
     window = np.maximum(np.searchsorted(client.starts_s, arrival_s, side="right") - 1, 0)
     columns = {"arrival_s": arrival_s}
-    for field in (*_FIELDS, _REASONING):
+    for field in (*_FIELDS, _REASONING, *_MEDIA):
         share = stream(seed, f"client {field}", place).random(len(arrival_s))
         values = np.full(len(arrival_s), np.nan)
         for index in np.unique(window).tolist():
@@ -112,6 +115,9 @@ def _drawn(
                 lengths, upto = client.lengths[index][field]
                 values[mine] = lengths[np.searchsorted(upto, share[mine], side="right").clip(max=len(lengths) - 1)]
         columns[field] = values
+    media = np.stack([columns.pop(field) for field in _MEDIA])
+    made_of = np.where(np.isnan(media[0]), np.nan, np.nansum(media, axis=0))
+    columns["input_tokens"] = np.where(np.isnan(columns["input_tokens"]), made_of, columns["input_tokens"])
     for field in _FIELDS:
         columns[field] = np.maximum(columns[field], 1)
     ratio = columns.pop(_REASONING)
@@ -181,7 +187,7 @@ def _read(folder: Path) -> tuple[list[_Client], int]:
 def _client(trace: Path, dataset: Path) -> _Client:
     windows = [_window(line) for line in trace.read_text().splitlines() if line.strip()]
     spans = sorted((float(start), fields) for start, fields in json.loads(dataset.read_text()).items())
-    known = [(start, read) for start, fields in spans if (read := _lengths(fields)).keys() >= set(_FIELDS)]
+    known = [(start, read) for start, fields in spans if _has_lengths(read := _lengths(fields))]
     if not windows or any(not later.start_s > early.start_s for early, later in itertools.pairwise(windows)):
         raise ValueError("windows are missing or out of order")
     return _Client(
@@ -190,6 +196,10 @@ def _client(trace: Path, dataset: Path) -> _Client:
         starts_s=np.array([start for start, _ in known]),
         lengths=tuple(read for _, read in known),
     )
+
+
+def _has_lengths(read: Mapping[str, object]) -> bool:
+    return "output_tokens" in read and ("input_tokens" in read or "text_tokens" in read)
 
 
 def _window(line: str) -> _Window:
@@ -206,7 +216,7 @@ def _window(line: str) -> _Window:
 def _lengths(fields: Mapping[str, object]) -> dict[str, tuple[Floats, Floats]]:
     """Values and cumulative shares of each field; the shares are written as text that looks like a Python dict."""
     read = {}
-    for field in (*_FIELDS, _REASONING):
+    for field in (*_FIELDS, _REASONING, *_MEDIA):
         shares = ast.literal_eval(str(fields.get(field, "{}")))
         if not isinstance(shares, dict):
             raise ValueError(f"{field} is no table of shares")  # noqa: TRY004 - a broken file, not a wrong type

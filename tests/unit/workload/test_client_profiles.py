@@ -56,6 +56,18 @@ def test_rates_patterns_and_lengths_are_those_of_the_files(folder):
     assert profile(trace, quality).tenant_request_counts["chunk-1"] == len(first)
 
 
+def test_the_input_of_multimodal_clients_is_text_and_images_together(tmp_path):
+    steady = [(start, 4.0, 1.0, "Gamma", 1.0, 0.25) for start in range(0, 3600, 600)]
+    media = {"image_tokens": "{1200: 0.5, 0: 0.5}", "image_count": "{1: 0.5, 0: 0.5}", "audio_tokens": "{0: 1.0}"}
+    write(tmp_path / "mm", 1, steady, {"0": {"text_tokens": "{100: 1.0}", "output_tokens": "{7: 1.0}", **media}})
+    write(tmp_path / "mm", 2, steady, {"0": {"image_tokens": "{1200: 1.0}", "output_tokens": "{7: 1.0}"}})
+    trace, quality = draw_clients(tmp_path / "mm", duration_s=3600, seed=1)
+    assert set(trace.input_tokens.tolist()) == {100, 1300}
+    assert (trace.input_tokens == 1300).mean() == pytest.approx(0.5, abs=0.03)
+    # Without its text nobody knows how long a prompt is.
+    assert any("1 clients have rates and no lengths" in text for text in quality.warnings)
+
+
 def test_the_same_seed_draws_the_same_bytes_and_a_factor_scales(folder):
     one, two, more = (draw_clients(folder, duration_s=3600, seed=1, rate_factor=factor)[0] for factor in (1, 1, 2))
     assert one.arrival_s.tobytes() == two.arrival_s.tobytes()

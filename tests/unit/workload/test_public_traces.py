@@ -1,5 +1,6 @@
 """The statistics published for the real traces, reproduced from the files."""
 
+import polars as pl
 import pytest
 
 from shared import SHARED, needs_shared
@@ -95,6 +96,38 @@ def test_agent_sessions_reuse_most_of_their_prompts():
     assert quality.detected["prefix blocks"] == "64 tokens"
     assert profile(trace).shareable_input_fraction == pytest.approx(0.93, abs=0.02)
     assert profile(trace).session_count == 20
+
+
+AGENTS = {
+    # rows, sessions, input and output p50/p95/p99
+    "exgentic_swebench_claude_code_deepseek.csv.gz": (799, 13, (33_566, 60_353, 66_268), (120, 756, 1090)),
+    "lmcache_agent_miniswe.parquet": (402, 20, (3890, 25_152, 39_428), (95, 223, 290)),
+    "lmcache_agent_taubench.parquet": (471, 24, (102, 528, 771), (0, 87, 195)),
+    "cc_weka_claude_code_sessions.parquet": (5000, 21, (205_000, 726_000, 817_000), (248, 2520, 6103)),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_published_statistics_of_agents(name):
+    rows, sessions, inputs, outputs = AGENTS[name]
+    told = {"arrival": "arrival_in_session_s"} if "weka" in name else {}
+    trace, quality = read_trace(TRACES / name, columns=told, spread_ticks=False, zero_output="keep")
+    found = profile(trace, quality)
+    assert (found.request_count, found.session_count) == (rows, sessions)
+    for summary, published in ((found.input_tokens, inputs), (found.output_tokens, outputs)):
+        for value, expected in zip((summary.p50, summary.p95, summary.p99), published, strict=True):
+            assert value == pytest.approx(expected, rel=0.003, abs=1)
+    own_clocks = any("each counts time from a start of its own" in text for text in quality.warnings)
+    assert own_clocks == ("weka" in name)
+
+
+def test_thinking_of_people_and_tools_in_real_sessions():
+    path = TRACES / "cc_weka_claude_code_sessions.parquet"
+    think = profile(*read_trace(path, columns={"arrival": "arrival_in_session_s"})).extra["sessions"]["think_s"]
+    published = pl.read_parquet(path)["think_time_s"]
+    # From the end of an answer to the next call; the published column leaves out what some tools took.
+    for fraction, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99")):
+        assert published.quantile(fraction) <= think[name] <= 1.5 * published.quantile(fraction)
 
 
 def test_azure_code_loads_whole_and_says_what_is_missing():
