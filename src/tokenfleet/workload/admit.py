@@ -27,6 +27,7 @@ _ZERO = UNMET[3]
 _MANY_SILENT = 0.1
 """Above this share of calls without output, failure is no likely reason: public traces show 2 to 8 %."""
 _MOST_REJECTS = 10_000
+_FEWEST_ALIKE = 10
 FAR_NS = 2 * 366 * 86_400 * NS
 """No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
 
@@ -75,7 +76,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
     if kept.is_empty():
         raise nothing_left(_files(readings), rows_read, dropped)
     mostly_whole(_files(readings), rows_read, dropped, admission.most_broken_fraction)
-    warnings += _unmet_warnings(dropped, kept.height)
+    warnings += _unmet_warnings(dropped, kept.height) + _twice_warnings(kept, readings)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
     tick_ns = tick_of(arrival_ns)
     if tick_ns is not None:
@@ -274,6 +275,24 @@ def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
             "rarely failures; calls of tools without text, embeddings and reranks are requests and can be kept"
         )
     return found
+
+
+def _twice_warnings(kept: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:
+    """Calls without ids that two files hold alike: exports that overlap, more likely than chance."""
+    import polars as pl
+
+    if len(readings) < 2:
+        return []
+    same = ("arrival_ns", "input_tokens", "output_tokens", "model", "tenant")
+    files = pl.col("file").n_unique().over(same)
+    twice = kept.filter(pl.col("request_id").is_null()).filter(files > 1)
+    smallest = int(kept.group_by("file").len()["len"].min() or 0)  # type: ignore[arg-type]
+    if twice.height < max(_FEWEST_ALIKE, smallest):
+        return []
+    return [
+        f"{twice.height} rows stand alike in two files, which carry no ids to tell: exports that overlap count twice; "
+        "give each stretch of time once"
+    ]
 
 
 def _order_warnings(rows: "pl.DataFrame", readings: Sequence[Reading]) -> list[str]:

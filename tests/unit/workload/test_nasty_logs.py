@@ -296,3 +296,23 @@ def test_columns_that_a_damaged_stretch_lacks_come_out_empty():
     assert found.frame.columns == ["c", "a"]
     assert found.frame["c"].null_count() == found.frame.height
     assert len(found.lines) == found.frame.height
+
+
+def test_exports_that_overlap_are_said_and_folded_where_ids_tell(tmp_path):
+    plain = [f"2026-03-29T00:00:{second:02d}.{second}Z,{10 + second},5" for second in range(30)]
+    one, two = (
+        write(tmp_path, HEAD + "\n".join(rows), name) for rows, name in ((plain, "a.csv"), (plain[5:], "b.csv"))
+    )
+    trace, quality = read_trace([one, two])
+    assert trace.request_count == 55
+    assert any("50 rows stand alike in two files" in text for text in quality.warnings)
+    named = [f"r{place},{row}" for place, row in enumerate(plain)]
+    files = [
+        write(tmp_path, "id," + HEAD + "\n".join(rows), name) for rows, name in ((named, "c.csv"), (named[5:], "d.csv"))
+    ]
+    trace, quality = read_trace(files)
+    assert trace.request_count == 30
+    assert quality.rows_dropped == {"duplicate request id": 25}
+    assert not any("alike" in text for text in quality.warnings)
+    apart = write(tmp_path, HEAD + "\n".join(row.replace("03-29", "03-30") for row in plain), "e.csv")
+    assert not any("alike" in text for text in read_trace([one, apart])[1].warnings)

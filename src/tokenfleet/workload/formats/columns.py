@@ -44,7 +44,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "organization", "organizationid", "org", "orgid", "project", "projectid", "apikey", "consumer",
     ),
     "session": ("session", "sessionid", "conversation", "conversationid", "chatid", "threadid"),
-    "label": ("task", "tier", "logtype", "route", "usecase", "requesttype", "priority"),
+    "label": ("label", "task", "tier", "logtype", "route", "usecase", "requesttype", "priority"),
     "request_id": ("requestid", "id", "rid", "callid", "correlationid"),
 }  # fmt: skip
 """Role -> names in order of preference, in lower case without separators and without a unit at the end."""
