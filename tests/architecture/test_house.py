@@ -94,7 +94,8 @@ LABELS = {
 SUFFIXES = (
     "_s", "_ps", "_bytes", "_tokens", "_count", "_counts", "_fraction", "_w", "_ratio", "_factor", "_cv", "_size",
     "_correlation", "_parallel", "_per_s", "_per_token", "_per_sequence", "_per_weight", "_usd", "_per_hour",
-    "_per_gpu_hour", "_per_request", "_tokens_loaded", "_edges", "_requests", "_read", "_kept", "_dropped", "count",
+    "_per_gpu_hour", "_per_request", "_per_month",
+    "_tokens_loaded", "_edges", "_requests", "_read", "_kept", "_dropped", "count",
 )  # fmt: skip
 NUMBERS = re.compile(r"\b(int|float|Floats|Ints|NDArray)\b")
 

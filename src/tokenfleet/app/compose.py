@@ -6,12 +6,13 @@ says which candidates fit. Everything below works on resolved data.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokenfleet import catalog, performance, workload
+from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
@@ -69,6 +70,8 @@ class Composition:
     valid_days: int
     assumptions: tuple[str, ...]
     """What resolving the scenario took for granted."""
+    compare: CompareSpec = field(default_factory=CompareSpec)
+    """What the plan is held against."""
 
 
 def compose(scenario: Scenario, teller: Teller) -> Composition:
@@ -118,6 +121,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         resolved=resolved,
         valid_days=scenario.valid_days,
         assumptions=(about_demand(scenario.workload, scenario.seed),),
+        compare=scenario.compare,
     )
 
 
@@ -152,10 +156,15 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
     ``replay`` runs replays instead of the simulator, such as :func:`kept_replays`.
     """
     from tokenfleet import planner, simulator
+    from tokenfleet.app.alternatives import alternatives
 
     simulator.warm_up(announce=teller.announce)
     plan = planner.plan(composition.question, composition.trace, progress=teller.step, replay=replay)
-    return replace(plan, assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)))
+    return replace(
+        plan,
+        assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
+        alternatives=alternatives(plan, composition.trace, composition.compare),
+    )
 
 
 def kept_replays(teller: Teller, *, cache: bool) -> "Replay | None":

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from tokenfleet.app import pool_types, scaling_types, scenario_words
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
+from tokenfleet.app.compare_types import CompareSpec, OwnedSpec, TasksSpec
 
 _BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
 _END: Final = "<!-- end of generated part -->"
@@ -68,6 +69,9 @@ _PARTS: Final = (
     ("ladder.rungs[].enter", scaling_types.MarkSpec),
     ("ladder.rungs[].evaluation", scaling_types.EvaluationSpec),
     ("prices", types.Prices),
+    ("compare", CompareSpec),
+    ("compare.owned", OwnedSpec),
+    ("compare.tasks", TasksSpec),
 )
 
 

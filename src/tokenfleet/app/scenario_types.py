@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from tokenfleet import workload
+from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.pool_types import ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
@@ -352,6 +353,8 @@ class Scenario(Strict):
     """What is given up under pressure, in which order."""
     prices: Prices = Prices()
     """Which prices to plan with."""
+    compare: CompareSpec = CompareSpec()
+    """Other ways to serve the same demand, and what a unit of work is; each shown where its facts are given."""
     router: Router = "least_in_flight"
     """How requests find a replica."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1

@@ -11,6 +11,7 @@ from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
+from tokenfleet.domain.alternatives import Alternative, Alternatives
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
 from tokenfleet.domain.rough import Rough
@@ -52,6 +53,8 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
+    if plan.alternatives is not None:
+        blocks.append(("Instead", instead(plan.alternatives)))
     if read:
         blocks.append(("Data", read))
     if plan.rough is not None and not brief:
@@ -271,6 +274,25 @@ def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]
     if within_fraction is not None:
         text += f" (rates to {within_fraction * 100:.0f} %)"
     return [text]
+
+
+def instead(found: Alternatives) -> list[str]:
+    """What a month costs otherwise, where that would pay, and what a unit of work costs here."""
+    return [f"{way.name}: {_way(way)}" for way in found.ways] + [
+        f"{shown_usd(unit.cost_usd)} {unit.name}" for unit in found.units
+    ]
+
+
+def _way(way: Alternative) -> str:
+    if way.usd_per_month is None:
+        return f"not known, {way.note}"
+    even = ""
+    if way.break_even_tokens_per_month is not None:
+        even = f"; hosting wins from {shown_count(way.break_even_tokens_per_month)} tokens a month"
+    if way.break_even_utilization_fraction is not None:
+        busy = f"{way.break_even_utilization_fraction:.0%}"
+        even += f", {busy} of what the fleet sustains" if even else f"; wins from {busy} busy"
+    return f"{shown_usd(way.usd_per_month)} a month ({way.note}){even}"
 
 
 def rules(rough: Rough) -> list[str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
@@ -352,6 +353,8 @@ class Plan:
     """Prefill and decode in pools of their own, at the same promise; ``None`` when nobody asked."""
     rough: Rough | None = None
     """What rules of thumb say of the same fleet; ``None`` without one."""
+    alternatives: Alternatives | None = None
+    """Owning, APIs and unit costs; ``None`` where nobody gave facts of them."""
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

@@ -9,6 +9,7 @@ from tokenfleet.planner.assumed import FEW_REQUESTS
 from tokenfleet.planner.bursts import Bounded, Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
+from tokenfleet.planner.money import gpus_by_hour
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.pool_counts import cheapest_counts
 from tokenfleet.planner.progress import PlanProgress, Progress
@@ -42,6 +43,7 @@ __all__ = [
     "cheapest",
     "cheapest_counts",
     "drills",
+    "gpus_by_hour",
     "known_spike",
     "pack",
     "plan",

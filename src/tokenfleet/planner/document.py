@@ -42,7 +42,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
         "placement": asdict(plan.placement) if plan.placement else None,
-        "cost": {**asdict(bill), "purchase": asdict(plan.purchase) if plan.purchase else None} if bill else None,
+        "cost": _cost(plan),
         "tenants": asdict(plan.invoice) if plan.invoice else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
         "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
@@ -112,6 +112,17 @@ def _sure(sized: Sized) -> dict[str, object]:
     return {
         "fleet": [_group(sized)],
         "price_usd_per_hour": sized.price_usd_per_hour,
+    }
+
+
+def _cost(plan: Plan) -> dict[str, object] | None:
+    """The bill, whose lines add up, how to buy it, and what else would do the work."""
+    if plan.bill is None:
+        return None
+    return {
+        **asdict(plan.bill),
+        "purchase": asdict(plan.purchase) if plan.purchase else None,
+        "alternatives": asdict(plan.alternatives) if plan.alternatives else None,
     }
 
 

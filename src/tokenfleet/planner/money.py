@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from tokenfleet import cost
 from tokenfleet.domain.plan import Bill, Plan, Purchase, PurchaseLine, Sized, TenantInvoice, TenantShare
+from tokenfleet.domain.trace import Trace
 from tokenfleet.planner.traffic import Traffic
 
 HOURS_PER_MONTH = 730.0
@@ -89,7 +90,7 @@ def purchase(plan: Plan, traffic: Traffic) -> Purchase | None:
     chosen = plan.chosen
     if chosen is None or chosen.price.term != "on_demand":
         return None
-    gpus = gpus_by_hour(chosen, traffic)
+    gpus = gpus_by_hour(chosen, traffic.trace)
     if len(gpus) < _LEAST_HOURS:
         return None
     market = cost.market(chosen.replica.deployment.gpu)
@@ -113,9 +114,8 @@ def purchase(plan: Plan, traffic: Traffic) -> Purchase | None:
     )
 
 
-def gpus_by_hour(chosen: Sized, traffic: Traffic) -> npt.NDArray[np.int64]:
+def gpus_by_hour(chosen: Sized, trace: Trace) -> npt.NDArray[np.int64]:
     """GPUs of each whole hour of the trace, spare ones included."""
-    trace = traffic.trace
     hour_count = int(trace.duration_s // _HOUR_S)
     if hour_count == 0:
         return np.zeros(0, dtype=np.int64)

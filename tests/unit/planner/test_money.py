@@ -72,7 +72,7 @@ def test_hours_ask_for_gpus_by_their_busiest_minute(monkeypatch):
     made = plan(question(), toy.trace())
     made = replace(made, chosen=replace(made.chosen, carrying_count=10))
     traffic = Traffic(days(2), (0.0, 60.0))
-    gpus = gpus_by_hour(made.chosen, traffic)
+    gpus = gpus_by_hour(made.chosen, traffic.trace)
     assert len(gpus) == 48
     assert set(gpus.tolist()) == {2 * (1 + 1), 2 * (10 + 1)}
     assert np.count_nonzero(gpus == 22) == 20

@@ -26,10 +26,18 @@ if TYPE_CHECKING:
     help="Where to write. [default: ./NAME-plan]",
 )
 @click.option("--require-feasible", is_flag=True, help="Exit with 1 when no fleet keeps the promise.")
+@click.option(
+    "--focus",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a month of the bill there too, as a FOCUS 1.3 file (CSV) for tools that read cloud bills.",
+)
 @click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
-def command(face: Face, scenario: Path, folder: Path | None, require_feasible: bool, no_cache: bool) -> int:
+def command(
+    face: Face, scenario: Path, folder: Path | None, require_feasible: bool, focus: Path | None, no_cache: bool
+) -> int:
     """Find the cheapest fleet that keeps the promise of SCENARIO at its peak with spare replicas gone.
 
     Replays the demand on every candidate that fits and writes plan.json, contract.yaml and report.html to DIR. When
@@ -37,6 +45,7 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import answer, compose, kept_replays
+    from tokenfleet.app.focus_file import write_focus
     from tokenfleet.app.plan_files import check_folder, write_plan
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.planner import plan_document
@@ -54,6 +63,8 @@ def command(face: Face, scenario: Path, folder: Path | None, require_feasible: b
         written = write_plan(
             plan, composition, document, target, command=f"tokenfleet plan {scenario}", made_on=date.today()
         )
+        if focus is not None and plan.chosen is not None:
+            write_focus(plan, composition.trace, focus, made_on=date.today())
     if face.json:
         # The file of a plan is the same bytes each time; how long this one took is told beside it.
         face.document(timed(document, time.perf_counter() - start_s))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import cents_that_add_up, digits, exact, percent, usd
+from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
 
 _HOURS_PER_MONTH = 730
@@ -35,10 +36,18 @@ class Money:
     quote: Table
     tenants: Table | None
     purchase: Table | None
+    alternatives: Table | None
+    units: Table | None
 
 
-def account(bill: Bill, chosen: Sized, invoice: TenantInvoice | None = None, purchase: Purchase | None = None) -> Money:
-    """The bill of ``chosen``, who pays it, and how to buy."""
+def account(
+    bill: Bill,
+    chosen: Sized,
+    invoice: TenantInvoice | None = None,
+    purchase: Purchase | None = None,
+    other: Alternatives | None = None,
+) -> Money:
+    """The bill of ``chosen``, who pays it, how to buy, and what else would do the work."""
     named = (
         ("Input", "reading prompts (prefill)", bill.input_usd_per_hour),
         ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour),
@@ -67,6 +76,34 @@ def account(bill: Bill, chosen: Sized, invoice: TenantInvoice | None = None, pur
         quote=_quote(chosen),
         tenants=_tenants(invoice) if invoice else None,
         purchase=_purchase(purchase) if purchase else None,
+        alternatives=_alternatives(other) if other else None,
+        units=_units(other) if other and other.units else None,
+    )
+
+
+def _alternatives(other: Alternatives) -> Table:
+    rows = [
+        (
+            way.name,
+            "not known" if way.usd_per_month is None else usd(way.usd_per_month),
+            "" if way.break_even_utilization_fraction is None else percent(way.break_even_utilization_fraction),
+            "" if way.break_even_tokens_per_month is None else exact(round(way.break_even_tokens_per_month)),
+            way.note,
+        )
+        for way in other.ways
+    ]
+    return Table(
+        head=("The same work", "A month", "Break-even, busy", "Break-even, tokens a month", "How"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 3}),
+        caption="Owned: busier than that, it costs less than renting busy hours. API: above that, hosting costs less",
+    )
+
+
+def _units(other: Alternatives) -> Table:
+    rows = tuple((f"${unit.cost_usd:,.4g} {unit.name}", unit.formula) for unit in other.units)
+    return Table(
+        head=("One unit of work", "Worked out"), rows=rows, numeric=frozenset(), caption="Idle and spare included"
     )
 
 

@@ -1,0 +1,103 @@
+"""What a plan is held against, as strict types: owning, APIs, tasks, users."""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from tokenfleet import catalog
+from tokenfleet.app.scenario_words import Count, Fraction, Positive, Strict, one_as_list, problem
+
+if TYPE_CHECKING:
+    from tokenfleet.cost import OwnedPool
+
+
+class OwnedSpec(Strict):
+    """One purchase of gpu servers and what keeps them running; the plan's fleet takes as many as it needs."""
+
+    gpus: Count
+    """GPUs of one purchase, such as the 8 of a server."""
+    capital: Positive
+    """Dollars: servers, network, storage, spares, installation."""
+    life_years: Positive = 4.0
+    """Years until they are sold."""
+    residual: Fraction = 0.0
+    """Share of the capital that the sale brings."""
+    cost_of_capital: Fraction = 0.0
+    """What money costs in a year."""
+    power_kw: Positive | None = None
+    """Average power of the equipment, without cooling."""
+    pue: Annotated[Positive, Field(ge=1.0)] = 1.4
+    """Power of the building over power of the equipment."""
+    usd_per_kwh: Positive | None = None
+    """Electricity; left out where colocation includes it."""
+    colocation_kw: Positive | None = None
+    """Power that colocation is paid for."""
+    colocation_usd_per_kw_month: Positive | None = None
+    """Price of colocation."""
+    network_usd_per_year: Positive | None = None
+    """Links out of the building."""
+    staff_usd_per_year: Positive | None = None
+    """People who keep it running."""
+    support: Fraction = 0.0
+    """Maintenance contracts in a year, as a share of the capital."""
+    software_usd_per_year: Positive | None = None
+    """Licences."""
+    available: Annotated[Fraction, Field(gt=0.0)] = 1.0
+    """Share of the hours in which a gpu works."""
+
+    def pool(self) -> "OwnedPool":
+        """As :mod:`tokenfleet.cost` reckons with it."""
+        from tokenfleet.cost import OwnedPool
+
+        return OwnedPool(
+            gpu_count=self.gpus,
+            capital_usd=self.capital,
+            life_years=self.life_years,
+            residual_fraction=self.residual,
+            cost_of_capital_fraction=self.cost_of_capital,
+            average_power_kw=self.power_kw or 0.0,
+            pue=self.pue,
+            tariff_usd_per_kwh=self.usd_per_kwh or 0.0,
+            colocation_kw=self.colocation_kw or 0.0,
+            colocation_usd_per_kw_month=self.colocation_usd_per_kw_month or 0.0,
+            network_usd_per_year=self.network_usd_per_year or 0.0,
+            staff_usd_per_year=self.staff_usd_per_year or 0.0,
+            support_fraction_per_year=self.support,
+            software_usd_per_year=self.software_usd_per_year or 0.0,
+            available_fraction=self.available,
+        )
+
+
+class TasksSpec(Strict):
+    """What a task is to the people who pay for it."""
+
+    requests_per_task: Positive = 1.0
+    """Requests that one try of a task takes, retries and tool calls included."""
+    success: Annotated[Fraction, Field(gt=0.0)] = 1.0
+    """Share of tries that succeed."""
+    usd_by_hand: Annotated[float, Field(ge=0.0)] = 0.0
+    """Hand work for each try that failed, in dollars."""
+
+
+class CompareSpec(Strict):
+    """Other ways to serve the same demand, and what a unit of work is."""
+
+    owned: OwnedSpec | None = None
+    """Owning the gpus."""
+    apis: Annotated[list[str], BeforeValidator(one_as_list)] = Field(default=[])
+    """External models that would do the job, by their names in the catalog."""
+    tasks: TasksSpec | None = None
+    """For the cost of a successful task."""
+    users: Count | None = None
+    """For the cost of a user and month."""
+
+    @field_validator("apis")
+    @classmethod
+    def _apis_have_prices(cls, value: list[str]) -> list[str]:
+        known = {price.model for price in catalog.api_prices()}
+        unknown = [name for name in value if name not in known]
+        if unknown:
+            near = get_close_matches(unknown[0], known, n=3, cutoff=0.4)
+            raise problem(f'no price of an API model "{unknown[0]}"', f"nearest: {', '.join(near)}" if near else "")
+        return value

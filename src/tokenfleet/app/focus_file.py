@@ -1,0 +1,53 @@
+"""A month of a plan's bill as a FOCUS file, for tools that read cloud bills."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+
+from tokenfleet import cost
+from tokenfleet.app.whole_files import write_whole
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.trace import Trace
+
+_HOURS_PER_MONTH = 730.0
+_EVERYBODY = "everybody"
+
+
+def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
+    """Write the bill of a month of 730 hours: a row per tenant and kind of tokens, one each for idle and spare.
+
+    The rows add up to the invoice, to the cent. The charge period is the month that begins after ``made_on``.
+
+    Raises:
+        BadInput: there is no fleet to bill, or the file cannot be written.
+    """
+    chosen, bill, record = plan.chosen, plan.bill, plan.degraded
+    if chosen is None or bill is None or record is None:
+        raise BadInput.at("--focus", "there is no fleet, so there is no bill", "leave it out, or relax the promise")
+    tenant = np.zeros(trace.request_count, dtype=np.int32) if trace.tenant is None else trace.tenant
+    names = (_EVERYBODY,) if trace.tenant is None else trace.tenants
+    usage = cost.usage_by_key(record, tenant, names, work=cost.request_work(record, chosen.replica.step_time))
+    used = {name: counts for name, counts in usage.items() if counts.request_count}
+    start = datetime(made_on.year + made_on.month // 12, made_on.month % 12 + 1, 1, tzinfo=UTC)
+    end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
+    rows = cost.focus_rows(
+        cost.invoice(bill, used, hours=_HOURS_PER_MONTH),
+        cost.FocusAccount(
+            billing_account_id=plan.question.name,
+            billing_account_name=plan.question.name,
+            service_provider=plan.question.name,
+            host_provider=chosen.price.provider,
+            service_name=f"{plan.question.model.name} inference",
+            resource_id=f"fleet/{plan.question.name}",
+            model=plan.question.model.name,
+            usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour,
+        ),
+        charge_period=(start, end),
+        billing_period=(start, end),
+    )
+    try:
+        write_whole(cost.focus_csv(rows), path)
+    except OSError as error:
+        raise BadInput.at(str(path), f"cannot be written: {error.strerror}", "give another one with --focus") from None

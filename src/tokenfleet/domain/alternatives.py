@@ -1,0 +1,39 @@
+"""The fleet of a plan beside other ways to get the same work done, and what one unit of that work costs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way: the plan's own rent, owning, a mix of both, an external API."""
+
+    name: str
+    """``rented``, ``owned``, ``hybrid``, ``api PROVIDER MODEL``."""
+    usd_per_month: float | None
+    """``None`` where a price it needs is unknown."""
+    break_even_utilization_fraction: float | None
+    """Owned: how busy its gpus must be to cost less than renting busy hours. API: the share of what the fleet sustains
+    at which hosting costs the same; above 1 hosting never wins. ``None`` where there is no such share."""
+    break_even_tokens_per_month: float | None
+    """API: tokens of a month at which both cost the same."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCost:
+    """The whole bill, idle and spare included, over one denominator."""
+
+    name: str
+    """``per successful task``, ``per user and month``."""
+    cost_usd: float
+    formula: str
+    """With its numbers, for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """All of them. A month has 730 hours."""
+
+    ways: tuple[Alternative, ...]
+    """The plan's own first."""
+    units: tuple[UnitCost, ...]

@@ -1,0 +1,112 @@
+import csv
+import json
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tokenfleet import catalog
+from tokenfleet.app.cli import main
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.errors import BadInput
+
+SCENARIO = """\
+name: priced
+workload: {lengths: {input: 700:1500, output: 140:300}, mean_rate: 4, duration: 5min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p99: 2s, itl_p99: 80ms, error_rate: 0.1%}
+gpus: [l40s]
+precision: fp8
+tensor_parallel: 1
+"""
+COMPARE = """\
+compare:
+  owned: {gpus: 8, capital: 120000, life_years: 3, power_kw: 4, usd_per_kwh: 0.12, support: 10%}
+  apis: [API]
+  tasks: {requests_per_task: 3, success: 80%, usd_by_hand: 2}
+  users: 500
+"""
+
+
+def an_api():
+    return next(price for price in catalog.api_prices() if price.cached_input_usd_per_million_tokens)
+
+
+def planned(folder, text, *options):
+    folder.joinpath("priced.yaml").write_text(text)
+    with pytest.raises(SystemExit) as end:
+        main(["plan", str(folder / "priced.yaml"), "-o", str(folder / "out"), "--quiet", *options])
+    assert not end.value.code
+    return json.loads((folder / "out" / "plan.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("priced")
+    return planned(folder, SCENARIO + COMPARE.replace("API", an_api().model)), folder
+
+
+def test_each_way_is_a_month_of_the_same_work(made):
+    document, _ = made
+    cost = document["cost"]
+    ways = {way["name"].split()[0]: way for way in cost["alternatives"]["ways"]}
+    assert list(ways) == ["rented", "owned", "hybrid", "api"]
+    assert ways["rented"]["usd_per_month"] == pytest.approx(cost["total_usd_per_hour"] * 730)
+    yearly = 120_000 / 3 + 4 * 1.4 * 8760 * 0.12 + 12_000
+    assert ways["owned"]["usd_per_month"] == pytest.approx(yearly / 12)
+    rent = document["fleet"][0]["price_usd_per_gpu_hour"]
+    assert ways["owned"]["break_even_utilization_fraction"] == pytest.approx(yearly / (8 * 8760) / rent)
+    assert ways["hybrid"]["usd_per_month"] is None
+    api = ways["api"]
+    even = api["break_even_tokens_per_month"]
+    assert even / 1e6 * api["usd_per_month"] == pytest.approx(
+        ways["rented"]["usd_per_month"] * _tokens_per_month(document) / 1e6, rel=0.02
+    )
+
+
+def _tokens_per_month(document):
+    lengths = document["workload"]
+    each = lengths["input_tokens"]["mean"] + lengths["output_tokens"]["mean"]
+    return lengths["mean_rate_per_s"] * each * 730 * 3600
+
+
+def test_a_unit_of_work_has_its_denominator_in_its_name(made):
+    document, _ = made
+    units = {unit["name"]: unit["cost_usd"] for unit in document["cost"]["alternatives"]["units"]}
+    request = document["cost"]["usd_per_request"]
+    assert units["per successful task"] == pytest.approx(request * 3 / 0.8 + 2 * (1 / 0.8 - 1))
+    assert units["per user and month"] == pytest.approx(document["cost"]["total_usd_per_hour"] * 730 / 500)
+
+
+def test_a_person_reads_them_in_terminal_and_report(made, capsys):
+    _, folder = made
+    planned(folder, SCENARIO + COMPARE.replace("API", an_api().model))
+    out = capsys.readouterr().out
+    assert "Instead" in out
+    assert "per successful task" in out
+    page = (folder / "out" / "report.html").read_text()
+    assert "Break-even, busy" in page
+    assert "per user and month" in page
+
+
+def test_nothing_is_compared_that_nobody_gave_facts_for(tmp_path):
+    assert planned(tmp_path, SCENARIO)["cost"]["alternatives"] is None
+
+
+def test_an_api_without_a_price_is_a_problem_with_the_nearest_names(tmp_path):
+    tmp_path.joinpath("priced.yaml").write_text(SCENARIO + COMPARE.replace("API", an_api().model + "x"))
+    with pytest.raises(BadInput, match=an_api().model):
+        load_scenario(tmp_path / "priced.yaml")
+
+
+def test_the_focus_file_adds_up_to_a_month_of_the_bill_to_the_cent(tmp_path):
+    document = planned(tmp_path, SCENARIO, "--focus", str(tmp_path / "bill.csv"))
+    with Path(tmp_path / "bill.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    total = sum(Decimal(row["BilledCost"]) for row in rows)
+    assert total == round(Decimal(document["cost"]["total_usd_per_hour"]) * 730, 2)
+    described = " ".join(row["ChargeDescription"] for row in rows)
+    assert "replicas wait" in described
+    assert "the day one fails" in described
+    assert all(row["ChargePeriodStart"] > date.today().isoformat() for row in rows)
