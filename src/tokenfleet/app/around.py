@@ -1,11 +1,12 @@
 """What is around a fleet in a simulation: the scenario's autoscaling and its ladder, made anew for each replay."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet import workload
 from tokenfleet.app.scaling_question import (
     batch_of,
     cold_start_of,
@@ -15,10 +16,11 @@ from tokenfleet.app.scaling_question import (
     without_effect,
 )
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, World
+from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, World
 from tokenfleet.planner.scaling import ScalingSetting, scaler_of
 from tokenfleet.simulator.controlling import Controller
 
@@ -37,13 +39,24 @@ class Around:
     ladder: Ladder | None = None
     batch: npt.NDArray[np.bool_] | None = None
     """Which requests are batch."""
+    happenings: tuple[Happening, ...] = ()
+    clients: Clients = field(default_factory=Clients)
+    admission: Admission = field(default_factory=Admission)
+    loop: ClosedLoop | None = None
+    """Who sends what when which request has ended."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
 
     @property
+    def is_watched(self) -> bool:
+        """Whether somebody decides while the traffic runs."""
+        return self.policy is not None or self.ladder is not None
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nobody watches and nothing happens."""
-        return self.policy is None and self.ladder is None
+        bound = self.admission.queue_limit_count is not None
+        return not (self.is_watched or self.happenings or bound or self.loop is not None)
 
     def controller(self) -> Controller:
         """Somebody new to watch: every replay needs its own."""
@@ -63,37 +76,65 @@ class Around:
             return None
         batch = None if self.batch is None else self.batch[:first_count]
         watching = controller or self.controller()
-        admission = Admission(queue_limit_count=None if self.ladder is None else self.ladder.queue_limit_count)
-        if self.setting is None or watching.scaler is None:
-            return World(admission=admission, batch=batch, controller=watching, tick_s=_TICK_S)
+        scaler = watching.scaler
         return World(
-            happenings=self.setting.happenings,
-            absent=watching.scaler.absent,
-            admission=admission,
+            happenings=self.happenings,
+            absent=() if scaler is None else scaler.absent,
+            clients=self.clients,
+            admission=self.admission,
             batch=batch,
-            controller=watching,
-            tick_s=self.setting.tick_s,
+            closed_loop=self.loop,
+            controller=watching if self.is_watched else None,
+            tick_s=_TICK_S if self.setting is None else self.setting.tick_s,
         )
 
 
-def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> Around:
-    """What the scenario puts around a fleet.
+def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trace]:
+    """What the scenario puts around a fleet, and the traffic as it is then sent.
 
     Raises:
-        BadInput: a policy or a ladder that cannot work, or a fleet that one policy cannot scale.
+        BadInput: a policy or a ladder that cannot work, a fleet that one policy cannot scale, or an event at a
+            replica there is not.
     """
+    trace, loop = _looped(asked, trace)
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
     batch = None if asked.ladder is None else batch_of(asked.ladder, trace)
     notes = () if ladder is None else without_effect(ladder, trace, batch)
-    spec = asked.autoscaling
+    clients, admission, spec = clients_of(asked), admission_of(asked), asked.autoscaling
     if spec is None:
-        return Around(fleet=fleet, ladder=ladder, batch=batch, notes=notes)
+        happenings = happenings_of(asked, sum(group.replica_count for group in fleet.groups))
+        around = Around(
+            fleet=fleet,
+            ladder=ladder,
+            batch=batch,
+            happenings=happenings,
+            clients=clients,
+            admission=admission,
+            loop=loop,
+            notes=notes,
+        )
+        return around, trace
     setting = setting_of(asked, spec, fleet, trace)
-    return Around(
+    around = Around(
         fleet=setting.fleet,
+        happenings=setting.happenings,
+        clients=clients,
+        admission=admission,
+        loop=loop,
         setting=setting,
         policy=policy_of(spec, setting, trace),
         ladder=ladder,
         batch=batch,
         notes=(cold_start_of(asked, spec, fleet)[1], ABSENT_COUNT, *notes),
+    )
+    return around, trace
+
+
+def _looped(asked: Scenario, trace: Trace) -> tuple[Trace, ClosedLoop | None]:
+    """The traffic as the users of the scenario send it."""
+    users = asked.users
+    if users is None:
+        return trace, None
+    return workload.close_loop(
+        trace, user_count=users.count, think_s=users.think or 0.0, ramp_s=users.ramp or 0.0, seed=asked.seed
     )

@@ -12,12 +12,12 @@ from tokenfleet import catalog, control, performance
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
 from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission
 from tokenfleet.planner.scaling import ScalingSetting
 from tokenfleet.simulator.supply import spot_reclaims, stock_outs
 
@@ -63,6 +63,7 @@ def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trac
         raise BadInput.at("autoscaling", what, "name a fleet of equal replicas")
     cold_start_s, _ = cold_start_of(asked, spec, fleet)
     supply = spec.supply
+    own = happenings_of(asked, spec.max)
     happenings = spot_reclaims(
         trace.arrival_s,
         range(spec.min, spec.max),
@@ -76,11 +77,12 @@ def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trac
         start_count=spec.start or max(spec.min, 1),
         cold_start_s=cold_start_s,
         tick_s=spec.tick,
-        happenings=happenings,
+        happenings=tuple(sorted((*happenings, *own), key=lambda each: each.time_s)),
         stock_outs_s=stock_outs(
             trace.arrival_s, per_hour=supply.stock_outs_per_hour, mean_s=supply.stock_out, seed=asked.seed + 1
         ),
-        admission=Admission(queue_limit_count=None if asked.ladder is None else asked.ladder.queue_limit),
+        clients=clients_of(asked),
+        admission=admission_of(asked),
     )
 
 

@@ -42,6 +42,7 @@ from tokenfleet.app.scenario_words import (
     problem,
     read_by,
 )
+from tokenfleet.app.world_types import AdmissionSpec, ClientsSpec, EventSpec, UsersSpec
 from tokenfleet.domain import survival
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
@@ -351,6 +352,14 @@ class Scenario(Strict):
     """How many replicas run while the traffic runs; left out, all of them always."""
     ladder: LadderSpec | None = None
     """What is given up under pressure, in which order."""
+    events: list[EventSpec] = Field(default=[])
+    """What becomes of replicas while the traffic runs, for ``simulate``: failures, drains, slow ones."""
+    clients: ClientsSpec | None = None
+    """What clients do about a refusal or a failure, for ``simulate``; left out, nobody tries again."""
+    admission: AdmissionSpec | None = None
+    """A bound of the queue, for ``simulate``; left out, that of the ladder, or none."""
+    users: UsersSpec | None = None
+    """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = Prices()
     """Which prices to plan with."""
     compare: CompareSpec = CompareSpec()
@@ -396,9 +405,12 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
-        watched = [key for key in ("autoscaling", "ladder") if getattr(self, key) is not None]
+        watching = ("autoscaling", "ladder", "clients", "admission", "users")
+        watched = [key for key in watching if getattr(self, key) is not None] + ["events"] * bool(self.events)
         if self.pools is not None and watched:
             raise problem(f"has pools and {' and '.join(watched)}, and only one fleet is watched", "leave one out")
+        if self.ladder is not None and self.admission is not None:
+            raise problem("ladder and admission both bound the queue", "keep ladder.queue_limit, or drop the ladder")
         return self
 
     @model_validator(mode="after")

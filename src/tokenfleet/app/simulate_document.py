@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
+from tokenfleet.app.world_words import world_document
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
@@ -125,6 +126,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "diagnosis_limits": asdict(run.limits),
         "telemetry_interval_s": run.interval_s,
         "scaling": scaling_document(run),
+        "world": world_document(record.turmoil),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }
@@ -203,6 +205,7 @@ def request_columns(record: RunRecord, trace: Trace) -> Mapping[str, tuple[Colum
         "output_tokens": (record.output_tokens, None),
         "cached_tokens": (record.cached_tokens, served),
         "preemption_count": (record.preemption_count, served),
+        **({} if record.turmoil is None else {"attempt_count": (record.turmoil.attempt_count, None)}),
         **({} if trace.session is None else {"session": (trace.session, trace.session >= 0)}),
         **({} if trace.tenant is None else {"tenant": (trace.tenant, trace.tenant >= 0)}),
     }

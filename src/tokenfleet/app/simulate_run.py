@@ -124,6 +124,18 @@ def busy_in(trace: Trace, around: Around, window_s: Window) -> BusyTime:
     )
 
 
+def arrived(sent: Trace, around: Around) -> Trace:
+    """The requests of a closed loop with the times at which they come, as a replay shows them."""
+    record = simulator.replay(sent, around.fleet, world=around.world())
+    return replace(sent, arrival_s=record.arrival_s)
+
+
+def in_time(trace: Trace) -> Trace:
+    """The requests in the order in which they come."""
+    order = np.argsort(trace.arrival_s, kind="stable")
+    return _part(trace, order, trace.arrival_s[order])
+
+
 def _first(trace: Trace, count: int) -> Trace:
     return _part(trace, np.arange(count), trace.arrival_s[:count])
 
@@ -169,20 +181,21 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     trace, described = demand(asked.workload, asked.seed)
     seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
     simulator.warm_up(announce=teller.announce)
-    around = around_of(asked, fleet, trace)
+    around, sent = around_of(asked, fleet, trace)
+    trace = sent if around.loop is None else arrived(sent, around)
     controller = around.controller()
     interval_s = how.interval_s or interval_for(trace.duration_s)
-    window_s = workload.peak_window(trace)
+    window_s = workload.peak_window(trace if around.loop is None else in_time(trace))
     teller.say("replaying the demand")
     record = simulator.replay(
-        trace,
+        sent,
         around.fleet,
         peak_window_s=window_s,
         telemetry_interval_s=interval_s,
         world=around.world(controller),
     )
     teller.say("replaying at both ends of the error band, and requests alone")
-    whole, peak = _judged(trace, around, record, asked.slo.targets(), how, window_s, seen)
+    whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
     return Simulated(
         name=asked.name,
@@ -208,6 +221,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
 
 def _judged(
     trace: Trace,
+    sent: Trace,
     around: Around,
     record: RunRecord,
     slo: Slo,
@@ -218,10 +232,11 @@ def _judged(
     """The whole run and its peak against the promise and against the requests alone."""
     fleet = around.fleet
     low, high = (
-        simulator.replay(trace, _at(fleet, slow=slow), peak_window_s=peak_s, world=around.world())
+        simulator.replay(sent, _at(fleet, slow=slow), peak_window_s=peak_s, world=around.world())
         for slow in (False, True)
     )
-    busy = busy_in(trace, around, peak_s)
+    # In a closed loop there is no traffic without the requests before it, so the work of a window stands for nothing.
+    busy = busy_in(trace, around, peak_s) if around.loop is None else None
 
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(

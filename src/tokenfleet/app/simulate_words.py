@@ -8,6 +8,7 @@ from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.summary import data, spoken, verdict
+from tokenfleet.app.world_words import world_lines
 from tokenfleet.contract import Against, Diagnosis
 from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
@@ -150,7 +151,11 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Peak", diagnosis_words(run.peak, run)),
         ("Whole", whole_words(run)),
     ]
-    for name, lines in (("Scaling", scaling_lines(run)), ("Ladder", ladder_lines(run))):
+    for name, lines in (
+        ("World", world_lines(run)),
+        ("Scaling", scaling_lines(run)),
+        ("Ladder", ladder_lines(run)),
+    ):
         if lines:
             blocks.append((name, lines))
     read = data(run.workload.quality)

@@ -143,12 +143,31 @@ def scraped_score(memory: Memory, number: int, after: int) -> int:
 
 
 @compiled
+def emptiest(memory: Memory) -> int:
+    """The replica that :func:`choose_replica` finds where all are ready and have room: one pass, for large fleets."""
+    count = memory[REPLICA_COUNT]
+    turn = memory[TURN]
+    in_flight = memory[IN_FLIGHT_AT]
+    best = 0
+    best_score = 1 << 62
+    for number in range(count):
+        after = number - turn if number >= turn else number - turn + count
+        score = least_in_flight(memory[in_flight + number], after, count)
+        if score < best_score:
+            best = number
+            best_score = score
+    return best
+
+
+@compiled
 def choose_replica(memory: Memory, request: int) -> int:
     """Number of the ready replica with the lowest score of those with room in their queue, or ``NOBODY``.
 
     The turn breaks ties, so that no replica is everybody's first.
     """
     router = memory[ROUTER]
+    if memory[VISITS_AT] == NONE and router <= LEAST_IN_FLIGHT:
+        return memory[TURN] if router == ROUND_ROBIN else emptiest(memory)
     home = NOBODY
     total = 0
     if router == PREFIX_AFFINITY:
@@ -176,8 +195,6 @@ def choose_replica(memory: Memory, request: int) -> int:
             if score < best_score and has_room(memory, number):
                 best = number
                 best_score = score
-                if router == ROUND_ROBIN:
-                    break
             after += 1
         number = next_replica(memory, number)
     return best

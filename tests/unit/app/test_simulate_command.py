@@ -124,7 +124,10 @@ def test_every_name_and_column_is_on_its_page(simulated, summary):
         rows = re.findall(r"^\| (`.*?) \| (\w+) \|", part, re.MULTILINE)
         documented = {column.strip("` "): kind for columns, kind in rows for column in columns.split(",")}
         written = {column: str(kind) for column, kind in pl.read_parquet_schema(simulated / f"{name}.parquet").items()}
-        assert documented == {**written, **({"session": "Int32", "tenant": "Int32"} if name == "requests" else {})}
+        assert documented == {
+            **written,
+            **({"session": "Int32", "tenant": "Int32", "attempt_count": "Int32"} if name == "requests" else {}),
+        }
 
 
 def test_the_page_is_one_file_that_fetches_nothing(simulated):

@@ -29,6 +29,8 @@ def replica_charts(run: Simulated, scale: TimeAxis, window: Window) -> tuple[Cha
                 (scale, window),
             )
         )
+    if scaler is None:
+        charts += _ready(run, (scale, window))
     steps = run.controller.ladder_steps
     if steps:
         # The first and the last moment frame the staircase.
@@ -45,6 +47,33 @@ def replica_charts(run: Simulated, scale: TimeAxis, window: Window) -> tuple[Cha
             )
         )
     return tuple(charts)
+
+
+def _ready(run: Simulated, over: tuple[TimeAxis, Window]) -> list[Chart]:
+    """Replicas that take requests, where events change that."""
+    turmoil = run.record.turmoil
+    if turmoil is None or all(each.kind == "door" for each in turmoil.decisions):
+        return []
+    ready = set(range(run.record.replica_count))
+    times_s, counts = [0.0], [len(ready)]
+    for decision in turmoil.decisions:
+        if decision.kind == "ready":
+            ready |= set(decision.replicas)
+        elif decision.kind in {"drain", "stop", "fail"}:
+            ready -= set(decision.replicas)
+        times_s.append(decision.time_s)
+        counts.append(len(ready))
+    times = over[0].of(np.array([*times_s, run.record.end_s]))
+    drawn = _stairs("ready", times, np.array([*counts, counts[-1]]), FIRST, "%{y:.0f} ready")
+    note = f"{turmoil.refused_count:,} attempts were refused, {turmoil.lost_count:,} lost with their replica."
+    return [
+        _chart(
+            ("replicas", "Replicas that take requests", note),
+            [drawn],
+            axis("replicas", rangemode="tozero", dtick=1),
+            over,
+        )
+    ]
 
 
 def _stairs(

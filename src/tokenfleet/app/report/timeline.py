@@ -30,6 +30,7 @@ from tokenfleet.app.simulate_document import latencies, replica_rows
 from tokenfleet.app.simulate_run import Simulated, goodput
 from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, whole_words
 from tokenfleet.app.summary import data, verdict
+from tokenfleet.app.world_words import world_lines
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats
@@ -78,7 +79,7 @@ def timeline_page(run: Simulated) -> TimelinePage:
     return TimelinePage(
         lead=_lead(run),
         finding=_finding(run),
-        whole=tuple(whole_words(run)),
+        whole=(*whole_words(run), *world_lines(run)),
         watched=(*scaling_lines(run), *ladder_lines(run)),
         promises=promises_table(run.peak.slo, run.whole.slo),
         latency=latency_table(record),

@@ -1,0 +1,62 @@
+"""From the keys of a scenario to what happens around its fleet."""
+
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.world_types import EventSpec
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.world import Admission, Clients, Happening
+
+
+def happenings_of(asked: Scenario, replica_count: int) -> tuple[Happening, ...]:
+    """The events of a scenario in order of time, each with its end.
+
+    Raises:
+        BadInput: an event at a replica that the fleet does not have; all of them at once.
+    """
+    wrong = [
+        Problem(f"events[{index}].replicas", f"there is no replica {max(event.numbers)}", f"0 to {replica_count - 1}")
+        for index, event in enumerate(asked.events)
+        if max(event.numbers) >= replica_count
+    ]
+    if wrong:
+        raise BadInput(wrong)
+    happenings = [happening for event in asked.events for happening in _of_event(event)]
+    return tuple(sorted(happenings, key=lambda each: each.time_s))
+
+
+def _of_event(event: EventSpec) -> list[Happening]:
+    found = [
+        Happening(
+            time_s=event.at,
+            kind=event.what,
+            replicas=event.numbers,
+            step_time_factor=event.factor,
+            reason="as the scenario says",
+        )
+    ]
+    if event.back_after is not None:
+        found.append(
+            Happening(
+                time_s=event.at + event.back_after,
+                kind="slow" if event.what == "slow" else "ready",
+                replicas=event.numbers,
+                reason="back, as the scenario says",
+            )
+        )
+    return found
+
+
+def clients_of(asked: Scenario) -> Clients:
+    """What clients do about a refusal or a loss."""
+    spec = asked.clients
+    if spec is None:
+        return Clients()
+    return Clients(attempt_count=spec.attempts, backoff_s=spec.backoff, longest_backoff_s=spec.longest_backoff)
+
+
+def admission_of(asked: Scenario) -> Admission:
+    """The bound of the queue: that of the ladder, or the one that stands alone."""
+    if asked.admission is not None:
+        return Admission(
+            queue_limit_count=asked.admission.queue_limit, retry_after_s=asked.admission.retry_after or 0.0
+        )
+    return Admission(queue_limit_count=None if asked.ladder is None else asked.ladder.queue_limit)

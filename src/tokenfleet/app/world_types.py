@@ -1,0 +1,61 @@
+"""Keys of a scenario about what happens around a fleet while traffic runs."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict
+
+EventKind = Literal["fail", "drain", "slow"]
+
+
+class EventSpec(Strict):
+    """Something that becomes of replicas at a time."""
+
+    at: Duration
+    """After the start of the traffic."""
+    what: EventKind = "fail"
+    """``fail``: gone at once, with every request they hold. ``drain``: they take no more and finish what they have.
+    ``slow``: each of their steps takes ``factor`` times as long."""
+    replicas: Annotated[Count, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
+    """How many, the first of the fleet; or their numbers, such as ``[2, 5]``, counted from 0 over all groups."""
+    back_after: Duration | None = None
+    """When they serve again as before, with an empty cache after a failure; left out, never."""
+    factor: Positive = 2.0
+    """For ``slow``."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The replicas by number."""
+        return tuple(range(self.replicas)) if isinstance(self.replicas, int) else tuple(self.replicas)
+
+
+class ClientsSpec(Strict):
+    """What clients do when they are refused, or when the replica that served them fails."""
+
+    attempts: Annotated[Count, Field(ge=1, le=1000)] = 3
+    """Tries of one request in all."""
+    backoff: Duration = 1.0
+    """Wait before the second try; doubled before each further one, and drawn between half of it and all of it."""
+    longest_backoff: Duration = 60.0
+    """The wait grows no longer than this."""
+
+
+class AdmissionSpec(Strict):
+    """Who is turned away at the door, with a 503."""
+
+    queue_limit: Annotated[Count, Field(ge=1)]
+    """Requests waiting at a replica from which on it takes no more; when all are full, arrivals are refused."""
+    retry_after: Duration | None = None
+    """Told to those refused, who wait at least that long."""
+
+
+class UsersSpec(Strict):
+    """A fixed number of users who wait for an answer before they send the next request."""
+
+    count: Annotated[Count, Field(ge=1)]
+    """Users; each takes the next conversation of the traffic when its last one has ended."""
+    think: Duration | None = None
+    """Mean time from an answer to the next request of the same user: reading, or a tool that runs."""
+    ramp: Duration | None = None
+    """Users start evenly over this time; left out, all at once."""

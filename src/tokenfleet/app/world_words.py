@@ -1,0 +1,65 @@
+"""What happened around a fleet, as a person and as a machine reads it."""
+
+from typing import Final
+
+import numpy as np
+
+from tokenfleet.app.quantities import shown_duration
+from tokenfleet.app.simulate_run import Simulated
+from tokenfleet.domain.run import Decision, Status, Turmoil
+
+_MOST_EVENTS: Final = 8
+_ENDS: Final = {
+    Status.REJECTED_QUEUE_FULL: "found every queue full",
+    Status.REJECTED_NOBODY_READY: "found no replica ready",
+    Status.LOST: "were lost with their replica",
+}
+_BECAME: Final = {
+    "start": "started loading",
+    "ready": "took requests",
+    "drain": "took no more",
+    "stop": "were given back",
+    "fail": "failed",
+    "slow": "changed speed",
+}
+
+
+def world_lines(run: Simulated) -> list[str]:
+    """Attempts that came to nothing, how requests ended without an answer, and what became of replicas."""
+    turmoil = run.record.turmoil
+    if turmoil is None:
+        return []
+    again = int((turmoil.attempt_count > 1).sum())
+    lines = [
+        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
+        f"{again:,} requests were sent more than once"
+    ]
+    ends = [(int((run.record.status == status).sum()), words) for status, words in _ENDS.items()]
+    if any(count for count, _ in ends):
+        last = ", ".join(f"{count:,} {words}" for count, words in ends if count)
+        lines.append(f"without an answer: {last}")
+    if run.controller.scaler is None:
+        # What the ladder does to the door has lines of its own.
+        events = [each for each in turmoil.decisions if each.kind != "door"]
+        lines += [_event(each) for each in events[:_MOST_EVENTS]]
+        if len(events) > _MOST_EVENTS:
+            lines.append(f"... and {len(events) - _MOST_EVENTS} more; all are in decisions.json")
+    return lines
+
+
+def _event(decision: Decision) -> str:
+    word = "replica" if len(decision.replicas) == 1 else "replicas"
+    named = ", ".join(map(str, decision.replicas))
+    return f"{shown_duration(decision.time_s)}: {word} {named} {_BECAME[decision.kind]} ({decision.reason})"
+
+
+def world_document(turmoil: Turmoil | None) -> dict[str, object] | None:
+    """The summary of what happened; ``None`` in a quiet world."""
+    if turmoil is None:
+        return None
+    counts = np.bincount(turmoil.attempt_count)
+    return {
+        "refused_attempt_count": turmoil.refused_count,
+        "lost_attempt_count": turmoil.lost_count,
+        "requests_by_attempts": {str(tries): int(count) for tries, count in enumerate(counts) if count},
+    }

@@ -1,0 +1,97 @@
+"""Events, clients, a door and users in scenarios: what is read, what is refused, what is replayed, written and said."""
+
+import json
+from pathlib import Path
+
+import polars
+import pytest
+
+from tokenfleet.app.cli import main
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.errors import BadInput
+
+SCENARIO = """\
+name: stormy
+workload:
+  lengths: {input: 700:1500, output: 140:300}
+  mean_rate: 8
+  duration: 10min
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: l40s
+precision: fp8
+tensor_parallel: 1
+"""
+EVENTS = """\
+events:
+  - {at: 3min, what: fail, replicas: 1, back_after: 2min}
+  - {at: 6min, what: slow, replicas: [1], factor: 3, back_after: 30s}
+clients: {attempts: 3, backoff: 1s}
+admission: {queue_limit: 4, retry_after: 2s}
+"""
+USERS = "users: {count: 24, think: 5s, ramp: 10s}\n"
+
+
+def simulated(folder: Path, text: str) -> Path:
+    (folder / "stormy.yaml").write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(folder / "stormy.yaml"), "--replicas", "2", "-o", str(folder / "out"), "--quiet"])
+    assert stopped.value.code == 0
+    return folder / "out"
+
+
+def test_events_are_replayed_and_told(tmp_path):
+    out = simulated(tmp_path, SCENARIO + EVENTS)
+    summary = json.loads((out / "summary.json").read_text())
+    world = summary["world"]
+    assert world["lost_attempt_count"] > 0
+    assert sum(world["requests_by_attempts"].values()) == summary["request_count"]
+    attempts = polars.read_parquet(out / "requests.parquet")["attempt_count"].to_numpy()
+    assert attempts.sum() > summary["request_count"]
+    log = json.loads((out / "decisions.json").read_text())["replicas"]
+    assert [(each["kind"], each["time_s"]) for each in log] == [
+        ("fail", 180.0),
+        ("ready", 300.0),
+        ("slow", 360.0),
+        ("slow", 390.0),
+    ]
+    page = (out / "timeline.html").read_text()
+    assert "Replicas that take requests" in page
+    assert "replica 0 failed (as the scenario says)" in page
+
+
+def test_users_wait_for_their_answers(tmp_path):
+    out = simulated(tmp_path, SCENARIO + USERS)
+    table = polars.read_parquet(out / "requests.parquet")
+    arrival_s, finish_s = (table[name].to_numpy() for name in ("arrival_s", "finish_s"))
+    moments = arrival_s[(arrival_s > 60.0) & (arrival_s < arrival_s.max() - 60.0)]
+    inside = [((arrival_s <= moment) & (finish_s > moment)).sum() for moment in moments]
+    assert min(inside) >= 1
+    assert max(inside) <= 24
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["peak"]["request_count"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("events:\n  - {at: 3min, what: explode}\n", "events"),
+        ("events:\n  - {at: 3min, replicas: []}\n", "events"),
+        ("clients: {attempts: 0}\n", "clients.attempts"),
+        ("users: {count: 0}\n", "users.count"),
+        ("admission: {queue_limit: 5}\nladder: {queue_limit: 9, rungs: []}\n", "both bound the queue"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, text, part):
+    (tmp_path / "stormy.yaml").write_text(SCENARIO + text)
+    with pytest.raises(BadInput) as caught:
+        load_scenario(tmp_path / "stormy.yaml")
+    assert part in str(caught.value)
+
+
+def test_an_event_at_a_replica_there_is_not(tmp_path, capsys):
+    (tmp_path / "stormy.yaml").write_text(SCENARIO + "events:\n  - {at: 3min, replicas: [5]}\n")
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "stormy.yaml"), "--replicas", "2", "-o", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert "there is no replica 5" in capsys.readouterr().err
