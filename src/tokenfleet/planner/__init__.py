@@ -16,6 +16,7 @@ from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.replays import Hopeless, Replay
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
+from tokenfleet.planner.tiers import TierOption, tiers
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Pool",
     "Progress",
     "Replay",
+    "TierOption",
     "TokenBudget",
     "Warmed",
     "bursts",
@@ -50,5 +52,6 @@ __all__ = [
     "plan_document",
     "quote",
     "room_for_failover",
+    "tiers",
     "why_it_lost",
 ]

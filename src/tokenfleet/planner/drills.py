@@ -243,6 +243,7 @@ def flooded_peak(traffic: Traffic, fraction: float) -> tuple[Traffic, Bools]:
         prefix_node=column(trace.prefix_node, -1),
         session=column(trace.session, -1),
         tenant=column(trace.tenant, -1),
+        priority=column(trace.priority, 0),
         kv_delivered=None,
         observed=None,
     )

@@ -61,6 +61,7 @@ def _rows(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tra
         session=None if trace.session is None else trace.session[rows],
         tenant=None if trace.tenant is None else trace.tenant[rows],
         kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[rows],
+        priority=None if trace.priority is None else trace.priority[rows],
         observed=None,
     )
 
@@ -95,5 +96,8 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         session=column(usual.session, grown.session, sessions),
         tenant=column(usual.tenant, grown.tenant),
         tenants=before.tenants,
+        priority=None
+        if usual.priority is None or grown.priority is None
+        else np.concatenate([usual.priority, grown.priority])[order],
         start_utc=before.start_utc,
     )

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "size": "Find how many replicas each pool of a scenario needs.",
     "spike": "What an event takes, and how large a burst the fleet rides out.",
     "synth": "Draw traffic like a profile, or of a preset.",
+    "tiers": "What a premium tier costs: replicas of its own, or the front of the queue.",
     "check-claim": "Check a claimed saving, break-even or speed-up at equal GPUs.",
     "review": "Find the mistakes people make in a scenario, plan, sizing sheet or benchmark.",
     "validate": "Predict measured runs and say how far off the predictions are.",

@@ -1,0 +1,174 @@
+"""A premium tier: replicas of its own with headroom of its own, or a place at the front of everybody's queue."""
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.contract import judge
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.replica import ReplicaPhysics, Scheduling
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.trace import Bools, Trace
+from tokenfleet.planner import words
+from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.drills import without
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.redundancy import spare_replicas
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, stretch
+
+_MOST_REQUESTS = 10_000
+_MOST_TIMES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOption:
+    """One way to serve both tiers."""
+
+    name: str
+    """``own``, ``priority``, ``shared``, ``alike``."""
+    replica_count: int | None
+    """Spare ones included; ``None`` when no number tried keeps both promises."""
+    usd_per_hour: float | None
+    premium: tuple[SloResult, ...]
+    """The premium tier's requests in the peak window, the spare gone; of the largest count tried where none will do."""
+    others: tuple[SloResult, ...]
+    """Everybody else's, against their own promise."""
+
+
+def tiers(
+    question: PlanQuestion,
+    trace: Trace,
+    usual: Sized,
+    premium: Bools,
+    promise: Slo,
+    *,
+    progress: Progress | None = None,
+) -> tuple[TierOption, ...]:
+    """Sizes four ways to keep a stricter promise to some requests, on replicas of one kind.
+
+    ``own``: each tier on replicas of its own, with spare ones of its own. ``priority``: shared ones whose engine serves
+    the premium tier first. ``shared``: shared ones, first come first served. ``alike``: everybody gets the stricter
+    promise. On shared replicas ITL is judged on the gaps of both tiers together.
+
+    Args:
+        question: The promise to the others, what may be lost, the router.
+        trace: The demand of both.
+        usual: The fleet planned for everybody with that promise.
+        premium: Which requests are of the premium tier.
+        promise: To them.
+        progress: Told what is being tried.
+
+    Raises:
+        BadInput: a tier without requests.
+    """
+    if not premium.any() or premium.all():
+        raise BadInput.at("premium", "takes in nobody, or everybody", "choose some of the requests")
+    # Who is premium is written where a cut of the traffic keeps it; an engine that serves by arrival ignores it.
+    marked = replace(trace, priority=np.where(premium, 0, 1).astype(np.int32))
+    traffic = stretch(Traffic(marked, workload.peak_window(trace)), _MOST_REQUESTS)
+    reporter = Reporter(progress)
+    both = _Both(question, promise, usual.replica, usual.price_usd_per_hour / usual.replica_count)
+    return (
+        _own(both, trace, premium, progress),
+        _together(both, traffic, usual.carrying_count, "priority", reporter),
+        _together(both, traffic, usual.carrying_count, "fcfs", reporter),
+        _alike(both, trace, progress),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    question: PlanQuestion
+    """With the promise to the others."""
+    promise: Slo
+    replica: ReplicaPhysics
+    usd_per_replica_hour: float
+
+    def asked(self, slo: Slo) -> PlanQuestion:
+        """The same question with another promise and this kind of replica only."""
+        return replace(self.question, slo=slo, candidates=(self.replica,), rejected=(), vary_step_tokens=False)
+
+    def priced(
+        self, name: str, count: int | None, premium: tuple[SloResult, ...], others: tuple[SloResult, ...]
+    ) -> TierOption:
+        """An option with its price."""
+        usd = None if count is None else count * self.usd_per_replica_hour
+        return TierOption(name=name, replica_count=count, usd_per_hour=usd, premium=premium, others=others)
+
+
+def _own(both: _Both, trace: Trace, premium: Bools, progress: Progress | None) -> TierOption:
+    first = cheapest(both.asked(both.promise), _rows(trace, premium), progress=progress).sized
+    second = cheapest(both.asked(both.question.slo), _rows(trace, ~premium), progress=progress).sized
+    count = None if first is None or second is None else first.replica_count + second.replica_count
+    return both.priced("own", count, first.slo if first else (), second.slo if second else ())
+
+
+def _alike(both: _Both, trace: Trace, progress: Progress | None) -> TierOption:
+    found = cheapest(both.asked(both.promise), trace, progress=progress).sized
+    results = found.slo if found else ()
+    return both.priced("alike", None if found is None else found.replica_count, results, results)
+
+
+def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling, reporter: Reporter) -> TierOption:
+    """The smallest shared fleet that keeps each tier its promise, over the peak window and over all."""
+    engine = replace(both.replica.deployment.engine, scheduling=scheduling)
+    replica = replace(both.replica, deployment=replace(both.replica.deployment, engine=engine))
+    replays = Replays(both.question.slo, cast(Router, both.question.router))
+    marks = traffic.trace.priority
+    if marks is None:
+        raise ValueError("the tiers are not marked")
+    premium = np.asarray(marks == 0)
+    seen: dict[int, tuple[_Judged, _Judged]] = {}
+
+    def keeps(count: int) -> bool:
+        reporter.say("sizing", f"{words.fleet(replica, count)}, {scheduling}", 0.5)
+        record = replays.run(traffic, replica, count)
+        seen[count] = (
+            _judged(without(record, premium), both.promise, traffic),
+            _judged(without(record, ~premium), both.question.slo, traffic),
+        )
+        return seen[count][0].kept and seen[count][1].kept
+
+    cap = min(_MOST_TIMES * guess, replays.most(traffic, replica))
+    carrying = smallest_enough(keeps, guess, cap)
+    first, second = seen[max(seen) if carrying is None else carrying]
+    spare = None if carrying is None else spare_replicas(both.question, replica, carrying)
+    total = None if carrying is None or spare is None else carrying + spare
+    return both.priced("priority" if scheduling == "priority" else "shared", total, first.peak, second.peak)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    peak: tuple[SloResult, ...]
+    overall: tuple[SloResult, ...]
+
+    @property
+    def kept(self) -> bool:
+        return all(result.kept or not result.sample_count for result in (*self.peak, *self.overall))
+
+
+def _judged(record: RunRecord, slo: Slo, traffic: Traffic) -> _Judged:
+    return _Judged(judge(record, slo, peak_only=True, window_s=traffic.window_s), judge(record, slo))
+
+
+def _rows(trace: Trace, rows: Bools) -> Trace:
+    """Some requests of a trace, on its clock and with its prefix tree."""
+    return replace(
+        trace,
+        arrival_s=trace.arrival_s[rows],
+        input_tokens=trace.input_tokens[rows],
+        output_tokens=trace.output_tokens[rows],
+        prefix_node=None if trace.prefix_node is None else trace.prefix_node[rows],
+        session=None if trace.session is None else trace.session[rows],
+        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[rows],
+        tenant=None if trace.tenant is None else trace.tenant[rows],
+        priority=None,
+        observed=None,
+    )

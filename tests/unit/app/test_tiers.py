@@ -1,0 +1,88 @@
+"""A premium tier, end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenfleet.app.cli import main
+
+SCENARIO = """\
+name: small
+workload: {lengths: {input: 700:1500, output: 140:300}, mean_rate: 12, duration: 4min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p99: 3s, itl_p99: 150ms, error_rate: 0.1%}
+gpus: [l40s]
+precision: fp8
+tensor_parallel: 1
+"""
+PROMISE = ("--promise", "ttft_p99=400ms", "--promise", "itl_p99=150ms")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments, text=SCENARIO):
+        Path("small.yaml").write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            main(["tiers", "small.yaml", *arguments])
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+def test_four_ways_are_sized_and_each_keeps_both_promises(run):
+    code, out, err = run("--share", "20%", *PROMISE, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["premium_fraction"] == pytest.approx(0.2, abs=0.03)
+    ways = {option["name"]: option for option in found["options"]}
+    assert list(ways) == ["own", "priority", "shared", "alike"]
+    for way in ways.values():
+        assert way["replica_count"] >= 2
+        for tier in ("premium", "others"):
+            assert all(result["kept"] for result in way[tier] if result["sample_count"])
+        per_replica = found["usual_usd_per_hour"] / found["usual_replica_count"]
+        assert way["usd_per_hour"] == pytest.approx(way["replica_count"] * per_replica)
+    # First in line needs no more replicas than waiting for one's turn, nor that more than the best for everybody.
+    assert ways["priority"]["replica_count"] <= ways["shared"]["replica_count"]
+    assert found["usual_replica_count"] <= ways["priority"]["replica_count"]
+    waits = {name: ways[name]["premium"][0]["predicted"] for name in ways}
+    assert max(waits.values()) <= 0.4
+    _, said, _ = run("--share", "20%", *PROMISE)
+    assert said.startswith("Usual")
+    assert "whose engine serves it first" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((*PROMISE,), "--premium: who is premium is said twice or not at all; give --premium or --share"),
+        (("--premium", "gold", *PROMISE), "--premium: the demand names no tenants; give --share"),
+        (("--share", "100%", *PROMISE), "takes in nobody, or everybody"),
+        (("--share", "20%", "--promise", "ttft_p99=soon"), '"soon" is not a duration'),
+    ],
+)
+def test_who_is_premium_and_what_is_promised_must_be_said(run, options, problem):
+    code, out, err = run(*options)
+    assert (code, out) == (2, "")
+    assert problem in err
+
+
+def test_tenants_may_be_premium(run):
+    log = "time_s,input_tokens,output_tokens,tenant\n" + "".join(
+        f"{0.5 * row},{300 + row % 7},{40 + row % 5},{'gold' if row % 4 == 0 else 'other'}\n" for row in range(240)
+    )
+    Path("log.csv").write_text(log)
+    text = SCENARIO.replace(
+        "{lengths: {input: 700:1500, output: 140:300}, mean_rate: 12, duration: 4min}", "{trace: log.csv}"
+    )
+    code, out, err = run("--premium", "gold", *PROMISE, "--json", text=text)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["premium_fraction"] == 0.25
+    code, _, err = run("--premium", "silver", *PROMISE, text=text)
+    assert code == 2
+    assert "no tenant is called silver; tenants: gold, other" in err
