@@ -1,4 +1,4 @@
-"""Where parts of large files are counted: threads of this process, or the workers of a Ray cluster."""
+"""Where work is spread: threads of this process, or the workers of a Ray cluster. The answer is the same."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -30,12 +30,7 @@ def mapper_of(executor: Executor, *, address: str | None = None) -> Mapper | Non
     """
     if executor == "local":
         return None
-    try:
-        ray: Any = import_module("ray")
-    except ImportError as error:
-        raise BadInput.at("executor", "ray is not installed", "pip install 'tokenfleet[ray]'") from error
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
+    ray = ray_at(address)
 
     def apply(function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
         task = ray.remote(function)
@@ -49,3 +44,14 @@ def mapper_of(executor: Executor, *, address: str | None = None) -> Mapper | Non
             yield ray.get(waiting.pop(0))
 
     return apply
+
+
+def ray_at(address: str | None) -> Any:  # noqa: ANN401 - the package is optional and has no types here
+    """Ray, connected to the cluster at ``address``; see :func:`mapper_of`."""
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as error:
+        raise BadInput.at("executor", "ray is not installed", "pip install 'tokenfleet[ray]'") from error
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
+    return ray

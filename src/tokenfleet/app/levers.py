@@ -69,13 +69,14 @@ class _Try:
     """Why there is nothing to plan."""
 
 
-def levers(scenario: Scenario, options: Options, teller: Teller) -> Levers:
+def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner.Replay | None = None) -> Levers:
     """Plans a scenario, then again with each lever pulled alone.
 
     Args:
         scenario: The question without any lever.
         options: What to try.
         teller: Told what is being done.
+        replay: Runs replays instead of the simulator, as for a plan.
 
     Raises:
         BadInput: as for a plan; an unknown smaller model.
@@ -84,14 +85,14 @@ def levers(scenario: Scenario, options: Options, teller: Teller) -> Levers:
 
     composition = compose(scenario, teller)
     simulator.warm_up(announce=teller.announce)
-    base = _planned(composition.question, composition.trace, teller)
+    base = _planned(composition.question, composition.trace, teller, replay)
     found = []
     for each in _tries(scenario, composition, base.sized, options):
         teller.say(f"planning with {each.name}")
         if each.nothing:
             found.append(Lever(name=each.name, change=each.change, risk=each.risk, sized=None, why_not=each.nothing))
             continue
-        made = _planned(each.question, each.trace, teller)
+        made = _planned(each.question, each.trace, teller, replay)
         found.append(
             Lever(name=each.name, change=each.change, risk=each.risk, sized=made.sized, why_not=_why_not(made))
         )
@@ -99,8 +100,8 @@ def levers(scenario: Scenario, options: Options, teller: Teller) -> Levers:
     return Levers(base=base.sized, why_not=_why_not(base), levers=tuple(found))
 
 
-def _planned(question: PlanQuestion, trace: Trace, teller: Teller) -> planner.Cheapest:
-    return planner.cheapest(question, trace, progress=teller.step)
+def _planned(question: PlanQuestion, trace: Trace, teller: Teller, replay: planner.Replay | None) -> planner.Cheapest:
+    return planner.cheapest(question, trace, progress=teller.step, replay=replay)
 
 
 def _why_not(made: planner.Cheapest) -> str:

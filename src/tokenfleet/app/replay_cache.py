@@ -98,9 +98,10 @@ class ReplayCache:
     def _name(self, trace: Trace, fleet: Fleet, *rest: object) -> str:
         digest = hashlib.blake2b(self._kernel.encode(), digest_size=20)
         digest.update(self._known(trace))
+        _feed_fields(digest.update, fleet, without="groups")
         for group in fleet.groups:
-            digest.update(self._known(group.replica) + group.replica_count.to_bytes(8, "little"))
-        digest.update(fleet.router.encode())
+            digest.update(self._known(group.replica))
+            _feed_fields(digest.update, group, without="replica")
         for value in rest:
             _feed(digest.update, value)
         return digest.hexdigest()
@@ -146,12 +147,7 @@ def _feed(update: Callable[[bytes], None], value: object) -> None:
         update(f"{value.dtype.str}{value.shape}".encode())
         update(np.ascontiguousarray(value).tobytes())
     elif is_dataclass(value):
-        update(f"<{type(value).__name__}".encode())
-        for field in fields(value):
-            if field.name != "band":
-                update(field.name.encode())
-                _feed(update, getattr(value, field.name))
-        update(b">")
+        _feed_fields(update, value, without="band")
     elif isinstance(value, tuple):
         update(f"({len(value)}".encode())
         for each in value:
@@ -159,6 +155,15 @@ def _feed(update: Callable[[bytes], None], value: object) -> None:
     else:
         # The shortest text of a float is exact, and so are those of all that is left.
         update(f"{type(value).__name__}:{value!r};".encode())
+
+
+def _feed_fields(update: Callable[[bytes], None], value: object, *, without: str) -> None:
+    update(f"<{type(value).__name__}".encode())
+    for field in fields(value):  # type: ignore[arg-type]
+        if field.name != without:
+            update(field.name.encode())
+            _feed(update, getattr(value, field.name))
+    update(b">")
 
 
 def _written(record: RunRecord) -> bytes:

@@ -9,13 +9,14 @@ from tokenfleet.planner.assumed import FEW_REQUESTS
 from tokenfleet.planner.bursts import Bounded, Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
+from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.money import gpus_by_hour
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.pool_counts import cheapest_counts
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.replays import Hopeless, Replay
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
+from tokenfleet.planner.spread import Pending, Replay, Spread
 from tokenfleet.planner.tiers import TierOption, tiers
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
@@ -34,10 +35,12 @@ __all__ = [
     "KnownSpike",
     "PackedNode",
     "Packing",
+    "Pending",
     "PlanProgress",
     "Pool",
     "Progress",
     "Replay",
+    "Spread",
     "TierOption",
     "TokenBudget",
     "Warmed",

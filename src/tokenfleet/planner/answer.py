@@ -23,12 +23,13 @@ from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
-from tokenfleet.planner.replays import Replay, Replays, Verdict, with_step_factor
+from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Failure, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
+from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch

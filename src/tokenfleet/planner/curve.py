@@ -21,10 +21,13 @@ def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Rep
     """
     rate_per_s = demand(traffic, caching=False).rate_per_s
     points = []
-    for index, load in enumerate(_LOADS):
-        replica, count = answer.sized.replica, answer.sized.carrying_count
+    replica, count = answer.sized.replica, answer.sized.carrying_count
+    loads = [at_load(traffic, load) for load in _LOADS]
+    for denser in loads:
+        if denser is not None:
+            replays.ahead(denser, replica, count, quick=False)
+    for index, (load, loaded) in enumerate(zip(_LOADS, loads, strict=True)):
         reporter.say("curve", f"{words.fleet(replica, count)} at {load:g} x the peak", 0.9 + 0.07 * index / len(_LOADS))
-        loaded = at_load(traffic, load)
         if loaded is None:
             continue
         verdict = replays.verdict(loaded, replica, count)

@@ -5,11 +5,52 @@ that the rest could all be served at once and the quantile would still be above 
 gives a lower bound of every clause, so what is broken then is broken for good.
 """
 
-from dataclasses import replace
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokenfleet.contract import judge
 from tokenfleet.domain.run import GapHistogram, RunRecord, Status
+from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.planner.counting import CLEARLY
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Whether a promise is broken for good by what has happened so far, whatever comes."""
+
+    slo: Slo
+    window_s: tuple[float, float]
+    peak_only: bool
+
+    def __call__(self, so_far: RunRecord) -> bool:
+        """Judge the rest at its best; see :func:`at_best`."""
+        best = at_best(so_far)
+        peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
+        if self.peak_only:
+            return any(result.sample_count and not result.kept for result in peak)
+        return excess_of(worse_of(peak, judge(best, self.slo))) > CLEARLY
+
+
+def worse_of(peak: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> tuple[SloResult, ...]:
+    """The worse result of each broken clause: in the peak window where it is broken there, else over all requests."""
+    worse = []
+    for inside, whole in zip(peak, overall, strict=True):
+        if inside.sample_count and not inside.kept:
+            worse.append(inside)
+        elif not whole.kept:
+            worse.append(whole)
+    return tuple(worse)
+
+
+def excess_of(broken: Iterable[SloResult]) -> float:
+    """Largest ratio of what happened to what is promised among broken clauses; 1 without any."""
+    ratios = [
+        math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12) for result in broken
+    ]
+    return max(ratios, default=1.0)
 
 
 def at_best(record: RunRecord) -> RunRecord:

@@ -1,8 +1,6 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
-import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tokenfleet import performance, simulator
 from tokenfleet.contract import judge
@@ -13,9 +11,9 @@ from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.planner import words
-from tokenfleet.planner.counting import CLEARLY
-from tokenfleet.planner.early import at_best
+from tokenfleet.planner.early import Hopeless, at_best, excess_of, worse_of
 from tokenfleet.planner.room import most_replicas
+from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.traffic import Traffic
 
 _WATCHED = Slo(
@@ -36,9 +34,6 @@ class Latencies:
     ttft_p99_s: float | None
     itl_p50_s: float | None
     itl_p99_s: float | None
-
-
-_NOTHING_SEEN = Latencies(None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +63,7 @@ class Verdict:
     @property
     def excess(self) -> float:
         """Largest ratio of what happened to what is promised among broken clauses; 1 when all are kept."""
-        ratios = [
-            math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12)
-            for result in self.broken
-        ]
-        return max(ratios, default=1.0)
+        return excess_of(self.broken)
 
     @property
     def tightness(self) -> float:
@@ -87,46 +78,7 @@ class Verdict:
     @property
     def broken(self) -> tuple[SloResult, ...]:
         """The worse result of each broken clause."""
-        worse = []
-        for peak, overall in zip(self.peak, self.overall, strict=True):
-            if peak.sample_count and not peak.kept:
-                worse.append(peak)
-            elif not overall.kept:
-                worse.append(overall)
-        return tuple(worse)
-
-
-@dataclass(frozen=True, slots=True)
-class Hopeless:
-    """Whether a promise is broken for good by what has happened so far, whatever comes."""
-
-    slo: Slo
-    window_s: tuple[float, float]
-    peak_only: bool
-
-    def __call__(self, so_far: RunRecord) -> bool:
-        """Judge the rest at its best; see :func:`tokenfleet.planner.early.at_best`."""
-        best = at_best(so_far)
-        peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
-        if self.peak_only:
-            return any(result.sample_count and not result.kept for result in peak)
-        return Verdict(peak, judge(best, self.slo), _NOTHING_SEEN).excess > CLEARLY
-
-
-class Replay(Protocol):
-    """Runs one replay, as :func:`tokenfleet.simulator.replay` does."""
-
-    def __call__(
-        self,
-        trace: Trace,
-        fleet: Fleet,
-        *,
-        peak_window_s: tuple[float, float] | None = None,
-        telemetry_interval_s: float | None = None,
-        hopeless: Hopeless | None = None,
-        world: World | None = None,
-    ) -> RunRecord:
-        """Replays ``trace`` on ``fleet``."""
+        return worse_of(self.peak, self.overall)
 
 
 class Replays:
@@ -136,6 +88,8 @@ class Replays:
         self.slo = slo
         self.router: Router = router
         self.replay: Replay = replay or simulator.replay
+        self.width = replay.width if isinstance(replay, Spread) else 0
+        """How many replays may run ahead of the one asked for."""
         self.count = 0
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
         self._most: dict[tuple[int, int], tuple[Trace, ReplicaPhysics, int]] = {}
@@ -171,6 +125,14 @@ class Replays:
             hopeless=hopeless,
             world=world,
         )
+
+    def ahead(
+        self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, quick: bool, peak_only: bool = False
+    ) -> None:
+        """Says that :meth:`quick` or :meth:`verdict` of the same will be asked for, so that it can run meanwhile."""
+        if isinstance(self.replay, Spread):
+            hopeless = Hopeless(self.slo, traffic.window_s, peak_only) if quick else None
+            self.replay.ahead(traffic.trace, self.fleet(replica, count), traffic.window_s, hopeless)
 
     def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:
         """Replays and judges."""

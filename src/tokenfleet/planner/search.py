@@ -125,6 +125,10 @@ def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> t
     return tuple(Reason(kind="capacity", text=f"Even {fleet}: {verdict.said(result)}.") for result in verdict.broken)
 
 
+def _wanted(candidate: Candidate, start: int) -> int:
+    return max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
+
+
 @dataclass(slots=True)
 class Found:
     """What became of each candidate."""
@@ -205,8 +209,19 @@ class Search:
             candidate = waiting.pop(self._next(waiting))
             first = candidate.replica.deployment.gpu not in seen_gpus
             seen_gpus.add(candidate.replica.deployment.gpu)
+            self._look_ahead(candidate, first, waiting)
             self._try(candidate, first)
         return self.found
+
+    def _look_ahead(self, candidate: Candidate, first_of_its_gpu: bool, waiting: Sequence[Candidate]) -> None:
+        """Foresees the first replay of this candidate and of the next few, as far as the best fleet stays the best."""
+        if not self.found.answers or not self._replays.width:
+            return
+        for one in (candidate, *waiting[: self._replays.width]):
+            sizing, count = self._worth(one, first_of_its_gpu and one is candidate)
+            if count >= 1 and beaten_by_failure(one, self.found.failures) is None:
+                asked = min(count, self._most(one, one.estimate, self._traffic)) if sizing else count
+                self._replays.ahead(self._traffic, one.replica, asked, quick=True)
 
     def _next(self, waiting: Sequence[Candidate]) -> int:
         """The cheapest by estimate; while nobody keeps the promise, whoever prefills fastest: it rules out most."""
@@ -222,14 +237,10 @@ class Search:
         if not self.found.answers:
             self.size(candidate, candidate.estimate)
             return
-        families = self.found.best_of_families()
-        best = families[0].rank[0]
-        kin = [answer.sized for answer in families if answer.candidate.family == candidate.family]
-        reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
-        if not kin and self._price(candidate, candidate.estimate) <= reach:
-            self.size(candidate, candidate.estimate, self._affordable(candidate, reach))
+        sizing, count = self._worth(candidate, first_of_its_gpu)
+        if sizing:
+            self.size(candidate, candidate.estimate, count)
             return
-        count = kin[0].carrying_count if kin else self._affordable(candidate, best)
         if count < 1:
             self._note_outpriced(candidate, 0, ())
             return
@@ -238,6 +249,21 @@ class Search:
             self.size(candidate, candidate.estimate, count)
         else:
             self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
+
+    def _worth(self, candidate: Candidate, first_of_its_gpu: bool) -> tuple[bool, int]:
+        """Whether to size a candidate beside the best fleet known, and the largest count worth asking."""
+        families = self.found.best_of_families()
+        best = families[0].rank[0]
+        kin = [answer.sized for answer in families if answer.candidate.family == candidate.family]
+        reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
+        if not kin and self._price(candidate, candidate.estimate) <= reach:
+            return True, self._affordable(candidate, reach)
+        return False, kin[0].carrying_count if kin else self._affordable(candidate, best)
+
+    def _most(self, candidate: Candidate, start: int, traffic: Traffic) -> int:
+        """The largest count to ask of a candidate: far beyond its estimate, within memory and what zones can hold."""
+        most = min(_wanted(candidate, start), self._replays.most(traffic, candidate.replica))
+        return max(1, largest(lambda count: self._paid(candidate, count) is not None, most))
 
     def size(
         self,
@@ -262,9 +288,7 @@ class Search:
                 verdicts[count] = self.replay(candidate, count, whole)
             return verdicts[count]
 
-        wanted = max(start, _CAP_OVER_ESTIMATE * candidate.estimate + _CAP_OVER_ESTIMATE)
-        most = min(wanted, self._replays.most(traffic, candidate.replica))
-        most = max(1, largest(lambda count: self._paid(candidate, count) is not None, most))
+        most = self._most(candidate, start, traffic)
         cap = most if affordable is None else min(most, max(1, affordable))
         # Where the most that is worth paying breaks the promise, fewer would too.
         border = None
@@ -274,7 +298,7 @@ class Search:
             self._note_outpriced(candidate, cap, tuple(result.name for result in verdict(cap).broken))
             return None
         if border is None:
-            self._note_failure(candidate, cap, verdict(cap), wanted)
+            self._note_failure(candidate, cap, verdict(cap), _wanted(candidate, start))
             return None
         count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)

@@ -8,6 +8,7 @@ import click
 from tokenfleet.app.cli.face import Face, face_options
 
 if TYPE_CHECKING:
+    from tokenfleet.app.executor import Executor
     from tokenfleet.app.levers import Lever, Levers
     from tokenfleet.domain.plan import Sized
 
@@ -17,10 +18,24 @@ if TYPE_CHECKING:
 @click.option("--smaller-model", metavar="NAME", help="Also plan for this model.")
 @click.option("--output-cap", metavar="TOKENS", help="Most output tokens. [default: their 95th percentile]")
 @click.option("--prompt-cut", metavar="SHARE", help="Share of the unshared prompt tokens to cut. [default: 30%]")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where replays run ahead: threads here, or the workers of a Ray cluster. The answer is the same.",
+)
+@click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
 def command(
-    face: Face, scenario: Path, smaller_model: str | None, output_cap: str | None, prompt_cut: str | None
+    face: Face,
+    scenario: Path,
+    smaller_model: str | None,
+    output_cap: str | None,
+    prompt_cut: str | None,
+    executor: "Executor",
+    no_cache: bool,
 ) -> int:
     """Plan SCENARIO, then again with each lever pulled alone: what it saves, what it does to latency, what to check.
 
@@ -28,16 +43,22 @@ def command(
     cache and the batching window where the scenario fixes them, and one- and three-year reservations.
     """
     from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.compose import kept_replays
     from tokenfleet.app.levers import Options, levers
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
+    from tokenfleet.app.spreading import spread_replays
 
     face.action = "levers"
     asked = load_scenario(scenario)
     given = {"smaller_model": smaller_model, "output_cap": output_cap, "prompt_cut": prompt_cut}
     values = {name: value for name, value in given.items() if value is not None}
     options = checked(Options, values, lambda path: f"--{path[0]}".replace("_", "-"))
-    with shown(face) as teller, placed(lines_of(scenario)):
-        found = levers(asked, options, teller)
+    with (
+        shown(face) as teller,
+        placed(lines_of(scenario)),
+        spread_replays(executor, kept_replays(teller, cache=not no_cache)) as replay,
+    ):
+        found = levers(asked, options, teller, replay)
     if face.json:
         face.document(_document(found))
     else:

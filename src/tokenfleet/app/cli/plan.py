@@ -11,6 +11,7 @@ from tokenfleet.app.cli.face import Face, face_options
 
 if TYPE_CHECKING:
     from tokenfleet.app.compose import Composition
+    from tokenfleet.app.executor import Executor
     from tokenfleet.app.plan_files import Written
     from tokenfleet.domain.plan import Plan
 
@@ -32,11 +33,24 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write a month of the bill there too, as a FOCUS 1.3 file (CSV) for tools that read cloud bills.",
 )
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where replays run ahead: threads here, or the workers of a Ray cluster. The plan is the same.",
+)
 @click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
 def command(
-    face: Face, scenario: Path, folder: Path | None, require_feasible: bool, focus: Path | None, no_cache: bool
+    face: Face,
+    scenario: Path,
+    folder: Path | None,
+    require_feasible: bool,
+    focus: Path | None,
+    executor: "Executor",
+    no_cache: bool,
 ) -> int:
     """Find the cheapest fleet that keeps the promise of SCENARIO at its peak with spare replicas gone.
 
@@ -48,6 +62,7 @@ def command(
     from tokenfleet.app.focus_file import write_focus
     from tokenfleet.app.plan_files import check_folder, write_plan
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
+    from tokenfleet.app.spreading import spread_replays
     from tokenfleet.planner import plan_document
 
     face.action = "plan"
@@ -57,7 +72,8 @@ def command(
     check_folder(target)
     with shown(face) as teller, placed(lines_of(scenario)):
         composition = compose(asked, teller)
-        plan = answer(composition, teller, kept_replays(teller, cache=not no_cache))
+        with spread_replays(executor, kept_replays(teller, cache=not no_cache)) as replay:
+            plan = answer(composition, teller, replay)
         document = plan_document(plan, composition.workload, composition.resolved)
         teller.say("writing the plan")
         written = write_plan(

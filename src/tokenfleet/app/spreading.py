@@ -1,0 +1,72 @@
+"""Where replays run ahead of the one awaited: threads of this process, or the workers of a Ray cluster."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tokenfleet import simulator
+from tokenfleet.app.executor import Executor, ray_at
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import Hopeless, Pending, Replay, Spread
+
+_AHEAD_PER_WORKER: Final = 2
+
+
+@contextmanager
+def spread_replays(executor: Executor, replay: Replay | None = None, *, address: str | None = None) -> Iterator[Replay]:
+    """A replay beside which others run: those that a search will ask for next.
+
+    Args:
+        executor: ``local``: as many threads as this process has cores; ``ray``: the workers of a cluster.
+        replay: What runs one here; the simulator unless given.
+        address: As for :func:`tokenfleet.app.executor.mapper_of`.
+
+    Raises:
+        BadInput: Ray is not installed.
+    """
+    here: Replay = replay or simulator.replay
+    if executor == "ray":
+        ray = ray_at(address)
+        task = ray.remote(_replayed)
+        width = _AHEAD_PER_WORKER * max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+        def on_ray(*question: object) -> Pending:
+            return _OnRay(ray, task.remote(*question))
+
+        yield Spread(here, on_ray, width)
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores == 1:
+        yield here
+        return
+    pool = ThreadPoolExecutor(cores)
+
+    def on_thread(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Pending:
+        return pool.submit(here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
+
+    try:
+        yield Spread(here, on_thread, cores)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnRay:
+    """A replay under way on a cluster."""
+
+    ray: Any
+    reference: Any
+
+    def result(self) -> RunRecord:
+        """Waits for it."""
+        record: RunRecord = self.ray.get(self.reference)
+        return record
+
+
+def _replayed(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> RunRecord:
+    return simulator.replay(trace, fleet, peak_window_s=window_s, hopeless=hopeless)

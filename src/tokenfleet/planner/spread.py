@@ -1,0 +1,100 @@
+"""Replays that will be asked for soon, run beside the one that is awaited.
+
+A replay is a pure function, so running one early changes no answer: the search decides in its own order, and finds
+some of its replays done. What was run and never asked for is lost work, not a different plan.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
+from tokenfleet.planner.early import Hopeless
+
+_MOST_WAITING = 64
+
+
+class Replay(Protocol):
+    """Runs one replay, as :func:`tokenfleet.simulator.replay` does."""
+
+    def __call__(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        *,
+        peak_window_s: tuple[float, float] | None = None,
+        telemetry_interval_s: float | None = None,
+        hopeless: Hopeless | None = None,
+        world: World | None = None,
+    ) -> RunRecord:
+        """Replays ``trace`` on ``fleet``."""
+
+
+class Pending(Protocol):
+    """A replay under way."""
+
+    def result(self) -> RunRecord:
+        """Waits for it."""
+
+
+Key = tuple[object, ...]
+Submit = Callable[[Trace, Fleet, tuple[float, float], Hopeless | None], Pending]
+"""Starts a replay somewhere: trace, fleet, peak window, when to give up."""
+
+
+class Spread:
+    """A :class:`Replay` that may be told what comes next."""
+
+    def __init__(self, replay: Replay, submit: Submit, width: int) -> None:
+        """Put workers beside a replay.
+
+        Args:
+            replay: Runs what nobody foresaw.
+            submit: Hands a replay to a worker.
+            width: How many to foresee: those that workers can run meanwhile.
+        """
+        self._replay = replay
+        self._submit = submit
+        self.width = width
+        # Traces and replicas are kept beside their numbers, so that nobody else gets them.
+        self._waiting: dict[Key, tuple[Trace, Fleet, Pending]] = {}
+
+    def ahead(self, trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> None:
+        """Start a replay that will be asked for, unless it runs already."""
+        key = _key(trace, fleet, window_s, hopeless)
+        if key in self._waiting:
+            return
+        if len(self._waiting) >= _MOST_WAITING:
+            self._waiting.pop(next(iter(self._waiting)))
+        self._waiting[key] = trace, fleet, self._submit(trace, fleet, window_s, hopeless)
+
+    def __call__(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        *,
+        peak_window_s: tuple[float, float] | None = None,
+        telemetry_interval_s: float | None = None,
+        hopeless: Hopeless | None = None,
+        world: World | None = None,
+    ) -> RunRecord:
+        """The record of a replay that runs already, or of one run now."""
+        if telemetry_interval_s is None and world is None and peak_window_s is not None:
+            waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
+            if waiting is not None:
+                return waiting[2].result()
+        return self._replay(
+            trace,
+            fleet,
+            peak_window_s=peak_window_s,
+            telemetry_interval_s=telemetry_interval_s,
+            hopeless=hopeless,
+            world=world,
+        )
+
+
+def _key(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Key:
+    groups = tuple((id(group.replica), group.replica_count) for group in fleet.groups)
+    return id(trace), groups, fleet.router, window_s, hopeless

@@ -1,0 +1,78 @@
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tokenfleet.app.cli import main
+from tokenfleet.app.spreading import spread_replays
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.planner import Spread
+
+SCENARIO = """\
+name: spread
+workload: {lengths: {input: 500:2000, output: 100:300}, peak_rate: 8, duration: 4min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p99: 1s, itl_p99: 80ms, error_rate: 0.1%}
+gpus: [h100_sxm, l40s]
+"""
+ON_RAY = """
+import sys
+import ray
+from tokenfleet.app.cli import main
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+for executor in ("ray", "local"):
+    for command in (["plan", "-o", executor], ["levers"]):
+        try:
+            main([command[0], "spread.yaml", *command[1:], "--json", "--no-cache", "--executor", executor])
+        except SystemExit as ended:
+            assert not ended.code, ended.code
+        print("END OF", command[0])
+ray.shutdown()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spread.yaml").write_text(SCENARIO)
+    return tmp_path
+
+
+def planned(folder, name):
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "spread.yaml", "-o", name, "--quiet", "--no-cache"])
+    assert not end.value.code
+    return (folder / name / "plan.json").read_bytes()
+
+
+def test_a_plan_is_the_same_bytes_whatever_the_number_of_threads(folder, monkeypatch):
+    found = set()
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores), raising=False)
+        with spread_replays("local") as replay:
+            assert isinstance(replay, Spread) == (cores > 1)
+        found.add(planned(folder, f"on-{cores}"))
+    assert len(found) == 1
+
+
+def test_a_missing_ray_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInput, match=r"tokenfleet\[ray\]"), spread_replays("ray"):
+        pass
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra: pip install 'tokenfleet[ray]'")
+def test_two_ray_workers_plan_what_threads_plan_bit_for_bit(folder):
+    # A process of its own: Ray leaves sockets and threads behind, and the tests take warnings for errors.
+    done = subprocess.run(
+        [sys.executable, "-c", ON_RAY], capture_output=True, text=True, check=False, timeout=500, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / "ray" / "plan.json").read_bytes() == (folder / "local" / "plan.json").read_bytes()
+    _, levers_on_ray, _, levers_here, _ = done.stdout.replace("END OF plan\n", "END OF levers\n").split(
+        "END OF levers\n"
+    )
+    assert levers_on_ray == levers_here
