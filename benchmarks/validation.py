@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from tokenfleet.calibration import lint, read_rows
+from tokenfleet.calibration.bands import has_experts
 from tokenfleet.calibration.calibrate import correction
 from tokenfleet.calibration.design import build
 from tokenfleet.calibration.fit import PRIORS, fit, leave_out, parameterize, predict_log
@@ -33,7 +35,9 @@ FITTED = {"inferencex_silicon", "trtllm_perf", "argonne_llm_bench", "nvidia_nim"
 """Sources with a complete configuration and a load below or at saturation, one client each."""
 FULL_CELL = 4
 """Rows from which a cell has a 90th percentile worth the name."""
-LEAST_COVERAGE = 0.90
+LEAST_COVERAGE = 0.91
+LEAST_OF_A_FAMILY = 0.80
+KINDS = {"dense": ("dense",), "experts": ("experts",), "all": ("dense", "experts")}
 POOL_LIMIT = 128
 """Sequences per rank beyond which a decode pool is not known to be full."""
 
@@ -97,28 +101,77 @@ def by_figure(design, residual, keep):
     return answer
 
 
-def band(design, residual, name):
+def band(design, residual, name, kinds):
     """Interval factor and what it covers: all rows, and the worst family of eight rows or more.
 
-    The 90th percentile of |log| in each cell, then the 75th percentile over cells; a higher one, in steps, while
-    that covers less than 90 % of the left-out rows.
+    The 90th percentile of |log| in each cell, then a percentile over cells: the lowest that covers 91 % of the
+    left-out rows and 80 % of the worst family.
     """
     cells = defaultdict(list)
     for place in np.flatnonzero(np.isfinite(residual)):
         target = design.targets[place]
-        if target.metric == name and target.subject.gpu.vendor.lower() == "nvidia":
+        experts = "experts" if has_experts(target.subject) else "dense"
+        if target.metric == name and target.subject.gpu.vendor.lower() == "nvidia" and experts in kinds:
             cells[target.cell].append(abs(residual[place]))
     wide = [np.quantile(values, 0.9) for values in cells.values() if len(values) >= FULL_CELL]
-    for share in (0.75, 0.8, 0.85, 0.9):
-        width = float(np.quantile(wide, share))
+    if not wide:
+        return None
+    for percent in range(50, 101):
+        width = float(np.quantile(wide, percent / 100))
         families = defaultdict(list)
         for cell, values in cells.items():
             families[cell[1]].extend(value <= width for value in values)
         covered = float(np.mean([hit for hits in families.values() for hit in hits]))
-        if covered >= LEAST_COVERAGE:
+        worst = min((float(np.mean(hits)), family) for family, hits in families.items() if len(hits) >= 2 * FULL_CELL)
+        if covered >= LEAST_COVERAGE and worst[0] >= LEAST_OF_A_FAMILY:
             break
-    worst = min((float(np.mean(hits)), family) for family, hits in families.items() if len(hits) >= 2 * FULL_CELL)
     return float(np.exp(width)), covered, *worst
+
+
+def noise_floor(design, train):
+    """Fitted runs of one setup under one load that a source has twice: how far apart they are.
+
+    Per figure, for runs of the same engine version and of different ones: pairs, median and 90th percentile of the
+    larger over the smaller, less one, in percent. Equal figures are dropped as duplicates before.
+    """
+    setups = defaultdict(list)
+    for place in np.flatnonzero(train):
+        target = design.targets[place]
+        row, running = target.row, target.subject.deployment
+        load = (row.input_tokens, row.output_tokens, row.concurrency, row.request_count, row.workload)
+        if target.load in {"closed_loop", "burst"}:
+            setups[figure(target), target.cell, running.layout, running.precision, load].append(target)
+    found = defaultdict(list)
+    for (name, *_), targets in setups.items():
+        for one, other in combinations(targets, 2):
+            versions = "same" if one.row.engine_version == other.row.engine_version else "other"
+            found[name, versions].append(abs(np.log(one.measured_s / other.measured_s)))
+    return {
+        name: {
+            versions: (len(logs), *(100 * float(np.expm1(np.quantile(logs, share))) for share in (0.5, 0.9)))
+            for (figured, versions), logs in found.items()
+            if figured == name
+        }
+        for name in sorted({name for name, _ in found})
+    }
+
+
+def residual_parts(design, residual):
+    """What is left: the offset of whole deployments, and the spread inside them, medians in percent."""
+    deployments = defaultdict(lambda: defaultdict(list))
+    for place in np.flatnonzero(np.isfinite(residual)):
+        target = design.targets[place]
+        running = target.subject.deployment
+        key = (target.cell, running.engine.name, running.layout, running.precision)
+        deployments[figure(target)][key].append(residual[place])
+    answer = {}
+    for name, groups in sorted(deployments.items()):
+        full = [np.array(logs) for logs in groups.values() if len(logs) >= FULL_CELL]
+        if full:
+            offsets = [abs(np.median(logs)) for logs in full]
+            inside = np.concatenate([np.abs(logs - np.median(logs)) for logs in full])
+            answer[name] = [len(full), *(100 * float(np.expm1(np.median(part))) for part in (offsets, inside))]
+    return answer
 
 
 def three_points(design, residual, draws=10):
@@ -208,11 +261,16 @@ def main():
         "three_points_models_out": three_points(design, np.where(clean, models, np.nan)),
         "bands": {
             name: {
-                "new_model": band(design, np.where(clean, models, np.nan), name),
-                "new_gpu": band(design, np.where(clean, gpus, np.nan), name),
+                kind: {
+                    "new_model": band(design, np.where(clean, models, np.nan), name, kinds),
+                    "new_gpu": band(design, np.where(clean, gpus, np.nan), name, kinds),
+                }
+                for kind, kinds in KINDS.items()
             }
             for name in ("tpot", "ttft", "output_rate", "e2e")
         },
+        "noise_floor": noise_floor(design, train),
+        "residual_parts": residual_parts(design, np.where(clean, models, np.nan)),
         "constants": {name: (float(value), float(sd)) for name, (value, sd) in whole.constants().items()},
         "seen": {
             "gpus": sorted({design.targets[place].subject.gpu.name for place in np.flatnonzero(train)}),

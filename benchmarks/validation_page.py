@@ -5,11 +5,14 @@ python benchmarks/validation_page.py DUMP FOLDER
 
 import argparse
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from tokenfleet.calibration import RULES, validate
+from tokenfleet.calibration.memory_cases import MEMORY_RULES
 from tokenfleet.calibration.validate import Scoreboard
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,15 +68,47 @@ def everything_table(result):
 def interval_table(result):
     """Interval factors and what they cover."""
     lines = [
-        "| figure | model left out: factor | covers | worst family | gpu left out: factor | covers | worst family |",
-        "|---|---|---|---|---|---|---|",
+        "| figure | models | model left out: factor | covers | worst family | gpu left out: factor | covers "
+        "| worst family |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name in INTERVALS:
+        for kind, both in result["bands"][name].items():
+            if both["new_model"] is None or both["new_gpu"] is None:
+                continue
+            cells = []
+            for novelty in ("new_model", "new_gpu"):
+                factor, covered, worst, family = both[novelty]
+                cells.append(f"x{factor:.2f} | {covered:.0%} | {worst:.0%}, {family.rsplit('/', 1)[-1]}")
+            lines.append(f"| {name} | {kind} | {' | '.join(cells)} |")
+    return lines
+
+
+def floor_table(result):
+    """How far apart two measurements of one thing are."""
+    lines = [
+        "| figure | pairs of one version | median / 90th percentile | of two versions | median / 90th percentile |",
+        "|---|---|---|---|---|",
+    ]
+    for name, (title, _, _) in GOALS.items():
         cells = []
-        for kind in ("new_model", "new_gpu"):
-            factor, covered, worst, family = result["bands"][name][kind]
-            cells.append(f"x{factor:.2f} | {covered:.0%} | {worst:.0%}, {family.rsplit('/', 1)[-1]}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        for versions in ("same", "other"):
+            pairs, *errors = result["noise_floor"].get(name, {}).get(versions, (0,))
+            cells.append(f"{pairs} | {errors[0]:.1f} / {errors[1]:.1f}" if pairs else "0 | -")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+def left_table(result):
+    """What is left in the residuals, models left out."""
+    lines = [
+        "| figure | deployments | offset of a deployment, median | inside a deployment, median |",
+        "|---|---|---|---|",
+    ]
+    for name, (title, _, _) in GOALS.items():
+        if name in result["residual_parts"]:
+            count, offset, inside = result["residual_parts"][name]
+            lines.append(f"| {title} | {count} | {offset:.1f} | {inside:.1f} |")
     return lines
 
 
@@ -91,18 +126,24 @@ def calibration_table(result):
 def memory_lines(board):
     """Errors of KV pools from start-up logs."""
     scores = [score for score in board.scores if score.metric == "kv_pool" and score.predicted is not None]
+    clean = [score for score in scores if not score.flag]
     lines = ["| logs | cases | median / 90th percentile |", "|---|---|---|"]
     for title, chosen in (
-        ("dense models", [score for score in scores if score.model_kind == "dense"]),
-        ("all", scores),
+        ("dense models", [score for score in clean if score.model_kind == "dense"]),
+        ("all", clean),
+        ("no log set apart", scores),
     ):
         errors = [100 * abs(float(np.expm1(score.log_ratio))) for score in chosen]
         lines.append(f"| {title} | {len(errors)} | {np.median(errors):.1f} / {np.quantile(errors, 0.9):.1f} |")
     refused = sum(score.metric == "kv_pool" and score.predicted is None for score in board.scores)
+    apart = Counter(score.flag for score in scores if score.flag)
     return [
         *lines,
         "",
         f"{refused} logs are refused: no gpu named, a model or part nobody published, no comparable figure.",
+        "Set apart by what they say of themselves:",
+        "",
+        *(f"* `{name}`, {apart[name]}: {text}." for name, text in MEMORY_RULES.items() if apart[name]),
     ]
 
 
@@ -149,6 +190,8 @@ def page(result, board):
         "everything": everything_table(result),
         "intervals": interval_table(result),
         "calibration": calibration_table(result),
+        "floor": floor_table(result),
+        "left": left_table(result),
         "memory": memory_lines(board),
         "other": other_table(board),
         "coverage": coverage_lines(board),
@@ -163,17 +206,28 @@ def bands(result, seen):
     head = (ROOT / "src/tokenfleet/calibration/bands.toml").read_text(encoding="utf-8").split("as_of")[0]
     lines = [f'{head}as_of = "{result["as_of"]}"']
     for name in INTERVALS:
-        found = result["bands"][name]
-        model, gpu = found["new_model"][0], found["new_gpu"][0]
-        lines += [
-            "",
-            f"[{name}]",
-            f"known = {model:.3g}",
-            f"new_model = {model:.3g}",
-            f"new_gpu = {max(model, gpu):.3g}",
-        ]
+        for kind in ("dense", "experts"):
+            found = result["bands"][name][kind]
+            if found["new_model"] is None or found["new_gpu"] is None:
+                found = result["bands"][name]["all"]
+            model, gpu = found["new_model"][0], found["new_gpu"][0]
+            lines += ["", f"[{name}.{kind}]", f"known = {model:.3g}", f"new_model = {model:.3g}"]
+            lines.append(f"new_gpu = {max(model, gpu):.3g}")
     lines += ["", "[seen]", *(f"{name} = {json.dumps(values)}" for name, values in seen.items())]
     return "\n".join(lines) + "\n"
+
+
+def write_factors(result):
+    """The factors of step time and first token that plans use, with what they cover."""
+    path = ROOT / "src/tokenfleet/performance/coefficients.toml"
+    text = path.read_text(encoding="utf-8")
+    for name, figure in (("known", "tpot"), ("first_token", "ttft")):
+        factor, covered, worst, _ = result["bands"][figure]["all"]["new_model"]
+        source = f"residuals with whole model families left out: covers {covered:.0%}, the worst family {worst:.0%}"
+        pattern = re.compile(rf'(name = "band_factor.{name}"\nvalue = )[^\n]+((?:\n[^\n]+)*?\nsource = )[^\n]+')
+        text, count = pattern.subn(rf'\g<1>{factor:.3g}\g<2>"replayed {source}"', text)
+        assert count == 1, name
+    path.write_text(text, encoding="utf-8")
 
 
 def main():
@@ -186,6 +240,7 @@ def main():
     files = sorted(path for path in options.folder.glob("*.csv") if path.stem != "cold_start")
     text = bands(result, {**result["seen"], "engines": ENGINES, "vendors": ["nvidia"]})
     (ROOT / "src/tokenfleet/calibration/bands.toml").write_text(text, encoding="utf-8")
+    write_factors(result)
     board = validate(files)
     (ROOT / "docs" / "validation.md").write_text(page(result, board), encoding="utf-8")
 

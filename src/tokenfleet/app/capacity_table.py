@@ -292,14 +292,18 @@ class _Times:
             slow = _ttft_s(self._scaled(factor), trace) if load * factor < 1 else (None, None)
             note = f"replay of {trace.request_count:,} requests"
             note += "" if load * factor < 1 else "; at the slow end of the interval the queue grows without end"
-            cells = [
-                Cell(value=middle[index], low=fast[index], high=slow[index], kind=self._kind, evidence=note)
-                for index in (0, 1)
-            ]
+            cells = [self._first_token(middle[index], fast[index], slow[index], note) for index in (0, 1)]
             points.append(
                 LoadPoint(load_fraction=load, rate_per_s=load * most, ttft_p50_s=cells[0], ttft_p99_s=cells[1])
             )
         return tuple(points)
+
+    def _first_token(self, value: float | None, fast: float | None, slow: float | None, note: str) -> Cell:
+        """The wider of the replayed ends and the interval of a measured first token; a queue without end has none."""
+        wide = self._physics.band.first_token_factor
+        low = fast if value is None or fast is None else min(fast, value / wide)
+        high = slow if value is None or slow is None else max(slow, value * wide)
+        return Cell(value=value, low=low, high=high, kind=self._kind, evidence=note)
 
     def _scaled(self, factor: float) -> ReplicaPhysics:
         return replace(self._physics, step_time=performance.scaled(self._physics.step_time, factor))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
+from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
 from tokenfleet.domain.apart import ApartQuestion
@@ -307,7 +308,7 @@ def deployments(
         precisions(model, scenario.precision), dict.fromkeys(scenario.kv_dtype), layouts
     ):
         for setting in engines_to_try(engine, layout, scenario):
-            yield Deployment(
+            deployment = Deployment(
                 model=model.name,
                 gpu=gpu.name,
                 layout=layout,
@@ -315,6 +316,7 @@ def deployments(
                 kv_precision=kv_precision,
                 engine=setting,
             )
+            yield with_memory(deployment, model, gpu, scenario.memory, place=scenario.model)
 
 
 def precisions(model: ModelArchitecture, asked: list[Precision] | None) -> tuple[Precision, ...]:

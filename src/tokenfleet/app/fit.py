@@ -1,6 +1,6 @@
 """Does one replica fit, what eats its memory, how many sequences run at which context, and what would fit instead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -69,6 +69,7 @@ def fit(
     *,
     context_tokens: int | None,
     contexts: Mapping[str, int],
+    with_residents: Callable[[Gpu, Deployment], Deployment],
 ) -> Fit:
     """Hold a deployment against its gpu.
 
@@ -78,8 +79,10 @@ def fit(
         deployment: How. It must hold one sequence of ``context_tokens``, when those are given.
         context_tokens: Prompt plus output of one sequence; ``None`` for the longest the model takes.
         contexts: Further contexts to count sequences at, by name; those longer than the model takes are left out.
+        with_residents: Adds to a deployment what lies on that gpu beside the model.
     """
-    asked = replace(deployment, engine=replace(deployment.engine, context_limit_tokens=context_tokens))
+    limited = replace(deployment, engine=replace(deployment.engine, context_limit_tokens=context_tokens))
+    asked = with_residents(gpu, limited)
     missing = performance.missing_facts(model, deployment.precision)
     reasons = missing or performance.unsupported(model, gpu, asked)
     budget = None if reasons else performance.memory_budget(model, gpu, asked)
@@ -93,7 +96,7 @@ def fit(
         reasons=reasons if budget is None else budget.reasons,
         context_tokens=context_tokens or model.max_context_tokens,
         sequence_counts=() if budget is None else _counts(model, asked, budget, context_tokens, contexts),
-        smallest=() if fits_now or missing else alternatives(model, gpu, asked),
+        smallest=() if fits_now or missing else alternatives(model, gpu, limited, with_residents),
     )
 
 
@@ -118,14 +121,24 @@ def _counts(
     )
 
 
-def alternatives(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[Deployment, ...]:
+def alternatives(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    deployment: Deployment,
+    with_residents: Callable[[Gpu, Deployment], Deployment],
+) -> tuple[Deployment, ...]:
     """What would fit instead: more of the same gpu first, then other gpus that somebody rents out."""
-    same = _first_fitting(model, gpu, deployment, _LAYOUTS)
+
+    def first(part: Gpu, layouts: Sequence[Layout]) -> Deployment | None:
+        tried = (with_residents(part, each) for each in _tried(part, replace(deployment, gpu=part.name), layouts))
+        return next((each for each in tried if _is_fitting(model, part, each)), None)
+
+    same = first(gpu, _LAYOUTS)
     others = [
         other_fit
         for other in catalog.gpus()
         if other.name != gpu.name and catalog.reference_price(other.name) is not None
-        if (other_fit := _first_fitting(model, other, replace(deployment, gpu=other.name), _IN_ONE_NODE)) is not None
+        if (other_fit := first(other, _IN_ONE_NODE)) is not None
     ]
     others.sort(key=_price_usd_per_hour)
     fitting = [each for each in (same, *others) if each is not None]
@@ -139,23 +152,20 @@ def _price_usd_per_hour(deployment: Deployment) -> float:
     return price.price.price_usd_per_gpu_hour * deployment.layout.gpu_count
 
 
-def _first_fitting(
-    model: ModelArchitecture, gpu: Gpu, deployment: Deployment, layouts: Sequence[Layout]
-) -> Deployment | None:
-    engine = deployment.engine
-    if gpu.name != deployment.gpu:
-        defaults = catalog.engine(engine.name, gpu=gpu)
-        engine = replace(defaults, context_limit_tokens=engine.context_limit_tokens)
-    reach = gpu.gpus_per_node_count
+def _tried(gpu: Gpu, deployment: Deployment, layouts: Sequence[Layout]) -> Iterator[Deployment]:
+    defaults = catalog.engine(deployment.engine.name, gpu=gpu)
+    engine = replace(defaults, context_limit_tokens=deployment.engine.context_limit_tokens)
     for layout in layouts:
-        if layout.tensor_parallel > reach:
-            continue
-        tried = replace(deployment, layout=layout, engine=engine)
-        # Memory is known for pipeline stages whose step time is not: what bars the stages does not bar the fit.
-        within_node = replace(tried, layout=replace(layout, pipeline_parallel=1))
-        if not performance.unsupported(model, gpu, within_node) and performance.memory_budget(model, gpu, tried).fits:
-            return tried
-    return None
+        if layout.tensor_parallel <= gpu.gpus_per_node_count:
+            yield replace(deployment, layout=layout, engine=engine)
+
+
+def _is_fitting(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> bool:
+    # Memory is known for pipeline stages whose step time is not: what bars the stages does not bar the fit.
+    within_node = replace(deployment, layout=replace(deployment.layout, pipeline_parallel=1))
+    return (
+        not performance.unsupported(model, gpu, within_node) and performance.memory_budget(model, gpu, deployment).fits
+    )
 
 
 def fit_document(found: Fit) -> dict[str, object]:

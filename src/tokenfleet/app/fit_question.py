@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Final
 
 from tokenfleet import catalog, workload
-from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.fit import Fit, fit
+from tokenfleet.app.memory_spec import MemorySpec, with_memory
 from tokenfleet.app.scenario_words import EngineName, GpuName, InputFile, ModelName, Strict, Tokens
-from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, MemoryFacts, Precision
+from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, Precision
 
 _USUAL_CONTEXTS: Final = {"1k": 1024, "8k": 8192, "32k": 32768, "128k": 131072}
 
@@ -23,6 +24,7 @@ class FitQuestion(Strict):
     context: Tokens | None = None
     engine: EngineName = "vllm"
     profile: InputFile | None = None
+    memory: MemorySpec = MemorySpec()
 
 
 def answered(question: FitQuestion) -> Fit:
@@ -40,8 +42,11 @@ def answered(question: FitQuestion) -> Fit:
         precision=question.precision or own,
         kv_precision=question.kv_dtype,
         engine=catalog.engine(question.engine, gpu=gpu),
-        memory=MemoryFacts(checkpoint_bytes=measured_bytes(question.model)),
     )
+
+    def with_residents(gpu: Gpu, deployment: Deployment) -> Deployment:
+        return with_memory(deployment, model, gpu, question.memory, place=question.model)
+
     contexts = _USUAL_CONTEXTS if question.profile is None else _of_profile(Path(question.profile))
     return fit(
         model,
@@ -49,6 +54,7 @@ def answered(question: FitQuestion) -> Fit:
         deployment,
         context_tokens=question.context,
         contexts=contexts,
+        with_residents=with_residents,
     )
 
 

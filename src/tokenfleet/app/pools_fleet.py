@@ -5,6 +5,7 @@ from typing import Final
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.pool_types import PhaseSpec
 from tokenfleet.app.scenario_types import Scenario, with_overrides
 from tokenfleet.domain.errors import BadInput, Problem
@@ -56,15 +57,16 @@ def phase_fleet(
         BadInput: the gpu is open, or the replica cannot run.
     """
     gpu = catalog.gpu(_gpu_name(asked, spec, where))
+    one = Deployment(
+        model=model.name,
+        gpu=gpu.name,
+        layout=Layout(),
+        precision=_precision(asked, spec, model),
+        kv_precision=spec.kv_dtype or asked.kv_dtype[0],
+        engine=_engine(asked, spec, model, gpu),
+    )
     deployments = [
-        Deployment(
-            model=model.name,
-            gpu=gpu.name,
-            layout=Layout(tensor_parallel=size),
-            precision=_precision(asked, spec, model),
-            kv_precision=spec.kv_dtype or asked.kv_dtype[0],
-            engine=_engine(asked, spec, model, gpu),
-        )
+        with_memory(replace(one, layout=Layout(tensor_parallel=size)), model, gpu, asked.memory)
         for size in _sizes(asked, spec, gpu, tower=tower)
     ]
     found = next((each for each in deployments if not why_not(model, gpu, each)), deployments[-1])

@@ -20,6 +20,8 @@ _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
 _DURATION: Final = re.compile(rf"({_NUMBER})\s*([A-Za-zµμ]+)")
 _PERCENT: Final = re.compile(rf"({_NUMBER})\s*%")
 _RATE: Final = re.compile(rf"({_NUMBER})\s*(?:/\s*(s|min|h))?")
+_BYTES: Final = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+_SIZE: Final = re.compile(rf"({_NUMBER})\s*(GiB|MiB|GB|MB)")
 _SHORT_COUNT: Final = re.compile(rf"({_NUMBER})\s*[kK]")
 
 
@@ -129,6 +131,21 @@ def parse_tokens(value: object) -> int:
     if value <= 0:
         raise Unreadable(f"{value} is not above 0", "write a whole number above 0")
     return value
+
+
+def parse_bytes(value: object) -> int:
+    """Whole bytes of ``10GiB``, ``500MiB`` or ``10GB``; GiB are binary, GB decimal.
+
+    Raises:
+        Unreadable: no unit, another unit, or not above zero.
+    """
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise Unreadable(f"{quoted(value)} is not a size", "write 10GiB, 500MiB or 10GB")
+    size = round(float(found.group(1)) * _BYTES[found.group(2)])
+    if size <= 0:
+        raise Unreadable(f"{quoted(value)} is nothing", "write a size above 0, such as 2GiB")
+    return size
 
 
 def parse_positive(value: object) -> float:

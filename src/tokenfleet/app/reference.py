@@ -20,7 +20,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenfleet.app import pool_types, scaling_types, scenario_words
+from tokenfleet.app import memory_spec, pool_types, scaling_types, scenario_words
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
 from tokenfleet.app.compare_types import CompareSpec, OwnedSpec, TasksSpec
@@ -39,6 +39,8 @@ _QUANTITIES: Final = {
     scenario_words.EngineName: "engine",
     scenario_words.InputFile: "file",
     scenario_words.Lengths: "lengths",
+    memory_spec.Size: "size",
+    scenario_words.DraftName: "model or `mtp`",
     pool_types.ClockTime: "time of day",
     pool_types.WaitTime: "duration, or two",
     pool_types.PromptOrLengths: "`prompt` or lengths",
@@ -51,6 +53,7 @@ _PARTS: Final = (
     ("slo", types.SloSpec),
     ("vary", types.Vary),
     ("engine", types.EngineChoice),
+    ("memory", memory_spec.MemorySpec),
     ("redundancy", types.Redundancy),
     ("zones[]", types.ZoneSpec),
     ("rollout", types.RolloutSpec),

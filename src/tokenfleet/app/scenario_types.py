@@ -22,6 +22,7 @@ from pydantic import (
 
 from tokenfleet import workload
 from tokenfleet.app.compare_types import CompareSpec
+from tokenfleet.app.memory_spec import MemorySpec
 from tokenfleet.app.pool_types import ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
@@ -325,6 +326,8 @@ class Scenario(Strict):
         EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
     ] = Field(default_factory=EngineChoice)
     """Serving engine, as a name or with settings."""
+    memory: MemorySpec = MemorySpec()
+    """What lies on each GPU beside the model: adapters, a draft model, images, other processes, room left free."""
     redundancy: Redundancy = Redundancy()
     """What may fail while the promise holds."""
     zones: Annotated[list[Zone], BeforeValidator(one_as_list)] = Field(default=[])

@@ -89,6 +89,8 @@ def _lengths(value: object) -> str:
     return text
 
 
+PREDICTION_LAYER = "mtp"
+"""How a person writes one prediction layer of the model's own kind where a draft model may stand."""
 Duration = Annotated[float, read_by(parse_duration_s)]
 Fraction = Annotated[float, read_by(parse_fraction)]
 Rate = Annotated[float, read_by(parse_rate_per_s)]
@@ -97,6 +99,7 @@ Count = Annotated[int, read_by(parse_tokens)]
 Positive = Annotated[float, read_by(parse_positive)]
 GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
 ModelName = Annotated[str, _known(_model_name)]
+DraftName = Annotated[str, _known(lambda name, info: name if name == PREDICTION_LAYER else _model_name(name, info))]
 EngineName = Annotated[str, _known(_engine_name)]
 InputFile = Annotated[str, _known(_existing_file)]
 Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | int)]

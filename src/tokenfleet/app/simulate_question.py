@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario, with_overrides
 from tokenfleet.app.scenario_words import Count, EngineName, GpuName, Strict, Tokens
@@ -91,14 +92,17 @@ def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: Flee
     gpu = catalog.gpu(gpu_name)
     sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, scenario)
     engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
+    one = Deployment(
+        model=model.name,
+        gpu=gpu.name,
+        layout=Layout(),
+        precision=precision,
+        kv_precision=kv_precision,
+        engine=engine,
+    )
     tried = [
-        Deployment(
-            model=model.name,
-            gpu=gpu.name,
-            layout=Layout(tensor_parallel=size),
-            precision=precision,
-            kv_precision=kv_precision,
-            engine=engine,
+        with_memory(
+            replace(one, layout=Layout(tensor_parallel=size)), model, gpu, scenario.memory, place=scenario.model
         )
         for size in sorted(sizes)
     ]
@@ -140,6 +144,7 @@ def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, r
             kv_precision=group.kv_dtype,
             engine=engine,
         )
+        deployment = with_memory(deployment, model, gpu, scenario.memory, place=scenario.model)
         groups.append(_group(model, gpu, deployment, replicas or group.replica_count, f"{path}: fleet[{index}]"))
     return Fleet(groups=tuple(groups), router=scenario.router)
 

@@ -249,7 +249,15 @@ def _judged(
             client_ttft_s=seen_s[0],
             client_e2e_s=seen_s[1],
         )
-        promise = contract.judge(record, slo, peak_only=window_s is not None, window_s=window_s, low=low, high=high)
+        promise = contract.judge(
+            record,
+            slo,
+            peak_only=window_s is not None,
+            window_s=window_s,
+            low=low,
+            high=high,
+            first_token_factor=max(group.replica.band.first_token_factor for group in fleet.groups),
+        )
         start_s, end_s = window_s or (-np.inf, np.inf)
         count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
         return Judged(slo=promise, diagnosis=found, request_count=count)

@@ -37,15 +37,21 @@ def novelty(subject: Subject) -> Novelty:
     return "known" if subject.model.name in seen["models"] else "new_model"
 
 
-def band_factor(metric: str, kind: Novelty) -> float | None:
+def band_factor(metric: str, kind: Novelty, *, experts: bool) -> float | None:
     """Factor of the 90 % interval: multiply and divide.
 
     Args:
         metric: ``ttft``, ``tpot``, ``e2e`` or ``output_rate``.
         kind: what is new.
+        experts: whether the model has experts; their kernels differ more between engine versions.
 
     Returns:
         The factor, or ``None`` where no recipe covers the truth (a new vendor, a new engine): calibrate first.
     """
-    factor = _table().get(metric, {}).get(kind)
+    factor = _table().get(metric, {}).get("experts" if experts else "dense", {}).get(kind)
     return None if factor is None else float(factor)
+
+
+def has_experts(subject: Subject) -> bool:
+    """Whether a row's model has experts."""
+    return any(block.expert_count for block in subject.model.feed_forward)

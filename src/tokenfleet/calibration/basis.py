@@ -18,7 +18,8 @@ from tokenfleet.performance.terms import StepTerms
 
 INVERSE = (
     *("dense_compute_fraction.bf16", "dense_compute_fraction.fp8", "dense_compute_fraction.int8"),
-    *("dense_compute_fraction.fp4", "expert_compute_fraction"),
+    *("dense_compute_fraction.fp4", "expert_compute_fraction.bf16", "expert_compute_fraction.fp8"),
+    *("expert_compute_fraction.int8", "expert_compute_fraction.fp4"),
     *("dense_bandwidth_fraction.bf16", "dense_bandwidth_fraction.fp8", "dense_bandwidth_fraction.int4"),
     *("dense_bandwidth_fraction.fp4", "expert_bandwidth_fraction.bf16", "expert_bandwidth_fraction.fp8"),
     *("expert_bandwidth_fraction.int4", "expert_bandwidth_fraction.fp4", "kv_bandwidth_fraction"),

@@ -122,7 +122,15 @@ class Calibration:
         return replace(
             physics,
             step_time=scaled(physics.step_time, tpot.factor),
-            band=ErrorBand(step_time_factor=tpot.band_factor, evidence=evidence),
+            band=ErrorBand(
+                step_time_factor=tpot.band_factor,
+                evidence=evidence,
+                first_token_factor=(
+                    found.corrections["ttft"].band_factor
+                    if "ttft" in found.corrections
+                    else physics.band.first_token_factor
+                ),
+            ),
         )
 
     def as_document(self) -> dict[str, object]:

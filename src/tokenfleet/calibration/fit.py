@@ -17,16 +17,21 @@ from tokenfleet.calibration.basis import INVERSE
 from tokenfleet.calibration.design import STEMS, Design, Target
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.coefficients import constants, engine_family
-from tokenfleet.performance.terms import vendor_family
+from tokenfleet.performance.terms import is_blackwell, vendor_family
 
 Mask = npt.NDArray[np.bool_]
+_Class = tuple[str, str, str | None, bool]
+"""Engine group, engine family, vendor with factors of its own, whether launches are those of newer parts."""
 
 PRIORS: Mapping[str, tuple[float, float]] = {
     "dense_compute_fraction.bf16": (0.68, 0.12),
     "dense_compute_fraction.fp8": (0.58, 0.15),
     "dense_compute_fraction.int8": (0.55, 0.2),
     "dense_compute_fraction.fp4": (0.45, 0.15),
-    "expert_compute_fraction": (0.2, 0.3),
+    "expert_compute_fraction.bf16": (0.22, 0.3),
+    "expert_compute_fraction.fp8": (0.18, 0.3),
+    "expert_compute_fraction.int8": (0.18, 0.3),
+    "expert_compute_fraction.fp4": (0.15, 0.3),
     "dense_bandwidth_fraction.bf16": (0.82, 0.08),
     "dense_bandwidth_fraction.fp8": (0.82, 0.08),
     "dense_bandwidth_fraction.int4": (0.75, 0.12),
@@ -55,6 +60,8 @@ PRIORS: Mapping[str, tuple[float, float]] = {
 FAMILY_SD: Mapping[str, float] = {"launch_s": 0.35, "step_s": 0.35, "sequence_s": 0.35, "request_s": 0.7}
 COLLECTIVE_SD = 0.4
 VENDOR_SD = 0.5
+LAUNCH_SD = 0.3
+_LAUNCHED = frozenset({"launch_s", "eager_s"})
 _HUBER = 0.15
 _NOISE = 0.12
 _TTFT_WEIGHT = 0.35
@@ -102,7 +109,7 @@ class Fit:
                     if name.startswith(f"{stem}@"):
                         answer[f"{stem}.{name.split('@')[1]}"] = (prior * float(np.exp(shift + more)), float(wide))
         for name, (shift, sd, learned) in found.items():
-            if learned and name.startswith(("collective_factor.", "vendor_")):
+            if learned and name.startswith(("collective_factor.", "vendor_", "launch_factor.")):
                 answer[name] = (float(np.exp(shift)), float(sd))
         return answer
 
@@ -139,18 +146,19 @@ def parameterize(targets: Sequence[Target]) -> Model:
             spreads.append(spread)
         return names[name]
 
-    classes: dict[tuple[str, str, str | None], int] = {}
+    classes: dict[_Class, int] = {}
     rows: list[list[list[int]]] = []
     offsets: list[Floats] = []
     class_of = np.zeros(len(targets), dtype=np.int64)
     for number, target in enumerate(targets):
         engine = target.subject.deployment.engine.name
         family = engine_family(engine)
-        key = (engine_group(engine), family, vendor_of(target))
+        newer = is_blackwell(target.subject.gpu)
+        key = (engine_group(engine), family, vendor_of(target), newer)
         if key not in classes:
             classes[key] = len(classes)
-            rows.append([_parameters(stem, key[0], key[2], place) for stem in STEMS])
-            offsets.append(np.array([_offset(stem, family, key[2]) for stem in STEMS]))
+            rows.append([_parameters(stem, key, place) for stem in STEMS])
+            offsets.append(np.array([_offset(stem, key) for stem in STEMS]))
         class_of[number] = classes[key]
     matrices = []
     for row in rows:
@@ -161,7 +169,8 @@ def parameterize(targets: Sequence[Target]) -> Model:
     return Model(tuple(names), np.array(spreads), tuple(zip(matrices, offsets, strict=True)), class_of)
 
 
-def _parameters(stem: str, group: str, vendor: str | None, place: Callable[[str, float], int]) -> list[int]:
+def _parameters(stem: str, key: _Class, place: Callable[[str, float], int]) -> list[int]:
+    group, _, vendor, newer = key
     members = [place(stem, PRIORS[stem][1])]
     if stem in FAMILY_SD:
         members.append(place(f"{stem}@{group}", FAMILY_SD[stem]))
@@ -169,16 +178,21 @@ def _parameters(stem: str, group: str, vendor: str | None, place: Callable[[str,
         members.append(place(f"collective_factor.{group}", COLLECTIVE_SD))
     if vendor is not None and kind_of(stem) != "other":
         members.append(place(f"vendor_{kind_of(stem)}_factor.{vendor}", VENDOR_SD))
+    if newer and stem in _LAUNCHED:
+        members.append(place("launch_factor.blackwell", LAUNCH_SD))
     return members
 
 
-def _offset(stem: str, family: str, vendor: str | None) -> float:
-    """Logarithm of the prior over what is shipped for an engine family and a vendor, factors included."""
+def _offset(stem: str, key: _Class) -> float:
+    """Logarithm of the prior over what is shipped for an engine family, a vendor and a generation, factors included."""
+    _, family, vendor, newer = key
     table = constants()
     shipped = table[stem if stem in table else f"{stem}.{family}"].value
     factors = [f"collective_factor.{family}"] if stem.startswith("collective_s") else []
     if vendor is not None and kind_of(stem) != "other":
         factors.append(f"vendor_{kind_of(stem)}_factor.{vendor}")
+    if newer and stem in _LAUNCHED:
+        factors.append("launch_factor.blackwell")
     for name in factors:
         shipped *= table[name].value if name in table else 1.0
     return float(np.log(PRIORS[stem][0] / shipped))

@@ -24,6 +24,10 @@ _Key = tuple[object, ...]
 _SPECULATION_RATIO = 1.2
 _SHARED_LOADS = 2
 _SWEEP_FALL = 1.3
+_FEWEST_SWEEPS = 4
+_UNSTEADY = 0.25
+_WITHHELD = 3.0
+_SEVERAL_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,18 @@ RULES = (
         "median: the faster one speculates or skips work and no column says so",
     ),
     Rule("sweep-not-monotone", "flag", "TPOT falls by 30 % or more from one concurrency to a higher one of one sweep"),
+    Rule(
+        "unsteady-build",
+        "flag",
+        "a quarter or more of the sweeps (four at least) that a source ran with one build are not monotone: what that "
+        "build did is not what its columns say",
+    ),
+    Rule(
+        "first-token-withheld",
+        "flag",
+        "the first token of a closed loop came later than three times all that followed took: the client waited for "
+        "something else, such as the end of hidden reasoning, and neither figure is what its column says",
+    ),
     Rule(
         "faster-than-hardware", "drop", "below the time in which a perfect part could read the bytes or do 80 % of peak"
     ),
@@ -115,7 +131,10 @@ def lint(rows: Iterable[Row]) -> Linted:
     kept = _drop(kept, "faster-than-hardware", is_impossible, dropped)
     flagged.update(dict.fromkeys(_beside_impossible(kept, rows, dropped), "impossible-sweep"))
     flagged.update(dict.fromkeys(_speculating(kept), "hidden-speculation"))
-    flagged.update(dict.fromkeys(_not_monotone(kept), "sweep-not-monotone"))
+    flagged.update({row.row_id: "first-token-withheld" for row in kept if _is_withheld(row)})
+    falling, unsteady = _not_monotone(kept)
+    flagged.update(dict.fromkeys(unsteady, "unsteady-build"))
+    flagged.update(dict.fromkeys(falling, "sweep-not-monotone"))
     return Linted(tuple(kept), flagged, dropped, mended)
 
 
@@ -221,22 +240,50 @@ def _ratio(run: dict[_Key, Row], other: dict[_Key, Row]) -> float | None:
     return median((other[load].value("tpot") or 0.0) / (run[load].value("tpot") or 1.0) for load in shared)
 
 
-def _not_monotone(rows: Sequence[Row]) -> list[str]:
+def _not_monotone(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Rows of sweeps that fall, and all rows of builds whose sweeps often do."""
     sweeps: dict[_Key, list[Row]] = defaultdict(list)
+    builds: dict[_Key, list[str]] = defaultdict(list)
     for row in rows:
         if row.mode == "agg" and row.value("tpot") and row.concurrency:
             sweeps[*_setup_key(row), *_run_key(row), row.input_tokens, row.output_tokens].append(row)
+            builds[_build_key(row)].append(row.row_id)
     guilty: list[str] = []
+    verdicts: dict[_Key, list[bool]] = defaultdict(list)
     for sweep in sweeps.values():
-        sweep.sort(key=lambda row: row.concurrency or 0)
-        highest, falls = 0.0, False
-        for row in sweep:
-            seen = row.value("tpot") or 0.0
-            falls = falls or seen * _SWEEP_FALL < highest
-            highest = max(highest, seen)
+        falls = _falls(sweep)
+        if len(sweep) > 1:
+            verdicts[_build_key(sweep[0])].append(falls)
         if falls:
             guilty.extend(row.row_id for row in sweep)
-    return guilty
+    unsteady = [
+        row_id
+        for build, found in verdicts.items()
+        if len(found) >= _FEWEST_SWEEPS and sum(found) >= _UNSTEADY * len(found)
+        for row_id in builds[build]
+    ]
+    return guilty, unsteady
+
+
+def _is_withheld(row: Row) -> bool:
+    first, gap, outputs = row.value("ttft"), row.value("tpot"), row.output_tokens or 0
+    if first is None or gap is None or outputs < _SEVERAL_TOKENS or load_of(row) != "closed_loop":
+        return False
+    return first > _WITHHELD * gap * (outputs - 1)
+
+
+def _falls(sweep: list[Row]) -> bool:
+    highest = 0.0
+    for row in sorted(sweep, key=lambda row: row.concurrency or 0):
+        seen = row.value("tpot") or 0.0
+        if seen * _SWEEP_FALL < highest:
+            return True
+        highest = max(highest, seen)
+    return False
+
+
+def _build_key(row: Row) -> _Key:
+    return (row.source, row.facts.get("origin"), row.engine, row.engine_version)
 
 
 def is_impossible(row: Row) -> bool:

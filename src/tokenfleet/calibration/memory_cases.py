@@ -10,12 +10,13 @@ from tokenfleet.calibration.subject import Refusal, Subject, resolve
 from tokenfleet.domain.errors import BadInput, OutOfRange
 from tokenfleet.domain.replica import MemoryBudget
 from tokenfleet.performance import memory_budget
-from tokenfleet.performance.coefficients import engine_family
+from tokenfleet.performance.coefficients import engine_family, engine_version
 
 GIB = 2**30
 REQUIRED = ("case", "model", "gpu", "engine")
 _UNSPLIT_TOKENS = 32_768
 _SPLIT_BUDGET_TOKENS = 512
+_CONTRADICTION = 1 / 3
 _POOL_COLUMNS = ("available_kv_gib_per_gpu", "kv_tokens", "kv_blocks", "max_concurrency")
 
 
@@ -32,6 +33,28 @@ class MemoryCase:
     pool_tokens: float | None
     """Tokens of one replica as printed; in hybrid models concurrency times limit, which is no capacity."""
     max_concurrency: float | None
+    weights_gib: float | None = None
+    """Weights per gpu as printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolScore:
+    """A case predicted: measured and predicted pool in one unit, and the rule that sets the case apart."""
+
+    subject: Subject
+    measured: float
+    predicted: float
+    flag: str
+
+
+MEMORY_RULES = {
+    "utilisation-not-stated": "the share of memory that the engine was given is not stated, and people change it",
+    "build-of-2023": "a build of 2023, whose memory profiling was being mended",
+    "patched-build": "the notes say that the build or its allocator was patched",
+    "unified-memory": "the memory is shared with the host, which takes what it likes",
+    "weights-contradict": "the printed weights differ by a third or more from what the stated layout gives",
+}
+"""Written rules that set start-up logs apart; none looks at the pool."""
 
 
 def is_memory_table(path: str | Path) -> bool:
@@ -86,10 +109,10 @@ def _case(where: str, source: str, record: dict[str, str | None]) -> MemoryCase:
     row = Row(
         row_id=where,
         source=source,
-        model=text("model"),
+        model=re.sub(r"\s*\(.*\)", "", text("model")),
         gpu=re.sub(r"\s*\(.*\)", "", text("gpu")).lower(),
         engine=text("engine").lower(),
-        engine_version=text("engine_version") or None,
+        engine_version=_version(text("engine").lower(), text("engine_version")),
         precision=text("weight_precision").lower() or None,
         kv_precision=text("kv_dtype").lower() or None,
         gpu_count=count("n_gpus"),
@@ -120,20 +143,54 @@ def _case(where: str, source: str, record: dict[str, str | None]) -> MemoryCase:
         pool_gib=pool,
         pool_tokens=tokens,
         max_concurrency=number("max_concurrency"),
+        weights_gib=number("weights_gib_per_gpu"),
     )
 
 
-def predict_memory(case: MemoryCase) -> tuple[Subject, float, float] | Refusal:
-    """The pool of a case: subject, measured and predicted in one unit.
+_RELEASED = (
+    *(("2023-09", "0.2"), ("2024-01", "0.3"), ("2024-03", "0.4"), ("2024-06", "0.5"), ("2024-09", "0.6")),
+    *(("2025-01", "0.7"), ("2025-03", "0.8"), ("2025-05", "0.9"), ("2025-07", "0.10"), ("2025-10", "0.11")),
+)
+"""Months in which minor versions of vLLM came out."""
+_LAST_KNOWN = "2025-11"
 
-    GiB per gpu where printed; else sequences at the context limit for models with windows or state, whose token
-    figure is no capacity; else tokens.
+
+def _version(engine: str, stated: str) -> str | None:
+    """The version as stated; the newest of its month where only a date of a release known here is given."""
+    dated = re.match(r"(20\d\d-\d\d)", stated)
+    if engine == "vllm" and dated and dated[1] <= _LAST_KNOWN:
+        known = [version for month, version in _RELEASED if month <= dated[1]]
+        return known[-1] if known else None
+    return stated or None
+
+
+def _flag(case: MemoryCase, subject: Subject, budget: MemoryBudget) -> str:
+    row, gpu = case.row, subject.gpu
+    if row.engine == "vllm" and (
+        engine_version(subject.deployment.engine.name)[1] < (0, 3) or (row.engine_version or "").startswith("PR")
+    ):
+        return "build-of-2023"
+    if "patch" in row.notes.lower():
+        return "patched-build"
+    if "unified memory" in gpu.note:
+        return "unified-memory"
+    printed = case.weights_gib
+    if printed is not None and abs(printed * GIB / budget.weights_bytes - 1) > _CONTRADICTION:
+        return "weights-contradict"
+    return "" if row.memory_utilization_fraction is not None else "utilisation-not-stated"
+
+
+def predict_memory(case: MemoryCase) -> PoolScore | Refusal:
+    """The pool of a case.
+
+    Tokens where ranks share a cache that grows alone, because the smallest rank sets them; else GiB per gpu where
+    printed; else sequences at the context limit for models with windows or state, whose token figure is no capacity.
 
     Args:
         case: a start-up log.
 
     Returns:
-        Measured and predicted, or why there is no prediction.
+        The score, or why there is no prediction.
     """
     subject = resolve(case.row)
     if isinstance(subject, Refusal):
@@ -151,13 +208,15 @@ def predict_memory(case: MemoryCase) -> tuple[Subject, float, float] | Refusal:
         budget = memory_budget(subject.model, gpu, deployment)
     except (BadInput, OutOfRange) as error:
         return Refusal("memory not known", str(error))
-    pair = _comparable(case, budget)
+    pair = _comparable(case, budget, deployment.layout.tensor_parallel)
     if pair is None:
         return Refusal("no pool figure that can be compared", case.row.row_id)
-    return subject, *pair
+    return PoolScore(subject=subject, measured=pair[0], predicted=pair[1], flag=_flag(case, subject, budget))
 
 
-def _comparable(case: MemoryCase, budget: MemoryBudget) -> tuple[float, float] | None:
+def _comparable(case: MemoryCase, budget: MemoryBudget, ranks: int) -> tuple[float, float] | None:
+    if ranks > 1 and case.pool_tokens is not None and budget.kv_fixed_bytes_per_sequence == 0:
+        return case.pool_tokens, float(budget.kv_capacity_tokens)
     if case.pool_gib is not None:
         return case.pool_gib, budget.kv_capacity_bytes / GIB
     if budget.kv_fixed_bytes_per_sequence == 0:
@@ -168,6 +227,6 @@ def _comparable(case: MemoryCase, budget: MemoryBudget) -> tuple[float, float] |
     return case.max_concurrency, budget.kv_capacity_bytes / each
 
 
-def scored_cases(cases: Sequence[MemoryCase]) -> list[tuple[MemoryCase, tuple[Subject, float, float] | Refusal]]:
+def scored_cases(cases: Sequence[MemoryCase]) -> list[tuple[MemoryCase, PoolScore | Refusal]]:
     """Every case that is not context only, with its answer."""
     return [(case, predict_memory(case)) for case in cases if case.row.quality != "C"]

@@ -24,7 +24,8 @@ _TTFT, _TPOT, _ALL = 0, 1, 2
 class StepKinds:
     """Weighted steps. ``weight`` adds up so that ``sum(weight * step_s)`` is the metric in seconds.
 
-    Arrays have one entry per kind. Tokens, sequences, contexts and pairs are those of the busiest rank.
+    Arrays have one entry per kind. Tokens, sequences and contexts are the replica's; pairs too, but
+    at least what they were if every data-parallel rank had the longest chunk, because the others wait for that rank.
     """
 
     weight: Floats

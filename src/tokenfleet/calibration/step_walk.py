@@ -87,12 +87,11 @@ class _Prefill(NamedTuple):
     """Prompt work of one step."""
 
     tokens: int
-    largest: int
     pairs: float
     largest_pairs: float
 
 
-_NO_PREFILL = _Prefill(0, 0, 0.0, 0.0)
+_NO_PREFILL = _Prefill(0, 0.0, 0.0)
 
 
 def walk(inputs: _Ints, outputs: _Ints, rules: Rules) -> tuple[_Floats, int, int]:
@@ -162,10 +161,11 @@ def _walk(requests: _Requests, rules: Rules, sums: _Floats) -> None:
             at[_CONTEXT] += at[_SEQUENCES]
             at[_HELD] += at[_SEQUENCES]
             at[_TO_COME] -= at[_SEQUENCES]
-        running = at[_SEQUENCES] / rules.ranks if decode else 0.0
-        context = at[_CONTEXT] / rules.ranks if decode else 0.0
-        tokens = running + max(prompts.tokens / rules.ranks, float(prompts.largest))
-        pairs = max(prompts.pairs / rules.ranks, prompts.largest_pairs)
+        running = at[_SEQUENCES] if decode else 0.0
+        context = at[_CONTEXT] if decode else 0.0
+        tokens = running + float(prompts.tokens)
+        # One prompt lies on one rank, and the others wait for its attention.
+        pairs = max(prompts.pairs, prompts.largest_pairs * rules.ranks)
         weights = (at[_FRESH] / count, requests.weight[0] / several, 1.0)
         _add(sums, weights, (tokens, running, context, pairs), looked)
         leaving = 0
@@ -235,7 +235,7 @@ def _prefill(requests: _Requests, rules: Rules, front: int) -> _Prefill:
     """Prompts of one step: unfinished ones first, then the head of the queue while it fits."""
     at = requests.at
     room = rules.budget - (at[_SEQUENCES] if rules.rule != PREFILL_FIRST else 0)
-    tokens, largest, total_pairs, largest_pairs = 0, 0, 0.0, 0.0
+    tokens, total_pairs, largest_pairs = 0, 0.0, 0.0
     taken = 0
     while room > 0:
         if taken >= at[_PARTS] and not _admit(requests, rules, room, taken, front):
@@ -247,11 +247,10 @@ def _prefill(requests: _Requests, rules: Rules, front: int) -> _Prefill:
         requests.computed[chosen] += chunk
         tokens += chunk
         total_pairs += pairs
-        largest = max(largest, chunk)
         largest_pairs = max(largest_pairs, pairs)
         room -= chunk
         taken += 1
-    return _Prefill(tokens, largest, total_pairs, largest_pairs)
+    return _Prefill(tokens, total_pairs, largest_pairs)
 
 
 @numba.njit(cache=True)

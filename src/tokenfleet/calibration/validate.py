@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenfleet.calibration.bands import band_factor, novelty
+from tokenfleet.calibration.bands import band_factor, has_experts, novelty
 from tokenfleet.calibration.lint import RULES, Linted, lint
 from tokenfleet.calibration.measured import Row, read_rows
-from tokenfleet.calibration.memory_cases import MemoryCase, is_memory_table, read_memory_cases, scored_cases
+from tokenfleet.calibration.memory_cases import MemoryCase, PoolScore, is_memory_table, read_memory_cases, scored_cases
 from tokenfleet.calibration.predict import Prediction, predict
-from tokenfleet.calibration.subject import Refusal, Subject, model_kind
+from tokenfleet.calibration.subject import Refusal, model_kind
 
 _UNKNOWN_KIND = "unknown"
 _SCORED_GRADES = frozenset({"A", "B"})
@@ -102,7 +102,7 @@ class Scoreboard:
             "groups_with_flagged": [asdict(group) for group in self.groups_with_flagged],
             "row_count": self.row_count,
             "predicted_row_count": self.predicted_row_count,
-            "refused": self.refused,
+            "refused": [{"reason": reason, "count": count} for reason, count in self.refused.items()],
             "lint": [
                 {"rule": rule.rule_id, "action": rule.action, "text": rule.text, "row_count": self.lint[rule.rule_id]}
                 for rule in RULES
@@ -192,7 +192,7 @@ def _scores(row: Row, answer: Prediction | Refusal, flag: str) -> list[Score]:
         value = None if isinstance(answer, Refusal) else answer.values.get(one.metric)
         band = None
         if not isinstance(answer, Refusal) and value is not None and answer.schedule.load not in _NO_BAND:
-            band = band_factor(one.metric, novelty(answer.subject))
+            band = band_factor(one.metric, novelty(answer.subject), experts=has_experts(answer.subject))
         found.append(
             Score(
                 row_id=row.row_id,
@@ -212,7 +212,7 @@ def _scores(row: Row, answer: Prediction | Refusal, flag: str) -> list[Score]:
     return found
 
 
-def _memory_score(case: MemoryCase, outcome: tuple[Subject, float, float] | Refusal) -> Score:
+def _memory_score(case: MemoryCase, outcome: PoolScore | Refusal) -> Score:
     measured = next((one.value for one in case.row.measurements), float("nan"))
     return Score(
         row_id=case.row.row_id,
@@ -220,12 +220,12 @@ def _memory_score(case: MemoryCase, outcome: tuple[Subject, float, float] | Refu
         model=case.row.model,
         gpu=case.row.gpu,
         engine=case.row.engine,
-        model_kind=_UNKNOWN_KIND if isinstance(outcome, Refusal) else model_kind(outcome[0].model),
+        model_kind=_UNKNOWN_KIND if isinstance(outcome, Refusal) else model_kind(outcome.subject.model),
         metric="kv_pool",
         grade=case.row.quality,
-        flag="",
-        measured=measured if isinstance(outcome, Refusal) else outcome[1],
-        predicted=None if isinstance(outcome, Refusal) else outcome[2] or None,
+        flag="" if isinstance(outcome, Refusal) else outcome.flag,
+        measured=measured if isinstance(outcome, Refusal) else outcome.measured,
+        predicted=None if isinstance(outcome, Refusal) else outcome.predicted or None,
         band=None,
     )
 

@@ -31,6 +31,7 @@ def judge(
     window_s: tuple[float, float] | None = None,
     low: RunRecord | None = None,
     high: RunRecord | None = None,
+    first_token_factor: float = 1.0,
 ) -> tuple[SloResult, ...]:
     """Compares what a run did with what was promised.
 
@@ -46,6 +47,8 @@ def judge(
         window_s: ``(start, end)`` in seconds of the record, end excluded; needed with ``peak_only``.
         low: The same traffic with faster steps, for the lower end of the error band.
         high: The same traffic with slower steps.
+        first_token_factor: What a predicted time to first token may be wrong by as a whole, 1 or more. It holds what
+            slow steps do to a first token that does not queue, so the wider of it and the two replays counts.
 
     Returns:
         One result per latency target, in their order, then the error rate. ``predicted`` is ``None`` and ``kept``
@@ -60,8 +63,9 @@ def judge(
     # A record is one run of a chaotic system: the band is widened to hold the prediction itself.
     low_values = _values(_view(low, slo, peak_only, window_s), slo) if low is not None else None
     high_values = _values(_view(high, slo, peak_only, window_s), slo) if high is not None else None
+    wider = [first_token_factor if target.metric == "ttft" else 1.0 for target in slo.latency]
     results = []
-    for index, (name, unit, promised) in enumerate(_clauses(slo)):
+    for index, ((name, unit, promised), factor) in enumerate(zip(_clauses(slo), [*wider, 1.0], strict=True)):
         predicted, sample_count = values[index]
         results.append(
             SloResult(
@@ -69,8 +73,8 @@ def judge(
                 unit=unit,
                 promised=promised,
                 predicted=predicted,
-                predicted_low=_lower(predicted, low_values[index][0]) if low_values else None,
-                predicted_high=_upper(predicted, high_values[index][0]) if high_values else None,
+                predicted_low=_lower(predicted, low_values[index][0], factor) if low_values else None,
+                predicted_high=_upper(predicted, high_values[index][0], factor) if high_values else None,
                 sample_count=sample_count,
                 kept=predicted is not None and predicted <= promised,
             )
@@ -83,12 +87,12 @@ def _clauses(slo: Slo) -> list[tuple[str, str, float]]:
     return [*latency, (ERROR_RATE, "fraction", slo.error_rate_fraction)]
 
 
-def _lower(predicted: float | None, low: float | None) -> float | None:
-    return low if predicted is None or low is None else min(predicted, low)
+def _lower(predicted: float | None, low: float | None, factor: float) -> float | None:
+    return low if predicted is None or low is None else min(predicted / factor, low)
 
 
-def _upper(predicted: float | None, high: float | None) -> float | None:
-    return None if predicted is None or high is None else max(predicted, high)
+def _upper(predicted: float | None, high: float | None, factor: float) -> float | None:
+    return None if predicted is None or high is None else max(predicted * factor, high)
 
 
 def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, float] | None) -> _View:

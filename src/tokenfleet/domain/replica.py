@@ -182,6 +182,8 @@ class ErrorBand:
     step_time_factor: float
     evidence: str
     """Where the factor comes from, for a person."""
+    first_token_factor: float = 1.0
+    """The same of a whole time to first token as measured below saturation, where it is wider: front ends differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from tokenfleet.performance.coefficients import constant, constants
 from tokenfleet.performance.support import has_link, known, link_reach
 
 _ELEMENT_BYTES = 2
+_NO_PEERS = "GeForce"
+"""Cards whose driver has no peer-to-peer over PCIe: every byte goes through host memory, twice over the bus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +31,9 @@ def collective(gpu: Gpu, rank_count: int, family: str = "vllm") -> Collective:
 
     Within a node a reduction moves ``2 (n - 1) / n`` of the vector over every link, a dispatch ``(n - 1) / n``. Bridges
     join 2 (or 4) cards; beyond that, and without a link, traffic goes over PCIe, whose all-reduce rate collapses with
-    the rank count. Between ``m`` nodes of ``g`` linked ranks a reduction is done inside the nodes first, so that each
-    gpu's own port carries ``2 (m - 1) / m`` of its ``1 / g``; a dispatch goes over it with ``(m - 1) / m``. Latency
-    grows by a tenth per doubling of the ranks.
+    the rank count and halves where cards reach each other only through host memory. Between ``m`` nodes of ``g``
+    linked ranks a reduction is done inside the nodes first, so that each gpu's own port carries ``2 (m - 1) / m`` of
+    its ``1 / g``; a dispatch goes over it with ``(m - 1) / m``. Latency grows by a tenth per doubling of the ranks.
 
     Args:
         gpu: Its link and PCIe rates, one way, in bytes/s.
@@ -52,6 +54,8 @@ def collective(gpu: Gpu, rank_count: int, family: str = "vllm") -> Collective:
             return _between(gpu, reach, rank_count, growth)
     bucket = "2" if rank_count == 2 else "4" if rank_count <= 4 else "8"
     rate = known(gpu.link_bytes_per_s if gpu.pcie_bytes_per_s is None else gpu.pcie_bytes_per_s)
+    if gpu.title.startswith(_NO_PEERS):
+        rate /= 2
     return _within(constant("pcie_fraction", bucket) * rate, rank_count, "pcie", growth)
 
 

@@ -21,8 +21,8 @@ _ROPE_SIZE = 64
 """Rotary elements inside a latent: all published latent models have 64."""
 _INDEX_HEADS = 64
 """Index heads of sparse attention: 64 in the first model of the kind, 32 later; the larger is charged."""
-_LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 11, "compressed": 11, "recurrent": 9, "none": 0}
-_LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 6, 3
+_LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 9, "compressed": 9, "recurrent": 12, "none": 0}
+_LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 5, 3
 _LAUNCHES_PER_UNIT = 8
 _LARGEST_OF_NORMALS = {1: 0.0, 2: 0.564, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
 """Expected maximum of as many standard normals."""
@@ -171,16 +171,18 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
     head_s = head_bytes(model, gpu, layout, deployment.precision) / (
         constant("dense_bandwidth_fraction", "bf16") * bandwidth
     )
+    launch = constant("launch_factor", "blackwell") if is_blackwell(gpu) else 1.0
     transfers = constant("activation_transfers") * model.hidden_size * model.layer_count * _ELEMENT_BYTES
     return StepTerms(
-        token_compute_s=sum(_compute_s(group, gpu) * _token_share(group, layout) for group in groups),
+        token_compute_s=_unpacking(gpu, deployment)
+        * sum(_compute_s(group, gpu) * _token_share(group, layout) for group in groups),
         token_activation_s=transfers / bandwidth * per_rank,
         token_message_s=message_s,
         prefill_token_s=contexts.prefill_token_s,
         weight_stream_s=sum(_read_s(group, bandwidth) for group in streams) + head_s,
         experts=_expert_reads(model, layout, [group for group in groups if group.name == "experts"], bandwidth),
         latency_s=latency_s,
-        launch_s=overhead * constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
+        launch_s=launch * overhead * constant("launch_s", family) * kernels / _LAUNCHES_PER_UNIT,
         fixed_s=overhead * constant("step_s", family),
         sequence_overhead_s=overhead * constant("sequence_s", family) * per_rank,
         sequence_state_s=2 * state / layout.tensor_parallel / kv_rate * per_rank,
@@ -188,7 +190,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         window=contexts.window,
         window_tokens=contexts.window_tokens,
         pair_s=contexts.pair_s,
-        eager_s=overhead * constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
+        eager_s=launch * overhead * constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
         request_s=constant("request_s", family),
     )
 
@@ -245,6 +247,11 @@ def vendor_family(gpu: Gpu, family: str) -> str:
     return "amd_2024" if line == "amd" and family == "vllm_v0" else line
 
 
+def is_blackwell(gpu: Gpu) -> bool:
+    """NVIDIA parts with FP4 units: kernels start each other, and their hosts are newer."""
+    return gpu.vendor.lower() == "nvidia" and gpu.fp4_flop_per_s is not None
+
+
 def _times(fact: float | None, factor: float) -> float | None:
     return None if fact is None else fact * factor
 
@@ -277,7 +284,7 @@ def _compute_s(group: WeightGroup, gpu: Gpu) -> float:
     }
     rate = known(rates[group.storage.multiplied])
     if group.name == "experts":
-        return 2 * group.used_count / (constant("expert_compute_fraction") * rate)
+        return 2 * group.used_count / (constant("expert_compute_fraction", group.storage.multiplied) * rate)
     return 2 * group.used_count / (constant("dense_compute_fraction", group.storage.multiplied) * rate)
 
 
@@ -304,7 +311,9 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
     window_tokens = max((_reach(entry) for entry in model.attention), default=0)
     full_bytes = full_flop = window_bytes = window_flop = pair_flop = linear_flop = 0.0
     for entry in model.attention:
-        size = entry.layer_count * float(layer_bytes_per_token(entry, deployment.layout, deployment.kv_precision))
+        # Where an FP8 cache is unpacked, that costs in a step what the smaller read saves.
+        read_as = "bf16" if _unpacking(gpu, deployment) > 1 else deployment.kv_precision
+        size = entry.layer_count * float(layer_bytes_per_token(entry, deployment.layout, read_as))
         size *= _reads_per_key(entry, gpu, deployment)
         decode, prefill = _attention_flop(entry, deployment.layout)
         reach = _reach(entry)
@@ -328,9 +337,15 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
         PerContext(compute_s=full_flop / rate * share, bandwidth_s=full_bytes / read * share),
         PerContext(compute_s=window_flop / rate * share, bandwidth_s=window_bytes / read * share),
         window_tokens,
-        pair_flop / rate * share,
+        pair_flop / rate * share * _unpacking(gpu, deployment),
         linear_flop / rate * share,
     )
+
+
+def _unpacking(gpu: Gpu, deployment: Deployment) -> float:
+    """How much longer prompts take that fill an FP8 cache on a part without FP8 units, which packs and unpacks it."""
+    packed = deployment.kv_precision == "fp8" and gpu.fp8_flop_per_s is None
+    return constant("unpacked_cache_factor") if packed else 1.0
 
 
 def _reads_per_key(entry: Attention, gpu: Gpu, deployment: Deployment) -> float:

@@ -189,7 +189,12 @@ def _proof(work: _Work, answer: Answer, count: int, reporter: Reporter) -> _Proo
     factor = replica.band.step_time_factor
     low = work.replays.run(work.traffic, with_step_factor(replica, 1.0 / factor), count)
     high = work.replays.run(work.traffic, with_step_factor(replica, factor), count)
-    return _Proof(record, work.replays.judged(work.traffic, record, low=low, high=high))
+    return _Proof(
+        record,
+        work.replays.judged(
+            work.traffic, record, low=low, high=high, first_token_factor=replica.band.first_token_factor
+        ),
+    )
 
 
 def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:

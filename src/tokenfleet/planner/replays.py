@@ -149,12 +149,19 @@ class Replays:
         return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
 
     def judged(
-        self, traffic: Traffic, record: RunRecord, *, low: RunRecord | None = None, high: RunRecord | None = None
+        self,
+        traffic: Traffic,
+        record: RunRecord,
+        *,
+        low: RunRecord | None = None,
+        high: RunRecord | None = None,
+        first_token_factor: float = 1.0,
     ) -> Verdict:
         """Judges a record in the peak window and over all requests."""
         window_s = traffic.window_s
-        peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high)
-        overall = judge(record, self.slo, low=low, high=high)
+        wide = first_token_factor
+        peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high, first_token_factor=wide)
+        overall = judge(record, self.slo, low=low, high=high, first_token_factor=wide)
         watched = judge(record, _WATCHED, peak_only=True, window_s=window_s)
         return Verdict(peak, overall, Latencies(*(result.predicted for result in watched[:4])))
 

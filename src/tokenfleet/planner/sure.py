@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
@@ -24,7 +25,7 @@ def sure_fleet(
     Steps of other sizes are tried too: where the slow end breaks ITL, more replicas do not help and smaller steps do.
 
     Returns:
-        ``None`` when no count of any of them does.
+        ``None`` when no count of any of them does, or when a first token that waits for nobody may break its promise.
     """
     kind = family(chosen.sized.replica)
     kin = {words.settled(one.replica.deployment): one.replica for one in candidates if family(one.replica) == kind}
@@ -35,4 +36,17 @@ def sure_fleet(
     if not answers:
         return None
     best = answers[0].sized
-    return replace(best, replica=kin[words.settled(best.replica.deployment)])
+    replica = kin[words.settled(best.replica.deployment)]
+    if not _first_token_is_sure(replays, traffic, replica, best.carrying_count):
+        return None
+    return replace(best, replica=replica)
+
+
+def _first_token_is_sure(replays: Replays, traffic: Traffic, replica: ReplicaPhysics, count: int) -> bool:
+    """Whether first tokens keep their promise at the end of their own interval, which more replicas do not narrow."""
+    verdict = replays.verdict(traffic, replica, count)
+    wide = replica.band.first_token_factor
+    for result, target in zip(verdict.peak, replays.slo.latency, strict=False):
+        if target.metric == "ttft" and result.predicted is not None and result.predicted * wide > result.promised:
+            return False
+    return True

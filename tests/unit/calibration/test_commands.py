@@ -36,7 +36,7 @@ def test_validate_answers_machines_with_one_document(tmp_path: Path) -> None:
     result = CliRunner().invoke(validate_command, [str(path)], obj=Face(json=True), catch_exceptions=False)
     document = json.loads(result.output)
     assert {group["metric"] for group in document["groups"]} == {"tpot", "ttft"}
-    assert document["refused"] == {}
+    assert document["refused"] == []
 
 
 def test_calibrate_writes_what_it_says(tmp_path: Path) -> None:

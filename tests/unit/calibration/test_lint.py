@@ -64,6 +64,27 @@ def test_a_sweep_that_falls_is_flagged(tmp_path: Path) -> None:
     assert set(linted(tmp_path, *lines).flagged.values()) == {"sweep-not-monotone"}
 
 
+def test_a_build_whose_sweeps_often_fall_is_flagged_whole(tmp_path: Path) -> None:
+    steady = [
+        rows.row(engine_version="1.3.0", input_tokens=size, concurrency=load, tpot_ms_unspec=8 + load)
+        for size in (256, 512, 1024)
+        for load in (1, 2)
+    ]
+    falling = [
+        rows.row(engine_version="1.3.0", input_tokens=2048, concurrency=load, tpot_ms_unspec=tpot)
+        for load, tpot in ((1, 42), (2, 12))
+    ]
+    assert set(linted(tmp_path, *steady).flagged.values()) == set()
+    found = linted(tmp_path, *steady, *falling)
+    assert sorted(found.flagged.values()) == ["sweep-not-monotone"] * 2 + ["unsteady-build"] * 6
+
+
+def test_a_first_token_later_than_all_others_is_flagged(tmp_path: Path) -> None:
+    late = rows.row(concurrency=64, ttft_ms_unspec=3 * 12 * 256, tpot_ms_unspec=12)
+    long = rows.row(concurrency=32, ttft_ms_unspec=2 * 12 * 256, tpot_ms_unspec=12)
+    assert list(linted(tmp_path, late, long).flagged.values()) == ["first-token-withheld"]
+
+
 def test_figures_below_perfect_hardware_are_dropped(tmp_path: Path) -> None:
     fast = rows.row(tpot_ms_unspec=3)  # 15 GB of weights at 3.35 TB/s take 4.5 ms
     early = rows.row(ttft_ms_unspec=10)  # 1,024 tokens at 80 % of 989 TFLOP/s take 18 ms

@@ -89,12 +89,14 @@ def test_what_is_new_decides_the_interval(tmp_path: Path) -> None:
     assert novelty(subject(tmp_path, gpu="l4")) == "new_gpu"
     assert novelty(subject(tmp_path, engine="deepspeed", engine_version=None)) == "new_engine"
     assert novelty(subject(tmp_path, gpu="mi300x")) == "new_vendor"
-    known, model, gpu = (band_factor("tpot", kind) for kind in ("known", "new_model", "new_gpu"))
+    known, model, gpu = (band_factor("tpot", kind, experts=False) for kind in ("known", "new_model", "new_gpu"))
     assert known is not None
     assert model is not None
     assert gpu is not None
     assert 1.2 < known <= model <= gpu < 2
-    assert band_factor("tpot", "new_vendor") is None
+    assert band_factor("tpot", "new_vendor", experts=True) is None
+    dense, experts = (band_factor("output_rate", "known", experts=kind) for kind in (False, True))
+    assert 1 < dense < experts
 
 
 def test_layers_spread_over_gpus_are_stages(tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def test_lag_delays_arrivals_by_a_step() -> None:
 
 def test_ranks_share_sequences_but_one_prompt_stays_whole() -> None:
     shared = closed_loop(one(rank_count=4))
-    assert shared.ttft.token_count.tolist() == [10]
+    alone = closed_loop(one())
+    assert shared.ttft.token_count.tolist() == alone.ttft.token_count.tolist() == [10]
+    assert shared.ttft.pair_count == pytest.approx(4 * alone.ttft.pair_count)
     many = closed_loop(replace(SETTINGS, rank_count=4))
-    assert many.total.sequence_count.max() == pytest.approx(2)
+    assert many.total.sequence_count.max() == pytest.approx(8)

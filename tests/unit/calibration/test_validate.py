@@ -69,7 +69,9 @@ def test_the_document_is_json_with_the_promised_fields(tmp_path: Path) -> None:
         *("median_abs_error_fraction", "p90_abs_error_fraction", "bias_fraction", "interval_coverage_fraction"),
     }
     assert fields <= set(read["groups"][0])
-    assert read["refused"] == {}
+    assert read["refused"] == []
+    path = rows.write(tmp_path / "n.csv", rows.row(gpu="abacus"))
+    assert validate([path]).as_document()["refused"] == [{"reason": "gpu not in the catalog", "count": 1}]
 
 
 def test_errors_are_relative_and_coverage_counts_the_band(tmp_path: Path) -> None:

@@ -143,6 +143,10 @@ def test_the_band_holds_the_prediction():
     assert (result.predicted_low, result.predicted_high) == (pytest.approx(0.4), pytest.approx(0.7))
     (odd, _) = judge(run([0.5]), slo, low=run([0.6]), high=run([0.45]))
     assert (odd.predicted_low, odd.predicted_high) == (pytest.approx(0.5), pytest.approx(0.5))
+    (wide, _) = judge(run([0.5]), slo, low=run([0.4]), high=run([0.7]), first_token_factor=3.0)
+    assert (wide.predicted_low, wide.predicted_high) == (pytest.approx(0.5 / 3), pytest.approx(1.5))
+    (queue, _) = judge(run([0.5]), slo, low=run([0.4]), high=run([9.0]), first_token_factor=3.0)
+    assert queue.predicted_high == pytest.approx(9.0), "a queue that grows at the slow end is wider, and counts once"
     (bare, _) = judge(run([0.5]), slo)
     assert (bare.predicted_low, bare.predicted_high) == (None, None)
 

@@ -170,7 +170,7 @@ def test_m18_fp8_kv_does_not_double_speed_off_the_kv_limit():
     ratio = decode_rate(LLAMA_8B, A100, sequences=8, context=4096, kv="fp8") / decode_rate(
         LLAMA_8B, A100, sequences=8, context=4096
     )
-    assert 1.0 <= ratio < 1.15
+    assert 0.95 <= ratio <= 1.06
 
 
 def test_p01_over_pcie_two_replicas_serve_more_than_one_of_two_cards():

@@ -14,7 +14,7 @@ from unit.performance.shapes import engine as settings
 
 QWEN3_8B = dense("qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936)
 MODEL_27B = dense("27b", 64, 5120, 40, 8, 128, 17408, 151936)
-RTX3090 = part("rtx_3090", 23.58, 936e9, 71e12, None, 284e12, pcie=16e9)
+RTX3090 = replace(part("rtx_3090", 23.58, 936e9, 71e12, None, 284e12, pcie=16e9), title="GeForce RTX 3090")
 RTX3090_BRIDGE = replace(RTX3090, link_name="NVLink bridge, pairs", link_bytes_per_s=56e9)
 
 
@@ -72,7 +72,9 @@ def test_p01_throughput_wants_two_replicas_and_one_stream_two_ranks():
 def test_p03_a_bridge_helps_prefill_more_than_decode():
     decode = tokens_per_s(RTX3090_BRIDGE, 2, 1) / tokens_per_s(RTX3090, 2, 1) - 1
     prefill = prefill_tokens_per_s(RTX3090_BRIDGE) / prefill_tokens_per_s(RTX3090) - 1
-    assert 0 < decode < prefill
+    # Measured: decode 2 to 5 % faster over the bridge, prefill 35 to 49 %.
+    assert 0.018 < decode < 0.12
+    assert 0.35 <= prefill <= 0.49
 
 
 def test_m18_fp8_kv_doubles_the_pool_and_leaves_short_requests_as_fast():
@@ -80,21 +82,18 @@ def test_m18_fp8_kv_doubles_the_pool_and_leaves_short_requests_as_fast():
     pools = [memory_budget(QWEN3_8B, A100, each).kv_capacity_tokens for each in (plain, halved)]
     assert pools[1] / pools[0] == pytest.approx(2.0, abs=0.001)
 
-    def request_s(asked):
-        step = step_shares(QWEN3_8B, A100, asked, token_count=8, sequence_count=8, context_tokens=8 * 1152).step_s
-        first = step_shares(
-            QWEN3_8B,
-            A100,
-            asked,
-            token_count=1024,
-            sequence_count=0,
-            context_tokens=0,
-            pair_count=1024**2 // 2,
-            prefill=True,
-        )
-        return 256 * step + 8 * first.step_s
+    def request_s(asked, inputs):
+        running = {"token_count": 8, "sequence_count": 8, "context_tokens": 8 * (inputs + 128)}
+        chunk = min(inputs, 8192)
+        prompt = {"token_count": chunk, "sequence_count": 0, "context_tokens": 0, "pair_count": chunk * inputs // 2}
+        step = step_shares(QWEN3_8B, A100, asked, **running).step_s
+        first = inputs / chunk * step_shares(QWEN3_8B, A100, asked, **prompt, prefill=True).step_s
+        return 256 * step + 8 * first, first
 
-    assert 0.95 <= request_s(plain) / request_s(halved) <= 1.06
+    for inputs in (1024, 4096, 8192, 16_384):
+        (whole, first), (whole_packed, first_packed) = (request_s(asked, inputs) for asked in (plain, halved))
+        assert 0.95 <= whole / whole_packed <= 1.06
+        assert 1.02 <= first_packed / first <= 1.06
 
 
 def test_s12_a_part_without_dense_rates_is_refused_by_name():
@@ -103,6 +102,23 @@ def test_s12_a_part_without_dense_rates_is_refused_by_name():
         "bf16_flop_per_s is unknown" in reason
         for reason in unsupported(GPT_OSS_120B, box, deployment(GPT_OSS_120B, box))
     )
+
+
+def test_s12_the_recipe_bounds_the_speed_and_the_band_holds_the_measurement():
+    everything = replace(GPT_OSS_120B.quantization, quantized_parts=("attention", "feed_forward", "experts", "head"))
+    recipe = replace(GPT_OSS_120B, quantization=everything)
+    # Nobody published the 16-bit rate of the part; one sequence hardly depends on it.
+    rates = []
+    for flop_per_s in (60e12, 250e12):
+        box = replace(part("gb10", 119.7, 273e9, flop_per_s), fp4_flop_per_s=None)
+        asked = deployment(recipe, box, precision="checkpoint")
+        rates.append(1 / step_shares(recipe, box, asked, token_count=1, sequence_count=1, context_tokens=500).step_s)
+    assert rates[1] / rates[0] < 1.1
+    band = error_band(recipe, box, asked).step_time_factor
+    ceiling, measured = 273 / 2.72, 59.5
+    for rate in rates:
+        assert rate / band <= measured <= rate * band
+        assert rate < 0.85 * ceiling
 
 
 def test_p08_no_speed_up_is_promised_for_a_draft():

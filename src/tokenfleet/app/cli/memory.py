@@ -22,6 +22,14 @@ _OPTIONS: Final = {
     "engine": "--engine",
     "profile": "--profile",
 }
+_BESIDE: Final = {
+    "adapters": "--adapters",
+    "adapter_rank": "--adapter-rank",
+    "draft": "--draft",
+    "image_tokens": "--image-tokens",
+    "neighbours": "--neighbours",
+    "safety": "--safety",
+}
 
 
 @click.command("memory", short_help="Does the model fit, what eats the memory, how many sequences run.")
@@ -35,10 +43,17 @@ _OPTIONS: Final = {
 @click.option(
     "--profile", type=click.Path(), help="Profile of real traffic: count sequences at its p50, p95 and longest."
 )
+@click.option("--adapters", help="LoRA adapters that stay in GPU memory together.")
+@click.option("--adapter-rank", help="Their rank; the largest, where they differ.")
+@click.option("--draft", help="Draft model of speculative decoding, or mtp for one prediction layer of the model.")
+@click.option("--image-tokens", help="Tokens of images and video in the worst prompt. [default: one step's budget]")
+@click.option("--neighbours", help="Held by other processes on the same GPU, such as 10GiB.")
+@click.option("--safety", help="Left free on purpose inside the engine's share, such as 2GiB.")
 @face_options
 @click.pass_obj
 def command(
     face: Face,
+    /,
     model: str,
     gpu: str,
     tp: str | None,
@@ -47,6 +62,7 @@ def command(
     context: str | None,
     engine: str,
     profile: str | None,
+    **beside: str | None,
 ) -> int:
     """Say whether the model fits on the GPU, what eats the memory, and how many sequences run at which context.
 
@@ -66,14 +82,22 @@ def command(
         "context": context,
         "engine": engine,
         "profile": profile,
+        "memory": {key: value for key, value in beside.items() if value is not None} or None,
     }
     values = {key: value for key, value in given.items() if value is not None}
-    found = answered(checked(FitQuestion, values, lambda path: _OPTIONS[str(path[0])]))
+    found = answered(checked(FitQuestion, values, _option))
     if face.json:
         face.document(fit_document(found))
     else:
         face.blocks(_blocks(found))
     return 0
+
+
+def _option(path: tuple[str | int, ...]) -> str:
+    """The option behind a key of the question."""
+    if path[0] != "memory":
+        return _OPTIONS[str(path[0])]
+    return _BESIDE[str(path[1])] if len(path) > 1 else "--adapters"
 
 
 def _blocks(found: "Fit") -> list[Block]:
