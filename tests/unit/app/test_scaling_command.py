@@ -126,6 +126,24 @@ def test_a_cap_refuses_who_declares_more_once_its_rung_is_entered_and_cuts_nobod
     assert set(requests["status"].unique()) == {"finished", "rejected_output_cap"}
 
 
+def test_spot_machines_go_with_a_notice_and_are_asked_for_anew(capsys, folder):
+    supply = "  supply: {spot_reclaims_per_hour: 30, spot_notice: 20s}\n"
+    Path("small.yaml").write_text(SCENARIO.replace("20min", "15min").replace("min: 1", "min: 1\n  start: 4") + supply)
+    code, _, err = ended(capsys, "simulate", "small.yaml", "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    log = json.loads(Path("out/decisions.json").read_text())
+    failed = [each for each in log["replicas"] if each["reason"] == "spot machine taken back"]
+    assert failed
+    assert all(0 not in each["replicas"] for each in failed), "the first min replicas are no spot machines"
+    drained = {(each["time_s"], *each["replicas"]) for each in log["replicas"] if each["kind"] == "drain"}
+    assert any(
+        (round(each["time_s"] - 20.0, 6), *each["replicas"]) in {(round(a, 6), b) for a, b in drained}
+        for each in failed
+    )
+    after = [each for each in log["replicas"] if each["kind"] == "start" and each["time_s"] > failed[0]["time_s"]]
+    assert after, "what was lost is replaced"
+
+
 def test_a_rung_that_cannot_act_says_why(simulated):
     said = " ".join(json.loads((simulated / "summary.json").read_text())["assumptions"])
     assert "shed_batch turns nobody away" in said
