@@ -17,6 +17,7 @@ from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_tr
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
+from tokenfleet.app.world_question import admission_of, clients_of
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
@@ -106,6 +107,8 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         router=scenario.router,
         seed=scenario.seed,
         redundancy=scenario.losses,
+        clients=None if scenario.clients is None else clients_of(scenario),
+        admission=admission_of(scenario),
         rollout=Rollout(
             max_surge_count=scenario.rollout.max_surge,
             max_unavailable_count=scenario.rollout.max_unavailable,

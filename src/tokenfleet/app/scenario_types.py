@@ -358,9 +358,10 @@ class Scenario(Strict):
     events: list[EventSpec] = Field(default=[])
     """What becomes of replicas while the traffic runs, for ``simulate``: failures, drains, slow ones."""
     clients: ClientsSpec | None = None
-    """What clients do about a refusal or a failure, for ``simulate``; left out, nobody tries again."""
+    """What clients do about a refusal or a failure. Left out, nobody tries again in ``simulate``, and three times where
+    a plan or a drill loses replicas."""
     admission: AdmissionSpec | None = None
-    """A bound of the queue, for ``simulate``; left out, that of the ladder, or none."""
+    """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
     users: UsersSpec | None = None
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = Prices()

@@ -98,7 +98,7 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
             question,
             trace,
             base.sized,
-            queue_limit_count=None if scenario.ladder is None else scenario.ladder.queue_limit,
+            queue_limit_count=question.admission.queue_limit_count,
             progress=teller.step,
         ),
     )

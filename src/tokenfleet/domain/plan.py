@@ -13,6 +13,7 @@ from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.survival import LossCase, Placement, Redundancy, Rollout
+from tokenfleet.domain.world import Admission, Clients
 
 Limit = Literal[
     "prefill_compute",
@@ -281,6 +282,10 @@ class PlanQuestion:
     redundancy: Redundancy = field(default_factory=Redundancy)
     """Nodes and zones that may be lost, and where replicas may stand; ``spare_replica_count`` has the replicas."""
     rollout: Rollout = field(default_factory=Rollout)
+    clients: Clients | None = None
+    """What clients do about a request lost with its replica; ``None``: nobody says."""
+    admission: Admission = field(default_factory=Admission)
+    """The bound of the queue while something is lost."""
     apart: ApartQuestion | None = None
     """Try prefill and decode in pools of their own too."""
 

@@ -16,7 +16,7 @@ from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Drill, DrillName, LossKind, Moment, Placement
 from tokenfleet.domain.trace import Bools, Ints, Trace
 from tokenfleet.planner import words
-from tokenfleet.planner.moment import Scene, failed, rolled_out
+from tokenfleet.planner.moment import Scene, failed, rolled_out, scene_of
 from tokenfleet.planner.placement import placed
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
@@ -84,8 +84,7 @@ def drills(
     reporter.say("drills", words.fleet(replica, replica_count), 0.0)
     # Where the zones have no room the fleet stands in one place: losing it is not a drill but the end.
     placement = placed(replica_count, replica, asked(question)) or _anywhere(replica_count, replica, question)
-    quiet = replays.run(traffic, replica, replica_count)
-    scene = Scene(replays, traffic, replica, placement, quiet, question.redundancy.zones)
+    scene = scene_of(question, replays, traffic, replica, placement)
     ground = _Ground(question, scene, plan)
     found = []
     for index, name in enumerate(plan.names):

@@ -14,7 +14,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Rollout, Zone
 from tokenfleet.domain.trace import Floats
-from tokenfleet.domain.world import Clients, Happening, World
+from tokenfleet.domain.world import Admission, Clients, Happening, World
 from tokenfleet.planner.recovery import recovery_s
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
@@ -25,6 +25,7 @@ CLIENTS = Clients(attempt_count=4, backoff_s=1.0)
 _COURSE_STEP_S = 2.0
 _COURSE_BEFORE_S = 30.0
 _COURSE_AFTER_S = 120.0
+NO_BOUND = Admission()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Scene:
     record: RunRecord
     """The run of the whole fleet in quiet times."""
     zones: tuple[Zone, ...] = ()
+    clients: Clients = CLIENTS
+    admission: Admission = NO_BOUND
 
     @property
     def fullest_s(self) -> float:
@@ -65,6 +68,22 @@ class Scene:
         return found.astype(np.float64)
 
 
+def scene_of(
+    question: PlanQuestion, replays: Replays, traffic: Traffic, replica: ReplicaPhysics, placement: Placement
+) -> Scene:
+    """The whole fleet in quiet times, replayed, with what the question says of zones, clients and the door."""
+    return Scene(
+        replays=replays,
+        traffic=traffic,
+        replica=replica,
+        placement=placement,
+        record=replays.run(traffic, replica, placement.replica_count),
+        zones=question.redundancy.zones,
+        clients=question.clients or CLIENTS,
+        admission=question.admission,
+    )
+
+
 def loss_moment(
     replays: Replays,
     traffic: Traffic,
@@ -81,8 +100,7 @@ def loss_moment(
     count = placement.replica_count
     if (2 if case.kind == "rollout" else 1) * count > replays.most(traffic, replica):
         return None
-    quiet = replays.run(traffic, replica, count)
-    scene = Scene(replays, traffic, replica, placement, quiet, question.redundancy.zones)
+    scene = scene_of(question, replays, traffic, replica, placement)
     if case.kind == "rollout":
         return rolled_out(scene, question.rollout)
     return drained(scene, case.count) if case.kind == "maintenance" else failed(scene, case.kind, case.count)
@@ -100,7 +118,9 @@ def failed(scene: Scene, kind: LossKind, count: int) -> Moment | None:
     if not lost or len(lost) >= total:
         return None
     happening = Happening(time_s=at_s, kind="fail", replicas=lost, reason=f"{kind} lost")
-    return _seen(scene, World(happenings=(happening,), clients=CLIENTS), at_s, lost, total)
+    return _seen(
+        scene, World(happenings=(happening,), clients=scene.clients, admission=scene.admission), at_s, lost, total
+    )
 
 
 def drained(scene: Scene, count: int) -> Moment | None:
@@ -115,7 +135,9 @@ def drained(scene: Scene, count: int) -> Moment | None:
     if len(gone) >= total:
         return None
     happening = Happening(time_s=at_s, kind="stop", replicas=gone, reason="node drained")
-    return _seen(scene, World(happenings=(happening,), clients=CLIENTS), at_s, gone, total)
+    return _seen(
+        scene, World(happenings=(happening,), clients=scene.clients, admission=scene.admission), at_s, gone, total
+    )
 
 
 def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
@@ -143,7 +165,12 @@ def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
         happenings.append(Happening(time_s=begun_s + ready_s, kind="ready", replicas=fresh, reason="new version"))
     # At one moment those that come are ready before those that go stop.
     happenings.sort(key=lambda each: (each.time_s, each.kind != "ready"))
-    world = World(happenings=tuple(happenings), absent=tuple(range(total, 2 * total)), clients=CLIENTS)
+    world = World(
+        happenings=tuple(happenings),
+        absent=tuple(range(total, 2 * total)),
+        clients=scene.clients,
+        admission=scene.admission,
+    )
     return _seen(scene, world, start_s, (), 2 * total)
 
 

@@ -6,7 +6,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason
 from tokenfleet.domain.survival import LossKind
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough
-from tokenfleet.planner.moment import Scene, failed
+from tokenfleet.planner.moment import failed, scene_of
 from tokenfleet.planner.placement import LOSSES, placed
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import asked
@@ -61,7 +61,7 @@ def _total(
         if placement is None:
             return False
         reporter.say("verifying", f"{words.fleet(replica, total)} in the moment of a loss", 0.59)
-        scene = Scene(replays, traffic, replica, placement, replays.run(traffic, replica, total), asked(question).zones)
+        scene = scene_of(question, replays, traffic, replica, placement)
         moments = (failed(scene, kind, asked(question).count_of(kind)) for kind in kinds)
         return all(moment is not None and moment.kept for moment in moments)
 

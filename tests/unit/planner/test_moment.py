@@ -7,6 +7,7 @@ import pytest
 
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission, Clients
 from tokenfleet.planner import plan
 from tokenfleet.planner.moment import Scene, drained, failed, rolled_out, worst
 from tokenfleet.planner.placement import placed
@@ -71,6 +72,19 @@ def test_a_node_goes_with_all_of_its_replicas_and_a_zone_with_those_that_depend_
     # Zone c is reached through another: without a or b nobody counts on it.
     assert zone in {(0, 1, 4, 5), (2, 3, 4, 5)}
     assert failed(before, "zone", 2) is None
+
+
+def test_clients_and_the_door_are_those_of_the_question():
+    before = scene()
+    gone = failed(replace(before, clients=Clients(attempt_count=1)), "replica", 1)
+    assert gone.unfinished_count == gone.lost_request_count > 0
+    assert gone.longest_wait_s is None
+    door = Admission(queue_limit_count=1)
+    few = scene(total=2, redundancy=Redundancy())
+    shut = failed(replace(few, admission=door, clients=Clients(attempt_count=1)), "replica", 1)
+    assert shut.unfinished_count > shut.lost_request_count
+    patient = failed(replace(before, clients=Clients(attempt_count=2, backoff_s=30.0)), "replica", 1)
+    assert patient.longest_wait_s > 15.0
 
 
 def test_a_drained_node_loses_nothing():
