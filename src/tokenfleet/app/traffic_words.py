@@ -16,7 +16,7 @@ _GROUPS_SHOWN: Final = 6
 _BURSTS_SHOWN: Final = 3
 _KEPT: Final = "keep them with --unfinished impute"
 _IN_PARTS: Final = (
-    "counted in parts: prefixes, models, retries and rows that came twice are not looked at; --in-parts no looks"
+    "counted in parts: prefixes, latencies, retries and rows that came twice are not looked at; --in-parts no looks"
 )
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenfleet.domain.trace import LengthSummary, Workload
-from tokenfleet.workload.profile import quantile
+from tokenfleet.workload.joint import quantile
 
 _SMALL = 0.05
 """Changes below 5 % are not worth a line."""

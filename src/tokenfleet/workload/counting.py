@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
 from tokenfleet.workload.client_tally import OCTAVES, WINDOW_NS, Clients, client_tallies, clients_of_tables
+from tokenfleet.workload.fact_tally import FACT_ROLES, FactTally, fact_tally
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
 from tokenfleet.workload.formats.table import as_status, as_text, canonical
@@ -177,7 +178,9 @@ def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
         tenant=tenant,
         tenants=tenants,
     )
-    tally = replace(tally_of(trace), sessions=rows)
+    told = [role for role in FACT_ROLES if role in part.columns]
+    facts = fact_tally(kept.select(*told, "input_tokens", "output_tokens")) if told else None
+    tally = replace(tally_of(trace), sessions=rows, facts=facts)
     return tally, int(arrival_ns[0]), tick_of(arrival_ns) is not None
 
 
@@ -197,10 +200,11 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     starts = part.origin_ns + first_minute * _MINUTE_NS, part.origin_ns + first_window * WINDOW_NS
     longest = int(max(given.max(initial=0), made.max(initial=0)))
     spans = (high - starts[0], high - starts[1])
-    named = len(names) > 0 or "session" in part.columns
-    tables = _tables(rows.height if named else 0, rows.height, len(names), longest, spans)
+    named = len(names) > 0 or not part.columns.keys().isdisjoint(("session", *FACT_ROLES))
+    status, words, kinds = _states(part, frame)
+    tables = _tables((rows.height if named else 0, rows.height), len(names), longest, spans, kinds)
     drop = part.admission.zero_output == "drop"
-    fits, in_order = sweep.sweep((arrival_ns, given, made), _states(part, frame), tenant, starts, drop, tables)
+    fits, in_order = sweep.sweep((arrival_ns, given, made), status, tenant, starts, drop, tables)
     if not fits:
         return None
     counts = zip(sweep.REASONS, tables.reasons, strict=False)
@@ -216,19 +220,24 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     if sweep.falls(kept_ns):
         kept_ns.sort()
     tally = _tally(part, tables, kept_ns, int(first_minute), names)
-    tally = replace(tally, clients=clients, sessions=sessions)
+    facts = _facts(part, rows, kept_rows, given, _said(words, tables.said))
+    tally = replace(tally, clients=clients, sessions=sessions, facts=facts)
     return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
 
 
-def _tables(places: int, rows: int, names: int, longest: int, spans_ns: tuple[int, int]) -> "Tables":
+def _tables(
+    rooms: tuple[int, int], names: int, longest: int, spans_ns: tuple[int, int], states: npt.NDArray[np.uint8]
+) -> "Tables":
     """Room for what a sweep counts; none by tenant when there are none, or too many."""
     from tokenfleet.workload import sweep
 
     size = names if names <= _MOST_TABLES else 0
     return sweep.Tables(
         bins=_bins(),
-        kept_ns=np.empty(rows, dtype=np.int64),
-        kept_rows=np.empty(places, dtype=np.int32),
+        states=states,
+        said=np.zeros(len(states), dtype=np.int64),
+        kept_ns=np.empty(rooms[1], dtype=np.int64),
+        kept_rows=np.empty(rooms[0], dtype=np.int32),
         reasons=np.zeros(sweep.KEPT + 1, dtype=np.int64),
         lengths=np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64),
         pairs=np.zeros((BINS, BINS), dtype=np.int64),
@@ -325,16 +334,41 @@ def _with_cached(rows: "pl.DataFrame", options: ReadOptions) -> Longs:
     return _known_or(given)
 
 
-def _states(part: Part, frame: "pl.DataFrame") -> npt.NDArray[np.uint8]:
-    """What the status of each row means for it; empty when none means anything."""
+def _states(
+    part: Part, frame: "pl.DataFrame"
+) -> tuple[npt.NDArray[np.uint32], list[str | None], npt.NDArray[np.uint8]]:
+    """Place of each row's status, the words at those places, and what they mean for a row."""
     import polars as pl
 
     from tokenfleet.workload.sweep import FAILED, REJECTED
 
     place, names = _codes(part, frame, "status")
     words = as_status(pl.Series(names, dtype=pl.String)).to_list()
-    kind = np.array([{"rejected": REJECTED, "error": FAILED}.get(word, 0) for word in words], dtype=np.uint8)
-    return kind[place] if kind.any() else np.zeros(0, dtype=np.uint8)
+    kinds = [{"rejected": REJECTED, "error": FAILED}.get(word, 0) for word in words]
+    return place, words, np.array(kinds, dtype=np.uint8)
+
+
+def _said(words: list[str | None], counts: Longs) -> dict[str, int]:
+    """Rows kept by status; those that say nothing are left out."""
+    found: dict[str, int] = {}
+    for word, count in zip(words, counts.tolist(), strict=True):
+        if word is not None and count:
+            found[word] = found.get(word, 0) + count
+    return found
+
+
+def _facts(
+    part: Part, rows: "pl.DataFrame", kept: npt.NDArray[np.int32], given: Longs, statuses: dict[str, int]
+) -> FactTally | None:
+    """What the kept rows say; status was looked at by name already, because rows are many and names are few."""
+    told = [role for role in FACT_ROLES if role in part.columns and role != "status"]
+    if not told and "status" not in part.columns:
+        return None
+    facts = FactTally(request_count=len(kept), groups={}, parts={}, names={})
+    if told:
+        facts = fact_tally(rows.select(*told, "output_tokens").with_columns(input_tokens=given)[kept])
+    names = {"status": statuses} if "status" in part.columns else {}
+    return replace(facts, names={**facts.names, **names})
 
 
 def _codes(part: Part, frame: "pl.DataFrame", role: str) -> tuple[npt.NDArray[np.uint32], list[str]]:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Floats, Ints, LengthCounts, Workload
+from tokenfleet.domain.trace import Floats, Ints, LengthCounts, LengthSummary, Workload
 from tokenfleet.workload.streams import stream
 
 _EXACT = 16
@@ -58,6 +58,38 @@ def add_values(left: LengthCounts, right: LengthCounts) -> LengthCounts:
     counts = np.zeros(len(values), dtype=np.int64)
     np.add.at(counts, position, np.concatenate((left.counts, right.counts)))
     return LengthCounts(values=values.astype(np.int64), counts=counts)
+
+
+def summary(lengths: LengthCounts) -> LengthSummary:
+    """Quantiles of counted lengths, linear between ranks as numpy's default."""
+    upto = np.cumsum(lengths.counts)
+    return LengthSummary(
+        p50=_quantile(lengths.values, upto, 0.50),
+        p90=_quantile(lengths.values, upto, 0.90),
+        p95=_quantile(lengths.values, upto, 0.95),
+        p99=_quantile(lengths.values, upto, 0.99),
+        max=float(lengths.values[-1]),
+        mean=float(np.dot(lengths.values, lengths.counts) / upto[-1]),
+    )
+
+
+def quantile(lengths: LengthCounts, fraction: float) -> float:
+    """Any quantile of counted lengths, linear between ranks.
+
+    Args:
+        lengths: At least one.
+        fraction: 0 to 1.
+    """
+    return _quantile(lengths.values, np.cumsum(lengths.counts), fraction)
+
+
+def _quantile(values: npt.NDArray[np.int64], upto: npt.NDArray[np.int64], fraction: float) -> float:
+    place = fraction * (int(upto[-1]) - 1)
+    below = int(place)
+    share = place - below
+    low = values[np.searchsorted(upto, below, side="right")]
+    high = values[np.searchsorted(upto, min(below + 1, int(upto[-1]) - 1), side="right")]
+    return float(low + (high - low) * share)
 
 
 def count_pairs(input_tokens: Ints, output_tokens: Ints, edges: Floats) -> npt.NDArray[np.int64]:

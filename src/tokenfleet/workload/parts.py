@@ -21,6 +21,7 @@ from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.workload.admit import Admission, files_named, mostly_whole, nothing_left
 from tokenfleet.workload.checks import look_at_minutes
 from tokenfleet.workload.counting import Counted, Part, count_part
+from tokenfleet.workload.fact_tally import FACT_ROLES, facts_of
 from tokenfleet.workload.formats.columns import map_columns
 from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
@@ -34,7 +35,7 @@ ROWS_PER_PART = 2_000_000
 BYTES_PER_PART = 64 * 1024 * 1024
 HEAD_ROWS = 50_000
 HEAD_BYTES = 2 * 1024 * 1024
-_ROLES = ("arrival", "input_tokens", "output_tokens", "cached_tokens", "tenant", "status", "session")
+_ROLES = ("arrival", "input_tokens", "output_tokens", "tenant", "session", *FACT_ROLES)
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like the built-in ``map``: applies a function to every part, here or on other machines, and keeps their order."""
@@ -59,9 +60,10 @@ def profile_files(
     """Profile tables of any size in bounded memory.
 
     The result equals ``profile(read_trace(...))`` in everything that can be counted in parts: lengths and their joint
-    shape, minutes, peaks, gaps, tenants and how each of them sends, sessions. Of more than four million requests in
-    sessions a sample of whole sessions is looked at, the same however the files are cut. Prefixes, models, duplicates,
-    retries and spread clock ticks need whole files; parts that overlap in time leave the variation of gaps unknown.
+    shape, minutes, peaks, gaps, tenants and how each of them sends, sessions, models, cached and reasoning tokens,
+    endings. Of more than four million requests in sessions a sample of whole sessions is looked at, the same however
+    the files are cut. Prefixes, latencies, duplicates, retries and spread clock ticks need whole files; parts that
+    overlap in time leave the variation of gaps unknown.
 
     Args:
         paths: CSV, JSON lines or Parquet tables.
@@ -277,8 +279,16 @@ def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
         sessions=None if facts is None else facts["count"],
         shapes=(shape, None),
         start_utc=start,
-        extra={"length_buckets": buckets(whole.pair_counts)} | ({} if facts is None else {"sessions": facts}),
+        extra=_extra(whole) | ({} if facts is None else {"sessions": facts}),
     )
+
+
+def _extra(whole: Tally) -> dict[str, Any]:
+    found: dict[str, Any] = {"length_buckets": buckets(whole.pair_counts)}
+    sizes = sorted((count for name, count in whole.tenant_requests.items() if name), reverse=True)
+    if sizes:
+        found["top_10_tenant_fraction"] = sum(sizes[:10]) / sum(sizes)
+    return found | ({} if whole.facts is None else facts_of(whole.facts))
 
 
 def _all_named(tally: Tally) -> Tally:

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from tokenfleet.domain.trace import LengthCounts, LengthSummary, PromptShape, Quality, SessionShape, Trace, Workload
+from tokenfleet.domain.trace import PromptShape, Quality, SessionShape, Trace, Workload
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.client_tally import client_shapes
-from tokenfleet.workload.joint import fixed_edges
+from tokenfleet.workload.joint import fixed_edges, summary
 from tokenfleet.workload.prefixes import shared_tokens
 from tokenfleet.workload.request_facts import request_facts
 from tokenfleet.workload.session_shape import shapes_of
-from tokenfleet.workload.tally import NS, Longs, Tally, interarrival_cv, tally_of
+from tokenfleet.workload.tally import NS, Tally, interarrival_cv, tally_of
 from tokenfleet.workload.time_facts import time_facts
 
 WHOLE_MINUTE_SLACK_S = 1.0
@@ -101,38 +101,6 @@ def whole_minutes(tally: Tally) -> int:
     mean_gap_s = (tally.last_ns - tally.first_ns) / NS / max(tally.request_count - 1, 1)
     end_s = tally.last_ns / NS + max(WHOLE_MINUTE_SLACK_S, min(mean_gap_s, MINUTE_S / 2))
     return max(1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))
-
-
-def summary(lengths: LengthCounts) -> LengthSummary:
-    """Quantiles of counted lengths, linear between ranks as numpy's default."""
-    upto = np.cumsum(lengths.counts)
-    return LengthSummary(
-        p50=_quantile(lengths.values, upto, 0.50),
-        p90=_quantile(lengths.values, upto, 0.90),
-        p95=_quantile(lengths.values, upto, 0.95),
-        p99=_quantile(lengths.values, upto, 0.99),
-        max=float(lengths.values[-1]),
-        mean=float(np.dot(lengths.values, lengths.counts) / upto[-1]),
-    )
-
-
-def quantile(lengths: LengthCounts, fraction: float) -> float:
-    """Any quantile of counted lengths, linear between ranks.
-
-    Args:
-        lengths: At least one.
-        fraction: 0 to 1.
-    """
-    return _quantile(lengths.values, np.cumsum(lengths.counts), fraction)
-
-
-def _quantile(values: Longs, upto: Longs, fraction: float) -> float:
-    place = fraction * (int(upto[-1]) - 1)
-    below = int(place)
-    share = place - below
-    low = values[np.searchsorted(upto, below, side="right")]
-    high = values[np.searchsorted(upto, min(below + 1, int(upto[-1]) - 1), side="right")]
-    return float(low + (high - low) * share)
 
 
 def _drawn(count: int) -> Quality:

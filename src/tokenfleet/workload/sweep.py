@@ -111,6 +111,10 @@ class Tables(NamedTuple):
 
     bins: Longs
     """Bin of each length below :data:`LONGEST_COUNTED`; is read."""
+    states: npt.NDArray[np.uint8]
+    """What each status means, :data:`OK`, :data:`REJECTED` or :data:`FAILED`; is read."""
+    said: Longs
+    """Rows kept by status."""
     kept_ns: Longs
     """Stamp of every row kept, in order of the file."""
     kept_rows: npt.NDArray[np.int32]
@@ -163,7 +167,7 @@ def _client(tables: Tables, name: int, stamp: int, window: int, cell: int) -> bo
 @_compiled
 def sweep(
     columns: tuple[Longs, Longs, Longs],
-    status: npt.NDArray[np.uint8],
+    status: npt.NDArray[np.uint32],
     tenant: npt.NDArray[np.uint32],
     starts_ns: tuple[int, int],
     drop_zero: bool,
@@ -173,7 +177,7 @@ def sweep(
 
     Args:
         columns: Stamps in nanoseconds, input tokens, output tokens; :data:`UNKNOWN` where null.
-        status: One of :data:`OK`, :data:`REJECTED`, :data:`FAILED` per row, or empty.
+        status: Place in ``tables.states`` per row, or empty.
         tenant: Place of the tenant per row, or empty.
         starts_ns: Stamps of the start of the first minute and of the first ten minutes in ``tables``.
         drop_zero: Whether rows of 0 output tokens are left out.
@@ -185,8 +189,9 @@ def sweep(
     """
     arrival, given, made = columns
     count, in_order = 0, True
+    begin, minute, window, window_ns = 0, -1, 0, starts_ns[1]
     for row in range(len(arrival)):
-        state = status[row] if len(status) else OK
+        state = tables.states[status[row]] if len(status) else OK
         reason = _reason(arrival[row], state, given[row], made[row], drop_zero)
         into, out = given[row], made[row]
         # Lengths that no request has are a reason of their own, before that of no output.
@@ -195,7 +200,10 @@ def sweep(
         tables.reasons[reason] += 1
         if reason != KEPT:
             continue
-        minute = (arrival[row] - starts_ns[0]) // _MINUTE_NS
+        # Most rows fall into the minute of the row before: dividing takes longer than looking.
+        if minute < 0 or not 0 <= arrival[row] - begin < _MINUTE_NS:
+            minute = (arrival[row] - starts_ns[0]) // _MINUTE_NS
+            begin = starts_ns[0] + minute * _MINUTE_NS
         tables.kept_ns[count] = arrival[row]
         if len(tables.kept_rows):
             tables.kept_rows[count] = row
@@ -206,11 +214,15 @@ def sweep(
         tables.minutes[0, minute] += 1
         tables.minutes[1, minute] += into
         tables.minutes[2, minute] += out
+        if len(status):
+            tables.said[status[row]] += 1
         if len(tenant):
             tables.tenants[tenant[row]] += 1
         if in_order and len(tables.stamps):
             cell = tables.bins[into] * len(tables.pairs) + tables.bins[out]
-            window = (arrival[row] - starts_ns[1]) // _WINDOW_NS
+            if not window_ns <= arrival[row] < window_ns + _WINDOW_NS:
+                window = (arrival[row] - starts_ns[1]) // _WINDOW_NS
+                window_ns = starts_ns[1] + window * _WINDOW_NS
             in_order = _client(tables, tenant[row], arrival[row], window, cell)
     return True, in_order
 

@@ -13,6 +13,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.client_tally import Clients, add_clients, client_tallies, gap_variation, square_sum
+from tokenfleet.workload.fact_tally import FactTally, add_facts
 from tokenfleet.workload.joint import BINS, add_values, bins_of, count_pairs, count_values, fixed_edges
 from tokenfleet.workload.session_tally import SessionRows, add_sessions
 
@@ -41,6 +42,8 @@ class Tally:
     """How each tenant sends; ``None`` when there are too many to tell them apart."""
     sessions: SessionRows | None = None
     """Requests of sessions; ``None`` when the source has no sessions, or a trace knows them itself."""
+    facts: FactTally | None = None
+    """What rows say beyond lengths and times; ``None`` when they say nothing, or a trace knows it itself."""
     first_minute: int = 0
     """Minute of the clock that the three columns begin with: a part of a long trace need not hold all before it."""
 
@@ -109,6 +112,7 @@ def add(left: Tally, right: Tally) -> Tally:
         tenant_requests=tenants,
         clients=add_clients(left.clients, right.clients),
         sessions=add_sessions(left.sessions, right.sessions),
+        facts=add_facts(left.facts, right.facts),
         first_minute=min(left.first_minute, right.first_minute),
     )
 

@@ -193,3 +193,37 @@ def test_logs_whose_rows_mean_nothing_alone_are_not_cut(tmp_path):
     with pytest.raises(BadInput, match="is of format litellm, which needs whole files"):
         profile_files(lines)
     assert profile_files(lines, format="table").quality.rows_read == 20
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+def test_models_caches_and_endings_are_counted_in_parts_as_in_the_whole(tmp_path, kind):
+    rng = np.random.default_rng(5)
+    rows = 4000
+    frame = table(rows).with_columns(
+        input_tokens=pl.Series(rng.integers(900, 4000, rows)),
+        cached_tokens=pl.Series(rng.integers(0, 800, rows)).replace(7, None),
+        reasoning_tokens=pl.Series(rng.integers(0, 3, rows)),
+        model=pl.Series(rng.choice(["large", "small", " small", "-"], rows)),
+        task=pl.Series(rng.choice(["chat", "code"], rows)),
+        finish_reason=pl.Series(rng.choice(["stop", "length", ""], rows)),
+        stream=pl.Series(rng.choice([True, False], rows)),
+        status=pl.Series(rng.choice(["200", "ok", "429", "499", "?"], rows)),
+    )
+    path = tmp_path / f"log.{kind}"
+    writers = {"parquet": pl.DataFrame.write_parquet, "csv": pl.DataFrame.write_csv, "jsonl": pl.DataFrame.write_ndjson}
+    writers[kind](frame, path)
+    whole = profile(*read_trace(path)).extra
+    parts = profile_files(path, rows_per_part=700, bytes_per_part=40_000).extra
+    names = ("models", "labels", "cached_tokens", "reasoning_tokens", "finish_fractions", "truncated_fraction")
+    for name in (*names, "streamed_fraction", "status_fractions", "top_10_tenant_fraction", "length_buckets"):
+        assert_near(parts[name], whole[name])
+    assert next(iter(parts["models"])) == "small"
+
+
+def assert_near(one, two):
+    if isinstance(two, dict):
+        assert one.keys() == two.keys()
+        for name in two:
+            assert_near(one[name], two[name])
+    else:
+        assert one == pytest.approx(two, rel=1e-12)

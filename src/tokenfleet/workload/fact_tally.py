@@ -1,0 +1,163 @@
+"""What rows say beyond lengths and times, counted so that parts add up exactly: models, kinds, caches, endings."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.trace import LengthCounts
+from tokenfleet.workload.joint import add_values, count_values, summary
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Longs = npt.NDArray[np.int64]
+
+_GROUPS = {"model": "models", "label": "labels"}
+_PARTS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
+_NAMED = ("finish", "status")
+FACT_ROLES = (*_GROUPS, *_PARTS, *_NAMED, "streamed")
+_MOST_GROUPS, _MOST_COUNTED = 50, 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOf:
+    """Tokens that are part of others, over the rows that tell."""
+
+    known_count: int
+    whole_tokens: int
+    values: LengthCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactTally:
+    """Counts over some requests; what a file has no column for is not in them."""
+
+    request_count: int
+    groups: Mapping[str, Mapping[str, tuple[LengthCounts, LengthCounts]] | None]
+    """Input and output lengths by name; ``None`` when there are too many names."""
+    parts: Mapping[str, PartOf]
+    names: Mapping[str, Mapping[str, int]]
+    """Rows by finish reason, status, and whether they streamed."""
+
+
+def fact_tally(kept: "pl.DataFrame") -> FactTally:
+    """Count rows under canonical names, of which any may be missing."""
+    have = set(kept.columns)
+    names = {name: _by_name(kept[name]) for name in _NAMED if name in have}
+    if "streamed" in have:
+        names["streamed"] = {name.lower(): count for name, count in _by_name(kept["streamed"]).items()}
+    return FactTally(
+        request_count=kept.height,
+        groups={title: _grouped(kept, name) for name, title in _GROUPS.items() if name in have},
+        parts={name: _part_of(kept, name, whole) for name, whole in _PARTS.items() if name in have},
+        names=names,
+    )
+
+
+def _by_name(column: "pl.Series") -> dict[str, int]:
+    counts = column.drop_nulls().value_counts()
+    return {str(name): int(count) for name, count in counts.iter_rows()}
+
+
+def _grouped(kept: "pl.DataFrame", name: str) -> dict[str, tuple[LengthCounts, LengthCounts]] | None:
+    if kept[name].n_unique() > _MOST_COUNTED:
+        return None
+    found = {}
+    for (group,), rows in kept.group_by(name):
+        sides = (count_values(rows[side].to_numpy()) for side in ("input_tokens", "output_tokens"))
+        found["" if group is None else str(group)] = (next(sides), next(sides))
+    return found
+
+
+def _part_of(kept: "pl.DataFrame", name: str, whole: str) -> PartOf:
+    known = kept.filter(kept[name] >= 0)
+    return PartOf(
+        known_count=known.height, whole_tokens=int(known[whole].sum()), values=count_values(known[name].to_numpy())
+    )
+
+
+def add_facts(left: FactTally | None, right: FactTally | None) -> FactTally | None:
+    """Counts of both parts together; all parts of one file have the same columns."""
+    if left is None or right is None:
+        return left or right
+    names: dict[str, dict[str, int]] = {}
+    for side in (left.names, right.names):
+        for title, counts in side.items():
+            mine = names.setdefault(title, {})
+            for name, count in counts.items():
+                mine[name] = mine.get(name, 0) + count
+    parts = dict(left.parts)
+    for name, part in right.parts.items():
+        parts[name] = _add_part(parts[name], part) if name in parts else part
+    titles = dict.fromkeys((*left.groups, *right.groups))
+    return FactTally(
+        request_count=left.request_count + right.request_count,
+        groups={title: _add_groups(left, right, title) for title in titles},
+        parts=parts,
+        names=names,
+    )
+
+
+def _add_part(left: PartOf, right: PartOf) -> PartOf:
+    return PartOf(
+        known_count=left.known_count + right.known_count,
+        whole_tokens=left.whole_tokens + right.whole_tokens,
+        values=add_values(left.values, right.values),
+    )
+
+
+def _add_groups(
+    left: FactTally, right: FactTally, title: str
+) -> Mapping[str, tuple[LengthCounts, LengthCounts]] | None:
+    one, two = left.groups.get(title, {}), right.groups.get(title, {})
+    if one is None or two is None:
+        return None
+    found = dict(one)
+    for name, (given, made) in two.items():
+        before = found.get(name)
+        found[name] = (given, made) if before is None else (add_values(before[0], given), add_values(before[1], made))
+    return found if len(found) <= _MOST_COUNTED else None
+
+
+def facts_of(tally: FactTally) -> dict[str, Any]:
+    """The facts, under the names that whole traces give them; what no row tells is left out."""
+    facts: dict[str, Any] = {}
+    for title, groups in tally.groups.items():
+        if groups and set(groups) != {""}:
+            facts[title] = _largest(groups)
+    for name, part in tally.parts.items():
+        if part.known_count:
+            facts[name] = _shares(part, tally.request_count)
+    for name, counts in tally.names.items():
+        total = sum(counts.values())
+        if not total:
+            continue
+        if name == "streamed":
+            facts["streamed_fraction"] = counts.get("true", 0) / total
+            continue
+        facts[f"{name}_fractions"] = {each: count / total for each, count in counts.items()}
+        if name == "finish":
+            facts["truncated_fraction"] = facts["finish_fractions"].get("length", 0.0)
+    return facts
+
+
+def _largest(groups: Mapping[str, tuple[LengthCounts, LengthCounts]]) -> dict[str, dict[str, float]]:
+    sizes = {name: int(given.counts.sum()) for name, (given, _) in groups.items()}
+    found = {}
+    for name in sorted(groups, key=lambda each: (-sizes[each], each))[:_MOST_GROUPS]:
+        facts: dict[str, float] = {"request_count": sizes[name]}
+        summaries = [summary(side) for side in groups[name]]
+        for key, shown in (("mean", "mean"), ("p50", "p50"), ("p95", "p95")):
+            for side, each in zip(("input", "output"), summaries, strict=True):
+                facts[f"{side}_tokens_{shown}"] = float(getattr(each, key))
+        found[name] = facts
+    return found
+
+
+def _shares(part: PartOf, requests: int) -> dict[str, float]:
+    served = float(np.dot(part.values.values, part.values.counts))
+    share = served / part.whole_tokens if part.whole_tokens else float("nan")
+    return {"fraction": share, "known_fraction": part.known_count / requests, **asdict(summary(part.values))}
