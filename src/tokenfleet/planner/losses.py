@@ -153,7 +153,7 @@ def _room(question: PlanQuestion, sized: Sized, placement: Placement, serving: i
     if surge:
         gpus = surge * sized.replica.deployment.layout.gpu_count
         room = "the nodes have room for it" if missing <= 0 else "the nodes are full: it needs one more meanwhile"
-        yield f"{words.replicas(surge)} more meanwhile ({gpus} GPUs): {room}"
+        yield f"{words.replicas(surge)} more meanwhile ({gpus} {'GPU' if gpus == 1 else 'GPUs'}): {room}"
     left = serving - sized.carrying_count
     yield f"{left} may fail meanwhile" if left > 0 else "no other may fail meanwhile"
 
