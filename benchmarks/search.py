@@ -2,9 +2,10 @@
 
     python benchmarks/search.py [--case NAME] [--json]
 
-Each case is planned twice in processes of their own and the second counts: the kernel is compiled and files are
-warm. ``wall`` is what a person waits, ``cpu`` the processor time of the process (to compare on a machine that
-others use too). ``candidates`` are those that fit in memory and were ranked or replayed, smaller steps included;
+Each case is planned twice without kept replays, in processes of their own, and the second counts: the kernel is there
+and files are warm. Then it is planned with replays kept, and once more with one number changed (the days that the
+contract stands), which is ``again``. ``wall`` is what a person waits, ``cpu`` the processor time of the process (the
+figure to compare on a machine that others use too). ``candidates`` were ranked or replayed, smaller steps included;
 ``out`` are those that do not fit or cannot serve at any count.
 """
 
@@ -41,7 +42,11 @@ def planned(folder: Path, *options: str) -> dict[str, float]:
     """Plans the scenario in ``folder`` in a process of its own; its times and what the search counted."""
     before, start_s = os.times(), time.perf_counter()
     done = subprocess.run(
-        [*COMMAND, "plan", "wide.yaml", "--json", *options], cwd=folder, capture_output=True, text=True, check=True
+        [*COMMAND, "plan", "wide.yaml", "--json", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     wall_s, after = time.perf_counter() - start_s, os.times()
     found = json.loads(done.stdout)
@@ -60,9 +65,14 @@ def measured(name: str) -> dict[str, float]:
     """One case, warm."""
     preset, model, ttft = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "wide.yaml").write_text(SCENARIO.format(preset=preset, model=model, ttft=ttft))
+        scenario = Path(folder) / "wide.yaml"
+        scenario.write_text(SCENARIO.format(preset=preset, model=model, ttft=ttft))
+        planned(Path(folder), "--no-cache")
+        found = planned(Path(folder), "--no-cache")
         planned(Path(folder))
-        return planned(Path(folder))
+        scenario.write_text(scenario.read_text() + "valid_days: 7\n")
+        again = planned(Path(folder))
+    return found | {"again_wall_s": again["wall_s"], "again_cpu_s": again["cpu_s"]}
 
 
 def main() -> None:
@@ -76,12 +86,13 @@ def main() -> None:
         print(json.dumps({"machine": platform.processor() or platform.machine(), "cases": rows}, indent=2))
         return
     print(f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}")
-    print("case         requests candidates   out  replays  wall s  cpu s      $/h")
+    print("case         requests candidates   out  replays  wall s  cpu s      $/h  again: wall s  cpu s")
     for name, row in rows.items():
         price = "-" if row["usd_per_hour"] is None else f"{row['usd_per_hour']:.2f}"
         print(
             f"{name:12} {row['request_count']:8,} {row['candidate_count']:10,} {row['rejected_count']:5,} "
-            f"{row['replayed_count']:8,} {row['wall_s']:7.1f} {row['cpu_s']:6.1f} {price:>8}"
+            f"{row['replayed_count']:8,} {row['wall_s']:7.1f} {row['cpu_s']:6.1f} {price:>8} "
+            f"{row['again_wall_s']:14.1f} {row['again_cpu_s']:6.1f}"
         )
 
 

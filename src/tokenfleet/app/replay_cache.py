@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import simulator
+from tokenfleet.app.whole_files import home_cache
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, RunRecord, Telemetry, Turmoil
 from tokenfleet.domain.trace import Trace
@@ -36,8 +37,8 @@ _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction")
 
 
 def cache_folder() -> Path:
-    """``XDG_CACHE_HOME`` or ``~/.cache``, and there ``tokenfleet/replays``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet" / "replays"
+    """Where records lie: ``replays`` beside whatever else is kept from run to run."""
+    return home_cache() / "replays"
 
 
 class ReplayCache:

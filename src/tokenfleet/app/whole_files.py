@@ -1,7 +1,13 @@
 """Files that appear whole or not at all, with the mode that the person's umask gives."""
 
+import os
 import secrets
 from pathlib import Path
+
+
+def home_cache() -> Path:
+    """``XDG_CACHE_HOME`` or ``~/.cache``, and there ``tokenfleet``; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenfleet"
 
 
 def write_whole(text: str, path: Path) -> None:

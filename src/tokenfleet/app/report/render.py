@@ -3,7 +3,10 @@
 import base64
 import gzip
 import json
+import secrets
+import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +20,7 @@ from tokenfleet.app.report.money import account
 from tokenfleet.app.report.traffic import traffic_page
 from tokenfleet.app.report.why import explain, rejected_table
 from tokenfleet.app.report.worst_day import replayed
-from tokenfleet.app.whole_files import write_whole
+from tokenfleet.app.whole_files import home_cache, write_whole
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
 
@@ -138,9 +141,27 @@ def _script_json(value: object) -> str:
 
 @cache
 def _plotly() -> str:
-    """plotly.js, packed: 4.8 MB as 2.0 MB. Unpacking costs the browser less than reading the script does."""
+    """plotly.js, packed: 4.8 MB as 2.0 MB. Unpacking costs the browser less than reading the script does.
+
+    Packing takes longer than all the rest of a report, so what was packed is kept; equal scripts pack to equal bytes.
+    """
     from importlib.resources import files
 
     script = files("plotly.package_data").joinpath("plotly.min.js").read_bytes()
+    kept = home_cache() / f"plotly-{zlib.crc32(script):08x}-{len(script)}.gz"
+    with suppress(OSError):
+        packed = kept.read_bytes()
+        if packed[-8:] == _end_of_gzip(script):
+            return base64.b64encode(packed).decode("ascii")
     # No time stamp in the header, so that equal plans give equal bytes.
-    return base64.b64encode(gzip.compress(script, compresslevel=6, mtime=0)).decode("ascii")
+    packed = gzip.compress(script, compresslevel=6, mtime=0)
+    with suppress(OSError):
+        draft = kept.with_name(f".{kept.name}-{secrets.token_hex(4)}")
+        draft.write_bytes(packed)
+        draft.replace(kept)
+    return base64.b64encode(packed).decode("ascii")
+
+
+def _end_of_gzip(script: bytes) -> bytes:
+    """Checksum and length, with which a whole file ends."""
+    return zlib.crc32(script).to_bytes(4, "little") + (len(script) & 0xFFFFFFFF).to_bytes(4, "little")

@@ -1,0 +1,39 @@
+import base64
+import gzip
+
+import pytest
+
+from tokenfleet.app.report import render
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "home_cache", lambda: tmp_path)
+    return tmp_path
+
+
+def packed():
+    render._plotly.cache_clear()
+    return render._plotly()
+
+
+def test_the_packed_script_is_kept_and_is_the_same_bytes(folder):
+    first = packed()
+    (kept,) = folder.iterdir()
+    assert base64.b64decode(first) == kept.read_bytes()
+    assert packed() == first
+    assert b"plotly.js" in gzip.decompress(kept.read_bytes())[:200]
+
+
+def test_a_damaged_one_is_packed_again(folder):
+    first = packed()
+    (kept,) = folder.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    assert packed() == first
+    assert base64.b64decode(first) == kept.read_bytes()
+
+
+def test_a_missing_folder_costs_nothing_but_time(folder, monkeypatch):
+    first = packed()
+    monkeypatch.setattr(render, "home_cache", lambda: folder / "no" / "such")
+    assert packed() == first
