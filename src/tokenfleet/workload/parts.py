@@ -29,6 +29,7 @@ from tokenfleet.workload.profile import describe
 from tokenfleet.workload.read import FORMATS_IN_PARTS, format_of
 from tokenfleet.workload.request_facts import buckets
 from tokenfleet.workload.session_shape import described_rows
+from tokenfleet.workload.session_tally import SessionRows, add_sessions
 from tokenfleet.workload.tally import Tally, add, from_the_start, interarrival_cv
 
 ROWS_PER_PART = 2_000_000
@@ -84,30 +85,38 @@ def profile_files(
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     options = ReadOptions(format=format, columns=dict(columns or {}), zone=zone, time_unit=time_unit, cached=cached)
     parts = _cut(files, options, Admission(zero_output=zero_output, fold_retries=False), rows_per_part, bytes_per_part)
-    parts, counted = _counted(parts, mapper, progress)
+    parts, counted, sessions = _counted(parts, mapper, progress)
     where = files_named([str(path) for path in files])
     _must_share_a_clock(parts, counted, where)
-    return _workload(counted, parts[0].origin_ns, where)
+    return _workload(counted, sessions, parts[0].origin_ns, where)
 
 
-def _counted(parts: list[Part], mapper: Mapper | None, progress: Progress | None) -> tuple[list[Part], list[Counted]]:
+def _counted(
+    parts: list[Part], mapper: Mapper | None, progress: Progress | None
+) -> tuple[list[Part], list[Counted], SessionRows | None]:
     """Count all parts, under what the heads of the files say and again if a part shows that they were wrong.
 
     Minutes count from the earliest request, and whether cached tokens lie inside the input is known only when every row
-    was seen. The heads of files are right about both as a rule, so that files are read once and not twice.
+    was seen. The heads of files are right about both as a rule, so that files are read once and not twice. Requests of
+    sessions are added up as they come: those of all parts side by side would fill the memory.
     """
     apply = mapper or in_threads
     heads = list(apply(count_part, [_head(part) for part in parts if part.first_of_file]))
     what = "counting"
     while True:
         parts = _informed(parts, heads)
-        found = []
+        found: list[Counted] = []
+        sessions: SessionRows | None = None
         for place, counted in enumerate(apply(count_part, parts)):
-            found.append(counted)
+            if counted.tally is None:
+                found.append(counted)
+            else:
+                sessions = add_sessions(sessions, counted.tally.sessions)
+                found.append(replace(counted, tally=replace(counted.tally, sessions=None)))
             if progress is not None:
                 progress(what, place + 1, len(parts))
         if _settled(parts, found):
-            return parts, found
+            return parts, found, sessions
         heads, what = found, "counting again, with what the first count found"
 
 
@@ -244,7 +253,7 @@ def _must_share_a_clock(parts: list[Part], found: Sequence[Counted], where: str)
         raise BadInput.at("files", "do not share one clock", "name the zone, or profile them one by one")
 
 
-def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
+def _workload(counted: list[Counted], sessions: SessionRows | None, origin_ns: int, where: str) -> Workload:
     tallies = [part.tally for part in counted if part.tally is not None]
     dropped: dict[str, int] = {}
     for part in counted:
@@ -271,8 +280,8 @@ def _workload(counted: list[Counted], origin_ns: int, where: str) -> Workload:
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=origin_ns // 1000)
         start = stamp.isoformat().replace("+00:00", "Z")
     shape, facts = None, None
-    if whole.sessions is not None and whole.sessions.request_count:
-        shape, facts = described_rows(whole.sessions)
+    if sessions is not None and sessions.request_count:
+        shape, facts = described_rows(sessions)
     return describe(
         whole,
         quality,

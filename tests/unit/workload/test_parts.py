@@ -12,6 +12,7 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.workload import counting, profile, profile_document, profile_files, read_trace, session_tally, tally
+from tokenfleet.workload import parts as cutting
 
 SAME = (
     *("request_count", "duration_s", "mean_rate_per_s", "peak_minute_rate_per_s", "peak_minute_start_s"),
@@ -178,8 +179,8 @@ def test_sessions_that_run_through_parts_are_counted_as_in_the_whole(tmp_path, m
 def test_too_many_requests_of_sessions_are_the_same_sample_however_they_are_cut(tmp_path, monkeypatch):
     chats().write_parquet(tmp_path / "log.parquet")
     for name in ("session_rows", "add_sessions"):
-        home = counting if name == "session_rows" else tally
-        monkeypatch.setattr(home, name, partial(getattr(session_tally, name), most_rows=800))
+        for home in (counting,) if name == "session_rows" else (tally, cutting):
+            monkeypatch.setattr(home, name, partial(getattr(session_tally, name), most_rows=800))
     one, two = (profile_files(tmp_path / "log.parquet", rows_per_part=size, mapper=map) for size in (6000, 500))
     assert profile_document(one)["sessions"] == profile_document(two)["sessions"]
     assert one.extra["sessions"]["looked_at_fraction"] == 0.125
