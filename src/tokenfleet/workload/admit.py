@@ -74,7 +74,7 @@ def admit(readings: Sequence[Reading], options: ReadOptions, admission: Admissio
         rows = rows.sort("arrival_ns", maintain_order=True)
     kept, marked = _drop(rows, admission, dropped, detected)
     if kept.is_empty():
-        raise nothing_left(_files(readings), rows_read, dropped)
+        raise nothing_left(_files(readings), rows_read, dropped, _rejects(marked, readings))
     mostly_whole(_files(readings), rows_read, dropped, admission.most_broken_fraction)
     warnings += _unmet_warnings(dropped, kept.height) + _twice_warnings(kept, readings)
     arrival_ns = kept["arrival_ns"].to_numpy().copy()
@@ -239,15 +239,16 @@ def mostly_whole(where: str, rows_read: int, dropped: dict[str, int], most_broke
         )
 
 
-def nothing_left(where: str, rows_read: int, dropped: dict[str, int]) -> BadInput:
-    """The error of files without a single row that can be replayed: named by ``where``, with every reason."""
+def nothing_left(where: str, rows_read: int, dropped: dict[str, int], rejects: Sequence[Reject] = ()) -> BadInput:
+    """The error of files without a single row that can be replayed: every reason, and where the first row is."""
     if not rows_read:
         return BadInput.at(where, "has no rows", "export the log again, with its rows")
     mend = "check the export or the column mapping"
     if 2 * dropped.get(_ZERO, 0) >= rows_read:
         mend = "embedding or rerank traffic? then say zero_output: keep; else map another column"
     reasons = ", ".join(f"{count} x {reason}" for reason, count in dropped.items())
-    return BadInput.at(where, f"none of its rows can be used ({reasons})", mend)
+    first = f"; the first at {rejects[0].where}" if rejects else ""
+    return BadInput.at(where, f"none of its rows can be used ({reasons}{first})", mend)
 
 
 def _files(readings: Sequence[Reading]) -> str:

@@ -176,7 +176,11 @@ LOGGED = SCENARIO.replace(SCENARIO[SCENARIO.index("  lengths") : SCENARIO.index(
         ),
         ("time_s,input_tokens,output_tokens\n0,5,0\n", "growth: 1", ["say workload: {{zero_output: keep}}"]),
         ("time_s,input_tokens,output_tokens\n", "growth: 1", ["{log}: has no rows; export the log again"]),
-        ('time_s,input_tokens,output_tokens\n0,"5,6\n', "growth: 1", ["{log}:2: a quote is not closed"]),
+        (
+            'time_s,input_tokens,output_tokens\n0,"5,6\n',
+            "growth: 1",
+            ["can be used (1 x not a record; the first at {log}:2); check the export"],
+        ),
     ],
 )
 def test_what_is_wrong_with_a_log_is_said_by_line_key_and_mend(run, log, more, said):
