@@ -53,6 +53,7 @@ from tokenfleet.simulator.layout import (
     LOW,
     NEWEST,
     NONE,
+    OLDER,
     ORDER,
     ORIGIN,
     OWNER,
@@ -278,6 +279,24 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
+    """Of its own blocks a request is served none from position ``limit`` on: leave those to be evicted.
+
+    They hold its last token, which a request has computed that was preempted in the step that decoded it.
+    """
+    own = memory[request + PREFIX] >> 32
+    if own == NONE or memory[own + HIGH] <= limit:
+        return
+    if memory[own + LOW] >= limit:
+        memory[own + OWNER] = NONE
+        memory[request + PREFIX] &= HALF
+        return
+    rest = new_extent(memory, replica, NONE, limit, memory[own + HIGH], 0)
+    memory[own + HIGH] = limit
+    insert_unused(memory, replica, rest, memory[own + OLDER])
+
+
+@compiled
 def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     """Look up the blocks of a waiting request, from its first to the first miss; the last token is never served.
 
@@ -301,6 +320,7 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
         end = memory[node + DEPTH] // block_tokens
         if end > start and find_hits_in(memory, replica, request, node, start, min(end, limit)) < end:
             return
+    trim_own(memory, replica, request, limit)
     own = memory[request + PREFIX] >> 32
     if own != NONE:
         blocks = memory[own + HIGH] - memory[own + LOW]
