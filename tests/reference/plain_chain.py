@@ -99,6 +99,8 @@ class PlainChain:
                 ("own", row, number),
                 None,
                 stage.kv_delivered,
+                priority=0 if self.trace.priority is None else int(self.trace.priority[row]),
+                late=row * stage.call_count + number,  # calls of one moment are told apart by their order
             )
             pool.arrive(request)
             if request.status != Status.FINISHED:

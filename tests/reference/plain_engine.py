@@ -50,7 +50,7 @@ class Request:
     batch: bool = False
     opens_session: bool = True
     tenant: int | None = None
-    late: bool = False  # it does not arrive by the clock
+    late: int = 0  # not by the clock; between equals, who comes later
     followers: list = field(default_factory=list)  # (request, delay)
 
     @property
