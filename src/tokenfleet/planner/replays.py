@@ -80,6 +80,9 @@ class Verdict:
         """The worse result of each broken clause."""
         return worse_of(self.peak, self.overall)
 
+_FEW_REQUESTS = 5_000
+"""So few are replayed to the end sooner than they are looked at on the way."""
+
 
 class Replays:
     """The door to the simulator: same question, same router, one counter."""
@@ -144,7 +147,9 @@ class Replays:
         ``kept`` is what :meth:`verdict` says, and so is whether ``excess`` is above ``CLEARLY``; broken clauses may be
         fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
         """
-        hopeless = Hopeless(self.slo, traffic.window_s, peak_only)
+        hopeless = None
+        if traffic.trace.request_count > _FEW_REQUESTS:
+            hopeless = Hopeless(self.slo, traffic.window_s, peak_only)
         record = self.run(traffic, replica, count, hopeless=hopeless)
         return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
 

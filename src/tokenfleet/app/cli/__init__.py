@@ -4,6 +4,8 @@ Results go to stdout, everything else (progress, notes, problems) to stderr. Exi
 included; 1 a check the person asked for fails; 2 input that cannot be used; 70 a bug of ours; 130 stopped by hand.
 """
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -103,8 +105,15 @@ def root(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+LAZY_COLLECTOR: Final = 50_000
+"""Objects between two looks of the garbage collector: by default it takes a twentieth of a short command."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of what happened."""
+    gc.set_threshold(LAZY_COLLECTOR)
+    # Nothing here multiplies large matrices, and threads that wait for some take a tenth of a second to start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     typed = list(sys.argv[1:] if arguments is None else arguments)
     # An option that cannot be parsed stops the parser before it sees --json, and a machine reads that error too.
     face = Face(json="--json" in typed)
