@@ -103,7 +103,8 @@ def test_the_chosen_fleet_is_within_three_percent_of_brute_force(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_stopped_replay_decides_what_the_whole_one_does(seed):
+def test_a_stopped_replay_decides_what_the_whole_one_does(seed, monkeypatch):
+    monkeypatch.setattr("tokenfleet.planner.replays.FEW_REQUESTS", 0)
     question, trace = small_question(seed)
     traffic = Traffic(trace, workload.peak_window(trace))
     replays = Replays(question.slo, "least_in_flight")

@@ -80,7 +80,7 @@ class Verdict:
         """The worse result of each broken clause."""
         return worse_of(self.peak, self.overall)
 
-_FEW_REQUESTS = 5_000
+FEW_REQUESTS = 5_000
 """So few are replayed to the end sooner than they are looked at on the way."""
 
 
@@ -148,7 +148,7 @@ class Replays:
         fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
         """
         hopeless = None
-        if traffic.trace.request_count > _FEW_REQUESTS:
+        if traffic.trace.request_count > FEW_REQUESTS:
             hopeless = Hopeless(self.slo, traffic.window_s, peak_only)
         record = self.run(traffic, replica, count, hopeless=hopeless)
         return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
