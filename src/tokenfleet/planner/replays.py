@@ -80,6 +80,7 @@ class Verdict:
         """The worse result of each broken clause."""
         return worse_of(self.peak, self.overall)
 
+
 FEW_REQUESTS = 5_000
 """So few are replayed to the end sooner than they are looked at on the way."""
 

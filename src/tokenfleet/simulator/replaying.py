@@ -203,9 +203,9 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         gaps=histogram(memory, places.gaps),
         peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
         busy=BusyTime(
-            prefill_s=int(replicas[:, at.PREFILL_BUSY].sum()) / PS_PER_S,
-            decode_s=int(replicas[:, at.DECODE_BUSY].sum()) / PS_PER_S,
-            cached_prefix_s=int(replicas[:, at.CACHED_BUSY].sum()) / PS_PER_S,
+            prefill_s=total_s(replicas[:, at.PREFILL_BUSY]),
+            decode_s=total_s(replicas[:, at.DECODE_BUSY]),
+            cached_prefix_s=total_s(replicas[:, at.CACHED_BUSY]),
             step_count=int(replicas[:, at.STEPS].sum()),
             mixed_step_count=int(replicas[:, at.MIXED_STEPS].sum()),
         ),
@@ -214,6 +214,11 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         telemetry=samples,
         ready_s=np.where(np.maximum(first_ps, finish_ps) >= 0, rows[:, at.READY] / PS_PER_S, np.nan),
     )
+
+
+def total_s(times_ps: Buffer) -> float:
+    """The sum of picoseconds in seconds; that of a large fleet over a week does not fit into 64 bits."""
+    return sum(times_ps.tolist()) / PS_PER_S
 
 
 def seconds(times_ps: Buffer) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
