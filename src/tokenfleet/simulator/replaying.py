@@ -218,7 +218,8 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
 
 def total_s(times_ps: Buffer) -> float:
     """The sum of picoseconds in seconds; that of a large fleet over a week does not fit into 64 bits."""
-    return sum(times_ps.tolist()) / PS_PER_S
+    total_ps: int = sum(times_ps.tolist())
+    return total_ps / PS_PER_S
 
 
 def seconds(times_ps: Buffer) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
