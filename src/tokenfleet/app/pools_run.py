@@ -17,7 +17,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, StagedRun, Wait
-from tokenfleet.domain.trace import Floats, Trace, Workload
+from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
 
 _ALONE_APART_S: Final = 3_600.0
 """Longer than any request takes alone; idle time costs a replay nothing."""
@@ -169,15 +169,8 @@ def alone(trace: Trace, pools: Pools) -> StagedRun:
     """Up to a thousand requests, spread evenly over the trace, an hour apart: what they take with nobody else there."""
     count = trace.request_count
     chosen = np.unique(np.linspace(0, max(count - 1, 0), min(count, _ALONE_COUNT)).astype(np.int64))
-    apart = Trace(
-        arrival_s=np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S),
-        input_tokens=trace.input_tokens[chosen],
-        output_tokens=trace.output_tokens[chosen],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
-        prefixes=trace.prefixes,
-        session=None if trace.session is None else trace.session[chosen],
-        priority=None if trace.priority is None else trace.priority[chosen],
-    )
+    moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
+    apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
     kept = tuple(stage for stage in pools.stages if not isinstance(stage, Hold))
     return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept), chosen))
 

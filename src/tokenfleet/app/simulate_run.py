@@ -17,7 +17,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.run import BusyTime, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
-from tokenfleet.domain.trace import Floats, Trace, Workload
+from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
 from tokenfleet.planner.scaling import gpu_hours
 from tokenfleet.simulator.controlling import Controller
 
@@ -98,7 +98,8 @@ def alone(trace: Trace, fleet: Fleet, window_s: Window | None = None) -> RunReco
     if window_s is not None:
         inside = np.flatnonzero((trace.arrival_s >= window_s[0]) & (trace.arrival_s < window_s[1]))
     chosen = inside[_stretches(len(inside))]
-    apart = _part(trace, chosen, np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S))
+    moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
+    apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
     return simulator.replay(
         apart, replace(fleet, groups=tuple(replace(each, replica_count=1) for each in fleet.groups))
     )
@@ -133,26 +134,11 @@ def arrived(sent: Trace, around: Around) -> Trace:
 def in_time(trace: Trace) -> Trace:
     """The requests in the order in which they come."""
     order = np.argsort(trace.arrival_s, kind="stable")
-    return _part(trace, order, trace.arrival_s[order])
+    return rows_of(trace, order)
 
 
 def _first(trace: Trace, count: int) -> Trace:
-    return _part(trace, np.arange(count), trace.arrival_s[:count])
-
-
-def _part(trace: Trace, chosen: npt.NDArray[np.int64], arrival_s: Floats) -> Trace:
-    """Some requests of a trace, with all that a replay reads of them."""
-    return Trace(
-        arrival_s=arrival_s,
-        input_tokens=trace.input_tokens[chosen],
-        output_tokens=trace.output_tokens[chosen],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[chosen],
-        prefixes=trace.prefixes,
-        session=None if trace.session is None else trace.session[chosen],
-        tenant=None if trace.tenant is None else trace.tenant[chosen],
-        tenants=trace.tenants,
-        priority=None if trace.priority is None else trace.priority[chosen],
-    )
+    return rows_of(trace, slice(count))
 
 
 def _stretches(count: int) -> npt.NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Requests as columns: what arrived, when, how long."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,29 @@ class Trace:
     def duration_s(self) -> float:
         """From second 0 to the last arrival."""
         return float(self.arrival_s[-1]) if len(self.arrival_s) else 0.0
+
+
+COLUMNS = (
+    "arrival_s",
+    "input_tokens",
+    "output_tokens",
+    "prefix_node",
+    "session",
+    "kv_delivered",
+    "tenant",
+    "priority",
+)
+"""Fields of a trace with one entry per request."""
+
+
+def rows_of(trace: Trace, rows: slice | npt.NDArray[np.integer] | Bools) -> Trace:
+    """Some requests of a trace, in the order asked for, with its clock and its prefix tree.
+
+    What the log says happened to them is left behind.
+    """
+    known: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
+    chosen = {name: column[rows] for name, column in known.items() if column is not None}
+    return replace(trace, observed=None, **chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

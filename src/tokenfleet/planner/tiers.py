@@ -13,7 +13,7 @@ from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics, Scheduling
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
-from tokenfleet.domain.trace import Bools, Trace
+from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.counting import smallest_enough
@@ -104,8 +104,9 @@ class _Both:
 
 
 def _own(both: _Both, trace: Trace, premium: Bools, progress: Progress | None) -> TierOption:
-    first = cheapest(both.asked(both.promise), _rows(trace, premium), progress=progress).sized
-    second = cheapest(both.asked(both.question.slo), _rows(trace, ~premium), progress=progress).sized
+    unranked = replace(trace, priority=None)
+    first = cheapest(both.asked(both.promise), rows_of(unranked, premium), progress=progress).sized
+    second = cheapest(both.asked(both.question.slo), rows_of(unranked, ~premium), progress=progress).sized
     count = None if first is None or second is None else first.replica_count + second.replica_count
     return both.priced("own", count, first.slo if first else (), second.slo if second else ())
 
@@ -156,19 +157,3 @@ class _Judged:
 
 def _judged(record: RunRecord, slo: Slo, traffic: Traffic) -> _Judged:
     return _Judged(judge(record, slo, peak_only=True, window_s=traffic.window_s), judge(record, slo))
-
-
-def _rows(trace: Trace, rows: Bools) -> Trace:
-    """Some requests of a trace, on its clock and with its prefix tree."""
-    return replace(
-        trace,
-        arrival_s=trace.arrival_s[rows],
-        input_tokens=trace.input_tokens[rows],
-        output_tokens=trace.output_tokens[rows],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[rows],
-        session=None if trace.session is None else trace.session[rows],
-        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[rows],
-        tenant=None if trace.tenant is None else trace.tenant[rows],
-        priority=None,
-        observed=None,
-    )

@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace
+from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
 _WARM_UP_S = 600.0
 
@@ -90,19 +90,8 @@ def cut(traffic: Traffic, first: int, last: int) -> Traffic:
     part = slice(first, last)
     origin_s = min(float(trace.arrival_s[first]), traffic.window_s[0])
     nodes, tree = _used_prefixes(trace, part)
-    shorter = replace(
-        trace,
-        arrival_s=trace.arrival_s[part] - origin_s,
-        input_tokens=trace.input_tokens[part],
-        output_tokens=trace.output_tokens[part],
-        prefix_node=nodes,
-        prefixes=tree,
-        session=None if trace.session is None else trace.session[part],
-        tenant=None if trace.tenant is None else trace.tenant[part],
-        priority=None if trace.priority is None else trace.priority[part],
-        start_utc=None,
-        observed=None,
-    )
+    inside = rows_of(trace, part)
+    shorter = replace(inside, arrival_s=inside.arrival_s - origin_s, prefix_node=nodes, prefixes=tree, start_utc=None)
     start_s, end_s = traffic.window_s
     return Traffic(shorter, (start_s - origin_s, end_s - origin_s))
 

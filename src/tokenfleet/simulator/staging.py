@@ -16,7 +16,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, Stage, StagedRun, Transfer, Wait
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.simulator.bins import gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.replaying import replay
@@ -249,18 +249,15 @@ def calls_of(trace: Trace, journey: Journey, stage: Call, going: npt.NDArray[np.
     rows = rows[np.argsort(journey.now_ps[rows], kind="stable")]
     caller = np.repeat(rows, stage.call_count)
     shared = stage.shares_prefixes and trace.prefix_node is not None
-    calls = Trace(
+    calls = replace(
+        rows_of(trace, caller),
         arrival_s=journey.now_ps[caller] / PS_PER_S,
         input_tokens=stage.input_tokens[caller],
         output_tokens=stage.output_tokens[caller],
-        prefix_node=trace.prefix_node[caller] if shared and trace.prefix_node is not None else None,
-        prefixes=trace.prefixes if shared else None,
-        session=None if trace.session is None else trace.session[caller],
-        tenant=None if trace.tenant is None else trace.tenant[caller],
-        tenants=trace.tenants,
-        priority=None if trace.priority is None else trace.priority[caller],
         kv_delivered=np.ones(len(caller), dtype=np.bool_) if stage.kv_delivered else None,
     )
+    if not shared:
+        calls = replace(calls, prefix_node=None, prefixes=None)
     return calls, caller
 
 

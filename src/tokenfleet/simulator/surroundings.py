@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, Admission, Clients, ClosedLoop, Door, ReplicaState, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import (
@@ -53,7 +53,7 @@ def surround(
     """
     loop = world.closed_loop
     order = np.arange(trace.request_count) if loop is None else np.argsort(loop.after != BY_CLOCK, kind="stable")
-    rows = trace if loop is None else in_order(trace, order)
+    rows = trace if loop is None else rows_of(trace, order)
     places = place(rows, fleet)
     around = place_surroundings(places.words, fleet, world, trace, order)
     memory, _ = build(rows, fleet, peak_window_s, around.words - places.words)
@@ -68,20 +68,6 @@ def surround(
     if loop is not None:
         write_loop(memory, places, around, loop)
     return memory, places, around
-
-
-def in_order(trace: Trace, order: npt.NDArray[np.int64]) -> Trace:
-    """The columns that a replay reads, in another order."""
-    return Trace(
-        arrival_s=trace.arrival_s[order],
-        input_tokens=trace.input_tokens[order],
-        output_tokens=trace.output_tokens[order],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[order],
-        prefixes=trace.prefixes,
-        session=None if trace.session is None else trace.session[order],
-        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[order],
-        priority=None if trace.priority is None else trace.priority[order],
-    )
 
 
 def slower(group: ReplicaGroup, factor: float) -> ReplicaGroup:

@@ -1,10 +1,12 @@
 """The same traffic, more or less of it; and the stretch of it that a plan is made for."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace
+from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace, rows_of
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.prefixes import common_nodes, renumbered, units_of
 from tokenfleet.workload.profile import whole_minutes
@@ -56,17 +58,12 @@ def grow(trace: Trace, factor: float) -> Trace:
         sessions = int(trace.session.max(initial=0)) + 1
         session = np.where(trace.session[rows] >= 0, trace.session[rows] + copy * sessions, -1)
     when = np.argsort(arrival, kind="stable")
-    return Trace(
+    return replace(
+        rows_of(trace, rows[when]),
         arrival_s=arrival[when],
-        input_tokens=trace.input_tokens[rows][when],
-        output_tokens=trace.output_tokens[rows][when],
         prefix_node=None if node is None else node[when],
         prefixes=tree,
         session=None if session is None else renumbered(session[when]),
-        tenant=None if trace.tenant is None else trace.tenant[rows][when],
-        tenants=trace.tenants,
-        priority=None if trace.priority is None else trace.priority[rows][when],
-        start_utc=trace.start_utc,
         observed=None if trace.observed is None else select(trace.observed, rows[when]),
     )
 

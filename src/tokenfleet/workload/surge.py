@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Floats, Ints, Trace
+from tokenfleet.domain.trace import Floats, Ints, Trace, rows_of
 from tokenfleet.workload.scale import grow
 
 Shape = Literal["flat", "ramp", "hill", "front"]
@@ -42,28 +42,12 @@ def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape
             f"from {start_s:g} s to {end_s:g} s holds no request to take for a pattern",
             f"the demand lasts {trace.duration_s:g} s: choose a time inside",
         )
-    grown = grow(_rows(trace, np.arange(first, last)), factor)
+    grown = grow(rows_of(trace, np.arange(first, last)), factor)
     # Copies come seconds before or after their original; those that would leave the stretch come in at its other end.
     inside = np.mod(grown.arrival_s - start_s, length_s) / length_s
     arrival_s = np.minimum(start_s + length_s * _placed(inside, shape), np.nextafter(end_s, start_s))
     rest = np.concatenate([np.arange(first), np.arange(last, trace.request_count)])
-    return _joined(_rows(trace, rest), replace(grown, arrival_s=arrival_s), trace)
-
-
-def _rows(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Trace:
-    """Some requests of a trace on its own clock and with its own prefix tree."""
-    return replace(
-        trace,
-        arrival_s=trace.arrival_s[rows],
-        input_tokens=trace.input_tokens[rows],
-        output_tokens=trace.output_tokens[rows],
-        prefix_node=None if trace.prefix_node is None else trace.prefix_node[rows],
-        session=None if trace.session is None else trace.session[rows],
-        tenant=None if trace.tenant is None else trace.tenant[rows],
-        kv_delivered=None if trace.kv_delivered is None else trace.kv_delivered[rows],
-        priority=None if trace.priority is None else trace.priority[rows],
-        observed=None,
-    )
+    return _joined(rows_of(trace, rest), replace(grown, arrival_s=arrival_s), trace)
 
 
 def _placed(share: Floats, shape: Shape) -> Floats:
@@ -86,6 +70,10 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         moved = np.where(right >= 0, right + shift, right)
         return np.concatenate([left, moved])[order].astype(np.int32)
 
+    delivered, priority = (
+        None if left is None or right is None else np.concatenate([left, right])
+        for left, right in ((usual.kv_delivered, grown.kv_delivered), (usual.priority, grown.priority))
+    )
     sessions = 0 if before.session is None else int(before.session.max(initial=-1)) + 1
     return Trace(
         arrival_s=arrival_s[order],
@@ -96,8 +84,7 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         session=column(usual.session, grown.session, sessions),
         tenant=column(usual.tenant, grown.tenant),
         tenants=before.tenants,
-        priority=None
-        if usual.priority is None or grown.priority is None
-        else np.concatenate([usual.priority, grown.priority])[order],
+        kv_delivered=None if delivered is None else delivered[order],
+        priority=None if priority is None else priority[order],
         start_utc=before.start_utc,
     )
