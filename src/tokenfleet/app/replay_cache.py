@@ -32,6 +32,8 @@ from tokenfleet.planner import Hopeless
 MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
+_FORMAT = b"2"
+"""Raised with every change of what is written, so that no other reader meets it."""
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction")
 
@@ -97,7 +99,7 @@ class ReplayCache:
         return record
 
     def _name(self, trace: Trace, fleet: Fleet, *rest: object) -> str:
-        digest = hashlib.blake2b(self._kernel.encode(), digest_size=20)
+        digest = hashlib.blake2b(_FORMAT + self._kernel.encode(), digest_size=20)
         digest.update(self._known(trace))
         _feed_fields(digest.update, fleet, without="groups")
         for group in fleet.groups:
@@ -174,6 +176,7 @@ def _written(record: RunRecord) -> bytes:
     for gaps in (record.gaps, record.peak_gaps):
         arrays += [] if gaps is None else [gaps.lower_s, gaps.count]
     arrays += [] if record.telemetry is None else [getattr(record.telemetry, name) for name in _GAUGES]
+    arrays += [] if record.ready_s is None else [record.ready_s]
     turmoil = record.turmoil
     arrays += [] if turmoil is None else [turmoil.attempt_count, turmoil.state_s]
     for array in arrays:
@@ -187,6 +190,7 @@ def _written(record: RunRecord) -> bytes:
         "cut_s": record.cut_s,
         "peak": record.peak_gaps is not None,
         "telemetry": record.telemetry is not None,
+        "ready": record.ready_s is not None,
         "turmoil": None if turmoil is None else _counted(turmoil),
     }
     return json.dumps(head).encode() + b"\n" + body
@@ -221,6 +225,7 @@ def _read(path: Path, trace: Trace) -> RunRecord | None:
     gaps = GapHistogram(lower_s=column(), count=column())
     peak_gaps = GapHistogram(lower_s=column(), count=column()) if head["peak"] else None
     telemetry = Telemetry(**{name: column() for name in _GAUGES}) if head["telemetry"] else None
+    ready_s = column() if head["ready"] else None
     turmoil = None
     if head["turmoil"] is not None:
         decisions = tuple(
@@ -238,5 +243,6 @@ def _read(path: Path, trace: Trace) -> RunRecord | None:
         telemetry=telemetry,
         cut_s=head["cut_s"],
         turmoil=turmoil,
+        ready_s=ready_s,
         **columns,
     )
