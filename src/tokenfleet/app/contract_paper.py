@@ -107,7 +107,7 @@ def _losses(found: Standing) -> tuple[tuple[str, Loss], ...]:
 
 
 def _loss_lines(found: Standing) -> Iterator[str]:
-    words = {True: "kept", False: "BROKEN", None: "not examined"}
+    words = {True: "survived", False: "not survived", None: "not examined"}
     for name, loss in _losses(found):
         count = "" if name == "rollout" else f"{loss.count} "
         yield f"{count}{name}: {words[loss.kept]} ({loss.how})"

@@ -135,7 +135,7 @@ class Replays:
     ) -> None:
         """Says that :meth:`quick` or :meth:`verdict` of the same will be asked for, so that it can run meanwhile."""
         if isinstance(self.replay, Spread):
-            hopeless = Hopeless(self.slo, traffic.window_s, peak_only) if quick else None
+            hopeless = self._hopeless(traffic, peak_only) if quick else None
             self.replay.ahead(traffic.trace, self.fleet(replica, count), traffic.window_s, hopeless)
 
     def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:
@@ -148,11 +148,14 @@ class Replays:
         ``kept`` is what :meth:`verdict` says, and so is whether ``excess`` is above ``CLEARLY``; broken clauses may be
         fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
         """
-        hopeless = None
-        if traffic.trace.request_count > FEW_REQUESTS:
-            hopeless = Hopeless(self.slo, traffic.window_s, peak_only)
-        record = self.run(traffic, replica, count, hopeless=hopeless)
+        record = self.run(traffic, replica, count, hopeless=self._hopeless(traffic, peak_only))
         return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
+
+    def _hopeless(self, traffic: Traffic, peak_only: bool) -> Hopeless | None:
+        """When to give a replay up; ``None`` where it is over sooner than it is looked at."""
+        if traffic.trace.request_count <= FEW_REQUESTS:
+            return None
+        return Hopeless(self.slo, traffic.window_s, peak_only)
 
     def judged(
         self,
