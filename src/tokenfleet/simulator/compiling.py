@@ -9,6 +9,8 @@ from unittest.mock import patch
 import llvmlite.binding as llvm
 import numba
 from numba.core import codegen
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -21,6 +23,9 @@ OPTIONS: dict[str, Any] = {
 }
 """``_nrt`` off: nothing in the kernel allocates, and without it calls carry no reference counting. No wrappers: only
 compiled code calls the helpers, and entry points are called as they are."""
+
+MEMORY = numba.types.CPointer(numba.int64)  # type: ignore[no-untyped-call]
+"""The buffer, as its bare address: an array would be seven machine words, and each index tested for its sign."""
 
 
 def compiled(function: Function) -> Function:
@@ -40,26 +45,51 @@ def machine_code(module: str, name: str, integer_count: int) -> tuple[str, bytes
         Its symbol, and the object file.
     """
     function = getattr(import_module(module), name)
-    signature = (numba.int64[::1], *([numba.int64] * integer_count))
-    with helpers_without_machine_code():
+    signature = (MEMORY, *([numba.int64] * integer_count))
+    with translation_only():
         function.compile(signature)
-    linked = llvm.parse_assembly(function.inspect_llvm(signature))
+    entry = function.overloads[signature]
+    symbol = entry.fndesc.llvm_func_name
+    program = whole_program(entry.library, symbol)
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
     )
-    return function.overloads[signature].fndesc.llvm_func_name, machine.emit_object(linked)
+    passes = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions(speed_level=3))
+    passes.getModulePassManager().run(program, passes)
+    return symbol, machine.emit_object(program)
 
 
 @contextmanager
-def helpers_without_machine_code() -> Iterator[None]:
-    """Spare the time in which numba makes each helper runnable on its own: a fifth of the whole."""
+def translation_only() -> Iterator[None]:
+    """Have numba translate functions and neither optimise nor assemble them.
 
-    def finalized(library: codegen.JITCodeLibrary, _name: str) -> int:
-        library._ensure_finalized()  # type: ignore[no-untyped-call]
-        return 0
-
+    It would do both for each function with all that it calls, over and over; one pass over the whole program takes a
+    fifth of that time, and sees all callers of a function at once. No other thread may compile meanwhile, and the
+    runtime that other compiled code of this process shares must be there before.
+    """
+    cpu_target.target_context.refresh()
     with (
-        patch.object(codegen.JITCodeLibrary, "_finalize_specific", lambda _library: None),
-        patch.object(codegen.JITCodeLibrary, "get_pointer_to_function", finalized),
+        global_compiler_lock,
+        patch.multiple(
+            codegen.JITCodeLibrary,
+            _optimize_functions=lambda _library, _module: None,
+            finalize=lambda library: setattr(library, "_finalized", True),
+            get_pointer_to_function=lambda _library, _name: 0,
+        ),
+        patch.object(codegen.JITCPUCodegen, "set_env", lambda _codegen, _name, _environment: None),
     ):
         yield
+
+
+def whole_program(library: codegen.JITCodeLibrary, symbol: str) -> llvm.ModuleRef:
+    """A function and all that it calls as one module, from which nothing else can be called."""
+    program = llvm.parse_assembly("")
+    libraries = [library]
+    for caller in libraries:
+        program.link_in(caller._final_module, preserve=True)
+        libraries += [called for called in dict.fromkeys(caller._linking_libraries) if called not in libraries]
+    program.verify()
+    for function in program.functions:
+        if not function.is_declaration and function.name != symbol:
+            function.linkage = "internal"
+    return program

@@ -1,9 +1,10 @@
 """Where everything lies in the one buffer of 64-bit integers that a replay runs in.
 
-Each array argument costs a compiled call seven machine words, and each array more costs a cache line; one flat
-buffer made the same algorithm ten times faster than a tuple of arrays. So the state is written like structs in C:
-``memory[replica + CLOCK]`` is the field ``CLOCK`` of the replica whose row starts at index ``replica``. Rows are
-always named by the index of their first word, never by a running number, unless a comment says so.
+Each array more costs a compiled call machine words and a cache line; one flat buffer, passed as its bare address,
+made the same algorithm twenty times faster than a tuple of arrays. Nothing checks an index. So the state is written
+like structs in C: ``memory[replica + CLOCK]`` is the field ``CLOCK`` of the replica whose row starts at index
+``replica``. Rows are always named by the index of their first word, never by a running number, unless a comment says
+so.
 
 Times are integer picoseconds since the start of the trace.
 """

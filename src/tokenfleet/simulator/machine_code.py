@@ -129,10 +129,8 @@ class EntryPoint:
     def __call__(self, memory: npt.NDArray[np.int64], *integers: int) -> int:
         """Call it; the first call loads it, or compiles it. Other threads run meanwhile."""
         result = ctypes.c_int64()
-        words = len(memory)
-        # How the compiler passes an array: owner, parent, length, item size, address, shape, stride.
-        array = (None, None, words, 8, memory.ctypes.data, words, 8)
-        status = self._function(ctypes.byref(result), ctypes.byref(ctypes.c_void_p()), *array, *integers)
+        # The compiler returns a status, and takes the places of its result and of an exception first.
+        status = self._function(ctypes.byref(result), ctypes.byref(ctypes.c_void_p()), memory.ctypes.data, *integers)
         if status != 0:
             raise TokenfleetError(f"{self._name} ended with status {status}: a bug, please report it")
         return result.value
@@ -146,8 +144,7 @@ class EntryPoint:
             write(path, *machine_code(self._module, self._name, self._integer_count))
         symbol, _, code = path.read_bytes().partition(b"\n")
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        array = (pointer, pointer, integer, integer, pointer, integer, integer)
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *array, *([integer] * self._integer_count))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *([pointer] * 3), *([integer] * self._integer_count))
         self._engine = linked(code)
         return prototype(self._engine.get_function_address(symbol.decode()))
 

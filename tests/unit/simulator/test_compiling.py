@@ -32,6 +32,21 @@ from tokenfleet.simulator.machine_code import EntryPoint
 probe = EntryPoint("tokenfleet.simulator.probe", "probe", integer_count=1)
 print(probe(np.array([1]), 2), "numba" in sys.modules)
 """
+OTHERS = """
+import numba
+import numpy as np
+from tokenfleet.simulator.compiling import machine_code
+
+symbol, code = machine_code("tokenfleet.simulator.gaps", "gap_bin", 1)
+
+
+@numba.njit
+def largest(values):
+    return np.array([max(int(value), min(7, int(value) + 2)) for value in values]).max()
+
+
+print(symbol.encode() in code, largest(np.array([4.0, 3.0])))
+"""
 KERNEL = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -74,6 +89,11 @@ def test_an_edited_policy_changes_what_its_callers_do(copy: Path) -> None:
     assert run(copy, CALL_PROBE) == "31 False", "the second process takes the machine code, without the compiler"
     edit(copy, "control/routing.py", LEAST, MOST)
     assert run(copy, CALL_PROBE) == "-29 True"
+
+
+def test_other_code_of_the_process_compiles_as_ever(copy: Path) -> None:
+    """The kernel is compiled in a way of its own, from which the functions that both use must come out whole."""
+    assert run(copy, OTHERS) == "True 6"
 
 
 @pytest.mark.long
