@@ -1,5 +1,6 @@
 """The search against brute force, and its short cuts against the replays they stand for."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,10 @@ from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.planner import cheapest
 from tokenfleet.planner.counting import CLEARLY
 from tokenfleet.planner.early import at_best
+from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.screen import screen
+from tokenfleet.planner.search import Search
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay
@@ -25,8 +29,6 @@ MOST = 24
 
 @cache
 def physics(gpu, tensor_parallel, precision, budget=None):
-    from dataclasses import replace
-
     part, model = catalog.gpu(gpu), catalog.model(MODEL)
     engine = catalog.engine("vllm", gpu=part)
     engine = engine if budget is None else replace(engine, max_batched_tokens=budget)
@@ -100,6 +102,22 @@ def test_the_chosen_fleet_is_within_three_percent_of_brute_force(seed):
     assert (made.sized is None) == (best is None)
     if best is not None:
         assert made.sized.price_usd_per_hour <= 1.03 * best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_is_shown_too_few_by_another_is_too_few(seed):
+    question, trace = small_question(seed)
+    kin = tuple(physics(gpu, tp, weights) for gpu in GPUS[:3] for tp in (1, 2) for weights in ("bf16", "fp8"))
+    prices = tuple(catalog.reference_price(gpu).price for gpu in GPUS)
+    question = replace(question, candidates=kin, prices=prices)
+    traffic, silent = Traffic(trace, workload.peak_window(trace)), Reporter(None)
+    replays = Replays(question.slo, "least_in_flight")
+    screened = screen(question, traffic, step_variants(question), silent)
+    found = Search(replays, traffic, question, silent).over(screened.candidates)
+    shown = [one for one in found.tried if one.shown_by]
+    assert shown
+    for one in shown:
+        assert not replays.verdict(traffic, one.replica, one.failed_count).kept
 
 
 @pytest.mark.parametrize("seed", range(4))

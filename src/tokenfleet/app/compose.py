@@ -23,12 +23,13 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
-from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, Precision, ReplicaPhysics
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
 from tokenfleet.planner.progress import PlanProgress
 
 if TYPE_CHECKING:
+    from tokenfleet.app.replay_cache import ReplayCache
     from tokenfleet.planner import Replay
 
 _TENSOR_PARALLEL = (1, 2, 4, 8)
@@ -157,7 +158,8 @@ def apart_question(scenario: Scenario, gpus: tuple[Gpu, ...]) -> ApartQuestion |
 def answer(composition: Composition, teller: Teller, replay: "Replay | None" = None) -> Plan:
     """Plan what a composition asks; what the composition itself took for granted joins the plan's assumptions.
 
-    ``replay`` runs replays instead of the simulator, such as :func:`kept_replays`.
+    ``replay`` runs replays instead of the simulator, such as those of
+    :func:`tokenfleet.app.spreading.spread_replays`.
     """
     from tokenfleet import planner, simulator
     from tokenfleet.app.alternatives import alternatives
@@ -171,7 +173,7 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
     )
 
 
-def kept_replays(teller: Teller, *, cache: bool) -> "Replay | None":
+def kept_replays(teller: Teller, *, cache: bool) -> "ReplayCache | None":
     """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses."""
     if not cache:
         return None
@@ -179,7 +181,7 @@ def kept_replays(teller: Teller, *, cache: bool) -> "Replay | None":
 
     kept = ReplayCache(cache_folder())
     if kept.open():
-        return kept.replay
+        return kept
     teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
     return None
 
@@ -359,11 +361,15 @@ def _sorted(
     running: list[ReplicaPhysics] = []
     out: list[Rejected] = []
     for deployment in tried:
-        reasons = why_not(model, gpu, deployment)
-        if reasons:
-            out.append(_rejected(deployment, reasons))
+        missing = performance.unsupported(model, gpu, deployment)
+        if missing:
+            out.append(_rejected(deployment, tuple(Reason(kind="unsupported", text=text) for text in missing)))
+            continue
+        physics = performance.replica_physics(model, gpu, deployment)
+        if physics.memory.fits:
+            running.append(physics)
         else:
-            running.append(performance.replica_physics(model, gpu, deployment))
+            out.append(_rejected(deployment, _no_room(physics.memory)))
     return running, out
 
 
@@ -382,8 +388,10 @@ def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple
     if missing:
         return tuple(Reason(kind="unsupported", text=text) for text in missing)
     budget = performance.memory_budget(model, gpu, deployment)
-    if budget.fits:
-        return ()
+    return () if budget.fits else _no_room(budget)
+
+
+def _no_room(budget: MemoryBudget) -> tuple[Reason, ...]:
     return tuple(Reason(kind="memory", text=text) for text in budget.reasons)
 
 

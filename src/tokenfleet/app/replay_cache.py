@@ -1,20 +1,21 @@
 """Replays that were run before, kept on disk: a plan with one number changed replays only what the number changes.
 
 A replay is a pure function of the kernel's sources, the trace, the fleet, the peak window, the telemetry interval and,
-where it may stop early, the promise it is held against. The name of a kept record is a digest of all of them, so
+where it is stopped early, the promise it is held against. The name of a kept record is a digest of all but the last, so
 prices, spare replicas, dates and error bands can change without a replay, and an edited kernel finds nothing of
-yesterday's.
+yesterday's. A record that was stopped serves a looser promise that would have stopped it too.
 """
 
 import contextlib
 import hashlib
-import io
 import json
+import math
 import os
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tokenfleet import simulator
 from tokenfleet.app.whole_files import home_cache
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, RunRecord, Telemetry, Turmoil
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.planner import Hopeless
@@ -32,8 +34,9 @@ from tokenfleet.planner import Hopeless
 MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
-_FORMAT = b"2"
+_FORMAT = b"3"
 """Raised with every change of what is written, so that no other reader meets it."""
+_WORD_BYTES = 8
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction")
 
@@ -81,8 +84,11 @@ class ReplayCache:
             return simulator.replay(
                 trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
             )
-        path = self._folder / self._name(trace, fleet, peak_window_s, telemetry_interval_s, hopeless, world)
-        known = _read(path, trace)
+        asked = trace, fleet, peak_window_s, telemetry_interval_s, world
+        whole = self.path(*asked)
+        cut = whole if hopeless is None else self.path(*asked, hopeless.window_s, hopeless.peak_only)
+        # A replay that nobody stopped is the same whatever promise it was held against.
+        known = _read(whole, trace) or (None if hopeless is None else _stopped(cut, trace, hopeless))
         if known is not None:
             self.found_count += 1
             return known
@@ -95,10 +101,11 @@ class ReplayCache:
             hopeless=hopeless,
             world=world,
         )
-        self._keep(path, record)
+        self.write(whole if record.cut_s is None else cut, _written(record, hopeless))
         return record
 
-    def _name(self, trace: Trace, fleet: Fleet, *rest: object) -> str:
+    def path(self, trace: Trace, fleet: Fleet, *rest: object) -> Path:
+        """Where something lies that hangs on all of these, and on the kernel."""
         digest = hashlib.blake2b(_FORMAT + self._kernel.encode(), digest_size=20)
         digest.update(self._known(trace))
         _feed_fields(digest.update, fleet, without="groups")
@@ -106,23 +113,22 @@ class ReplayCache:
             digest.update(self._known(group.replica))
             _feed_fields(digest.update, group, without="replica")
         for value in rest:
-            _feed(digest.update, value)
-        return digest.hexdigest()
+            digest.update(_digest(value) if isinstance(value, World) else _digest_of_equal(value))
+        return self._folder / digest.hexdigest()
 
     def _known(self, value: object) -> bytes:
         """Digest of a trace or a replica, worked out once."""
         if id(value) not in self._digests:
-            digest = hashlib.blake2b(digest_size=20)
-            _feed(digest.update, value)
-            self._digests[id(value)] = value, digest.digest()
+            self._digests[id(value)] = value, _digest(value)
         return self._digests[id(value)][1]
 
-    def _keep(self, path: Path, record: RunRecord) -> None:
+    def write(self, path: Path, content: bytes) -> None:
+        """Keep it, whole or not at all."""
         draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-        # A full disk costs the record, not the plan.
+        # A full disk costs what is kept, not the plan.
         with contextlib.suppress(OSError):
             try:
-                draft.write_bytes(_written(record))
+                draft.write_bytes(content)
                 draft.replace(path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -142,6 +148,16 @@ class ReplayCache:
             total -= size
             if total <= _PRUNED_FRACTION * self._most_bytes:
                 return
+
+
+def _digest(value: object) -> bytes:
+    digest = hashlib.blake2b(digest_size=20)
+    _feed(digest.update, value)
+    return digest.digest()
+
+
+# A search asks hundreds of times with the same promise and window.
+_digest_of_equal = lru_cache(maxsize=256)(_digest)
 
 
 def _feed(update: Callable[[bytes], None], value: object) -> None:
@@ -169,9 +185,27 @@ def _feed_fields(update: Callable[[bytes], None], value: object, *, without: str
     update(b">")
 
 
-def _written(record: RunRecord) -> bytes:
-    """A record as bytes: a line of JSON with a checksum, then its columns; lengths stand in the trace."""
-    file = io.BytesIO()
+def _stopped(path: Path, trace: Trace, hopeless: Hopeless) -> RunRecord | None:
+    """A replay that was stopped, where this promise would have stopped it at the same look; else ``None``.
+
+    A promise that allows no less in any clause is not hopeless at any look before.
+    """
+    record = _read(path, trace, hopeless.slo)
+    return record if record is not None and hopeless(record) else None
+
+
+def _allows_no_less(slo: Slo, limits: list[list[Any]]) -> bool:
+    mine = _limits(slo)
+    same = [name for name, _ in mine] == [name for name, _ in limits]
+    return same and all(here >= there for (_, here), (_, there) in zip(mine, limits, strict=True))
+
+
+def _limits(slo: Slo) -> list[tuple[str, float]]:
+    return [*((target.name, target.limit_s) for target in slo.latency), ("error_rate", slo.error_rate_fraction)]
+
+
+def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
+    """A record as bytes: a line of JSON, then its columns, each on a word of its own; lengths stand in the trace."""
     arrays: list[npt.NDArray[np.generic]] = [getattr(record, name) for name in _COLUMNS]
     for gaps in (record.gaps, record.peak_gaps):
         arrays += [] if gaps is None else [gaps.lower_s, gaps.count]
@@ -179,21 +213,30 @@ def _written(record: RunRecord) -> bytes:
     arrays += [] if record.ready_s is None else [record.ready_s]
     turmoil = record.turmoil
     arrays += [] if turmoil is None else [turmoil.attempt_count, turmoil.state_s]
-    for array in arrays:
-        np.save(file, array, allow_pickle=False)
-    body = file.getvalue()
+    packed = [np.ascontiguousarray(array).tobytes() for array in arrays]
+    body = b"".join(each + bytes(-len(each) % _WORD_BYTES) for each in packed)
     head = {
         "checksum": zlib.crc32(body),
+        "columns": [[array.dtype.str, *array.shape] for array in arrays],
         "busy": {field.name: getattr(record.busy, field.name) for field in fields(BusyTime)},
         "replica_count": record.replica_count,
         "end_s": record.end_s,
         "cut_s": record.cut_s,
+        "stopped_by": None if record.cut_s is None or hopeless is None else _limits(hopeless.slo),
         "peak": record.peak_gaps is not None,
         "telemetry": record.telemetry is not None,
         "ready": record.ready_s is not None,
         "turmoil": None if turmoil is None else _counted(turmoil),
     }
     return json.dumps(head).encode() + b"\n" + body
+
+
+def _columns(body: bytes, shapes: list[list[Any]]) -> Iterator[npt.NDArray[Any]]:
+    start = 0
+    for kind, *shape in shapes:
+        count = math.prod(shape)
+        yield np.frombuffer(body, dtype=kind, count=count, offset=start).reshape(shape)
+        start += -(-count * np.dtype(kind).itemsize // _WORD_BYTES) * _WORD_BYTES
 
 
 def _counted(turmoil: Turmoil) -> dict[str, object]:
@@ -204,22 +247,21 @@ def _counted(turmoil: Turmoil) -> dict[str, object]:
     }
 
 
-def _read(path: Path, trace: Trace) -> RunRecord | None:
-    """The record kept at ``path``; ``None`` where there is none or it is damaged."""
+def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
+    """The record kept at ``path``; ``None`` where it is not there, damaged, or cut by a looser promise than ``slo``."""
     try:
         line, _, body = path.read_bytes().partition(b"\n")
         head = json.loads(line)
     except (OSError, ValueError):
         return None
-    if zlib.crc32(body) != head["checksum"]:
+    if zlib.crc32(body) != head["checksum"] or (slo is not None and not _allows_no_less(slo, head["stopped_by"])):
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
-    file = io.BytesIO(body)
+    columns_left = iter(_columns(body, head["columns"]))
 
     def column() -> npt.NDArray[Any]:
-        read: npt.NDArray[Any] = np.load(file, allow_pickle=False)
-        return read
+        return next(columns_left)
 
     columns: dict[str, Any] = {name: column() for name in _COLUMNS}
     gaps = GapHistogram(lower_s=column(), count=column())

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from tokenfleet import simulator
 from tokenfleet.app.executor import Executor, ray_at
+from tokenfleet.app.replay_cache import ReplayCache
+from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
@@ -18,18 +20,21 @@ _AHEAD_PER_WORKER: Final = 2
 
 
 @contextmanager
-def spread_replays(executor: Executor, replay: Replay | None = None, *, address: str | None = None) -> Iterator[Replay]:
+def spread_replays(
+    executor: Executor, kept: ReplayCache | None = None, *, address: str | None = None
+) -> Iterator[Spread]:
     """A replay beside which others run: those that a search will ask for next.
 
     Args:
         executor: ``local``: as many threads as this process has cores; ``ray``: the workers of a cluster.
-        replay: What runs one here; the simulator unless given.
+        kept: Replays that were run before.
         address: As for :func:`tokenfleet.app.executor.mapper_of`.
 
     Raises:
         BadInput: Ray is not installed.
     """
-    here: Replay = replay or simulator.replay
+    here: Replay = simulator.replay if kept is None else kept.replay
+    verdicts = None if kept is None else VerdictCache(kept)
     if executor == "ray":
         ray = ray_at(address)
         task = ray.remote(_replayed)
@@ -38,19 +43,16 @@ def spread_replays(executor: Executor, replay: Replay | None = None, *, address:
         def on_ray(*question: object) -> Pending:
             return _OnRay(ray, task.remote(*question))
 
-        yield Spread(here, on_ray, width)
+        yield Spread(here, on_ray, width, verdicts)
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores == 1:
-        yield here
-        return
     pool = ThreadPoolExecutor(cores)
 
     def on_thread(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Pending:
         return pool.submit(here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
 
     try:
-        yield Spread(here, on_thread, cores)
+        yield Spread(here, on_thread, cores if cores > 1 else 0, verdicts)
     finally:
         pool.shutdown(cancel_futures=True)
 

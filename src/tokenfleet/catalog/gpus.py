@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 
 from tokenfleet.catalog.tables import Row, number, rows
 from tokenfleet.domain.errors import BadInput
@@ -101,6 +101,17 @@ def _names() -> dict[Key, tuple[str, ...]]:
     return found | {key: (name,) for key, name in own.items()}
 
 
+@lru_cache(maxsize=1024)
+def _names_meant(name: str) -> tuple[str, ...]:
+    return _names().get(_key(name), ())
+
+
+@lru_cache(maxsize=1024)
+def _part(written: str, name: str) -> Gpu:
+    found = next(part for part in gpus() if part.name == name)
+    return replace(found, note=_taken(written, found))
+
+
 def gpu(name: str, *, where: str = "gpu") -> Gpu:
     """The accelerator that ``name`` means.
 
@@ -115,10 +126,9 @@ def gpu(name: str, *, where: str = "gpu") -> Gpu:
     Raises:
         BadInput: nobody knows the name (the nearest ones are given), or it stands for parts with different memory.
     """
-    names = _names().get(_key(name), ())
+    names = _names_meant(name)
     if len(names) == 1:
-        found = next(part for part in gpus() if part.name == names[0])
-        return replace(found, note=_taken(name, found))
+        return _part(name, names[0])
     if names:
         raise BadInput.at(where, f"{name!r} could be {' or '.join(names)}", "write one of these names")
     nearest = nearest_gpu_names(name)

@@ -117,6 +117,8 @@ class Outpriced:
     broken: tuple[str, ...]
     """Names of the promises broken at ``failed_count``."""
     price: GpuPrice
+    shown_by: str = ""
+    """Who was replayed instead, in words, where it is at least as good in everything; empty where it was itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,7 @@ def engine_family(engine_name: str) -> str:
     return "sglang" if name == "sglang" else "other"
 
 
+@lru_cache(maxsize=256)
 def engine_version(engine_name: str) -> tuple[str, tuple[int, ...]]:
     """Split ``vllm-0.32`` into the name and a comparable version; no version compares as newer than all."""
     name, _, tail = engine_name.lower().rpartition("-")

@@ -18,11 +18,13 @@ from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.spread import Pending, Replay, Spread
 from tokenfleet.planner.tiers import TierOption, tiers
+from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 __all__ = [
     "DRILLS",
     "FEW_REQUESTS",
+    "Asked",
     "Bounded",
     "Burst",
     "Cheapest",
@@ -33,6 +35,7 @@ __all__ = [
     "Hopeless",
     "HotPrefix",
     "KnownSpike",
+    "Latencies",
     "PackedNode",
     "Packing",
     "Pending",
@@ -43,6 +46,8 @@ __all__ = [
     "Spread",
     "TierOption",
     "TokenBudget",
+    "Verdict",
+    "Verdicts",
     "Warmed",
     "bursts",
     "cheapest",

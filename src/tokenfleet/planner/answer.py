@@ -13,6 +13,7 @@ from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
+from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.disaggregated import sought_apart
 from tokenfleet.planner.limits import Limits, LimitSearch
@@ -23,16 +24,17 @@ from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
-from tokenfleet.planner.replays import Replays, Verdict, with_step_factor
+from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
 from tokenfleet.planner.screen import Screened, screen
-from tokenfleet.planner.search import Answer, Failure, Found, Search
+from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.verdict import Verdict
 
 SEARCH_REQUESTS = 10_000
 """Longer traces are searched on their busiest stretch."""

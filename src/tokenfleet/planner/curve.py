@@ -6,9 +6,10 @@ from tokenfleet.domain.plan import CurvePoint, FrontierPoint, PlanQuestion
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_like
-from tokenfleet.planner.replays import Latencies, Replays
+from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.search import Answer
 from tokenfleet.planner.traffic import Traffic, at_load, demand
+from tokenfleet.planner.verdict import Latencies
 
 _LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 _MORE = (1.25, 1.5, 2.0)

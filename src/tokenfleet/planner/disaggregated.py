@@ -17,8 +17,9 @@ from tokenfleet.planner.pool_counts import in_order_of_price, least_counts, plen
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import spare_replicas
-from tokenfleet.planner.replays import Replays, Verdict
+from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Demand, Traffic, demand
+from tokenfleet.planner.verdict import Verdict
 
 _CHOICES = 3
 """Replicas tried for each pool, by price per token of its own phase, each of another gpu."""
@@ -156,7 +157,7 @@ def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | No
         too slow or does not fit.
     """
     outputs = wanted.mean_output_tokens
-    context = float(wanted.context_tokens.mean()) + outputs / 2
+    context = wanted.mean_context_tokens + outputs / 2
     blocks = math.ceil(context / replica.kv_block_tokens) + replica.kv_fixed_block_count
     most = min(
         replica.kv_block_count // max(1, blocks),

@@ -250,6 +250,7 @@ def _outpriced(candidate: Outpriced) -> dict[str, object]:
         "tensor_parallel": deployment.layout.tensor_parallel,
         "failed_count": candidate.failed_count,
         "broken": list(candidate.broken),
+        "shown_by": candidate.shown_by or None,
     }
 
 

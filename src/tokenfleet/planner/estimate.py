@@ -13,15 +13,12 @@ promise, such steps must be as rare as its quantile allows, which is often the s
 
 import math
 
-import numpy as np
-
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
 from tokenfleet.planner.traffic import Demand
 
 _UTILIZATION_FRACTION = 0.85
-_PREFILL_POINTS = 12
 
 
 def sustainable_rate_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:
@@ -37,12 +34,12 @@ def best_batch(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:
 
 def _best(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> tuple[float, int]:
     outputs = demand.mean_output_tokens
-    context = float(demand.context_tokens.mean()) + outputs / 2
+    context = demand.mean_context_tokens + outputs / 2
     prefill_s = _mean_prefill_s(replica, demand)
     step_limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
     best = 0.0, 1
-    count = 1
-    while count <= _most_sequences(replica, context):
+    count, most = 1, _most_sequences(replica, context)
+    while count <= most:
         step_s = decode_step_s(replica, count, context)
         if step_s > step_limit_s and count > 1:
             break
@@ -57,7 +54,7 @@ def _rate_of_rare_chunks_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo
     budget = replica.deployment.engine.max_batched_tokens
     prompt = max(1.0, float(demand.input_tokens.mean()))
     chunk_count = math.ceil(prompt / budget)
-    context = float(demand.context_tokens.mean())
+    context = demand.mean_context_tokens
     chunk = max(1, min(budget, round(prompt)) - 1)
     decode_s = decode_step_s(replica, 1, context)
     chunk_s = prefill_alone_s(replica, chunk) - replica.step_time.request_ps * 1e-12
@@ -81,7 +78,5 @@ def _most_sequences(replica: ReplicaPhysics, context_tokens: float) -> int:
 
 
 def _mean_prefill_s(replica: ReplicaPhysics, demand: Demand) -> float:
-    """Mean over equally likely lengths: prefill is not linear in the prompt."""
-    points = (np.arange(_PREFILL_POINTS) + 0.5) / _PREFILL_POINTS
-    lengths = np.quantile(demand.input_tokens, points)
-    return float(np.mean([prefill_alone_s(replica, max(1, round(float(length)))) for length in lengths]))
+    lengths = demand.likely_input_tokens
+    return math.fsum(prefill_alone_s(replica, length) for length in lengths) / len(lengths)

@@ -16,6 +16,8 @@ from tokenfleet.planner.traffic import fresh_tokens
 
 _PS = 1e-12
 _PROFILE_TOKENS = (32_768, 8_192, 2_048, 512, 128)
+_PROFILE_BATCHES = ((1, 0), (1, 32_768), (8, 8_192), (64, 2_048))
+"""Sequences and context of each."""
 
 
 def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: float = math.inf) -> float:
@@ -41,9 +43,15 @@ def prefill_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
     return tuple(prefill_alone_s(replica, tokens) for tokens in _PROFILE_TOKENS)
 
 
+def decode_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
+    """Seconds of a few batches that decode, to hold replicas against each other."""
+    most = len(replica.step_time.token_ps) - 1
+    return tuple(decode_step_s(replica, min(count, most), context) for count, context in _PROFILE_BATCHES)
+
+
 def _prefill_step_ps(model: StepTimeModel, chunk: int, pairs: int) -> float:
     base = float(model.token_ps[chunk]) + float(model.pair_ps) * pairs
-    return float(np.sqrt(np.hypot(base * base, float(model.eager_ps) ** 2)))
+    return math.sqrt(math.hypot(base * base, float(model.eager_ps) ** 2))
 
 
 def decode_step_s(replica: ReplicaPhysics, sequence_count: int, context_tokens: float) -> float:

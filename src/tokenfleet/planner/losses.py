@@ -12,7 +12,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.placement import LOSSES, placed, survivors
 from tokenfleet.planner.redundancy import asked, spare_lines
-from tokenfleet.planner.replays import Verdict
+from tokenfleet.planner.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

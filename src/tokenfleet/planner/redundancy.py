@@ -17,10 +17,10 @@ def asked(question: PlanQuestion) -> Redundancy:
 
 def spare_replicas(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int | None:
     """Replicas to pay for beside ``carrying_count``; ``None`` when no number survives what is asked for."""
-    wanted = asked(question)
-    if not wanted.zones and not wanted.node_count and not wanted.zone_count:
+    beyond = question.redundancy
+    if not beyond.zones and not beyond.node_count and not beyond.zone_count:
         return question.spare_replica_count
-    total = fewest_replicas(carrying_count, replica, wanted)
+    total = fewest_replicas(carrying_count, replica, asked(question))
     return None if total is None else total - carrying_count
 
 

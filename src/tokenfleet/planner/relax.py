@@ -7,11 +7,12 @@ from dataclasses import replace
 from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
+from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.screen import Floored, screen
-from tokenfleet.planner.search import Failure, Search, capacity_reasons
+from tokenfleet.planner.search import Search, capacity_reasons
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, with_inputs_capped
 

@@ -1,20 +1,20 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet import performance, simulator
 from tokenfleet.contract import judge
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
+from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
-from tokenfleet.planner import words
-from tokenfleet.planner.early import Hopeless, at_best, excess_of, worse_of
+from tokenfleet.planner.early import Hopeless, at_best
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.verdict import Asked, Latencies, Verdict
 
 _WATCHED = Slo(
     latency=tuple(
@@ -24,61 +24,6 @@ _WATCHED = Slo(
     ),
     error_rate_fraction=1.0,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """What a person looks at first, in the peak window; ``None`` where there were no samples."""
-
-    ttft_p50_s: float | None
-    ttft_p99_s: float | None
-    itl_p50_s: float | None
-    itl_p99_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One replay, judged."""
-
-    peak: tuple[SloResult, ...]
-    overall: tuple[SloResult, ...]
-    seen: Latencies
-    cut: bool = False
-    """The replay was stopped: every value is what it comes to at least."""
-
-    def said(self, result: SloResult) -> str:
-        """``ttft_p99 is 2.31 s, promised 2 s``."""
-        return words.broken(result, at_least=self.cut)
-
-    @property
-    def kept(self) -> bool:
-        """Every clause is kept over all requests and, where the peak window has samples of it, in the window."""
-        return not self.broken
-
-    @property
-    def kept_in_peak(self) -> bool:
-        """The same, of the peak window alone."""
-        return all(result.kept or not result.sample_count for result in self.peak)
-
-    @property
-    def excess(self) -> float:
-        """Largest ratio of what happened to what is promised among broken clauses; 1 when all are kept."""
-        return excess_of(self.broken)
-
-    @property
-    def tightness(self) -> float:
-        """Largest ratio of a predicted latency to its promise, in the peak window and over all; 0 without any."""
-        ratios = [
-            result.predicted / result.promised
-            for result in (*self.peak, *self.overall)
-            if result.unit == "s" and result.predicted is not None
-        ]
-        return max(ratios, default=0.0)
-
-    @property
-    def broken(self) -> tuple[SloResult, ...]:
-        """The worse result of each broken clause."""
-        return worse_of(self.peak, self.overall)
 
 
 FEW_REQUESTS = 5_000
@@ -93,6 +38,7 @@ class Replays:
         self.router: Router = router
         self.replay: Replay = replay or simulator.replay
         self.width = replay.width if isinstance(replay, Spread) else 0
+        self._verdicts = replay.verdicts if isinstance(replay, Spread) else None
         """How many replays may run ahead of the one asked for."""
         self.count = 0
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
@@ -134,13 +80,15 @@ class Replays:
         self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, quick: bool, peak_only: bool = False
     ) -> None:
         """Says that :meth:`quick` or :meth:`verdict` of the same will be asked for, so that it can run meanwhile."""
-        if isinstance(self.replay, Spread):
+        if isinstance(self.replay, Spread) and self.width:
             hopeless = self._hopeless(traffic, peak_only) if quick else None
-            self.replay.ahead(traffic.trace, self.fleet(replica, count), traffic.window_s, hopeless)
+            asked = self._asked(traffic, replica, count, hopeless)
+            if self._verdicts is None or not self._verdicts.knows(asked):
+                self.replay.ahead(asked.trace, asked.fleet, asked.window_s, hopeless)
 
     def verdict(self, traffic: Traffic, replica: ReplicaPhysics, count: int) -> Verdict:
         """Replays and judges."""
-        return self.judged(traffic, self.run(traffic, replica, count))
+        return self._decided(traffic, replica, count, None)
 
     def quick(self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, peak_only: bool = False) -> Verdict:
         """The same where only the decision matters: the replay stops once the promise is clearly broken for good.
@@ -148,8 +96,23 @@ class Replays:
         ``kept`` is what :meth:`verdict` says, and so is whether ``excess`` is above ``CLEARLY``; broken clauses may be
         fewer and their values lower. With ``peak_only`` that holds of ``kept_in_peak`` alone.
         """
-        record = self.run(traffic, replica, count, hopeless=self._hopeless(traffic, peak_only))
-        return replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
+        return self._decided(traffic, replica, count, self._hopeless(traffic, peak_only))
+
+    def _decided(self, traffic: Traffic, replica: ReplicaPhysics, count: int, hopeless: Hopeless | None) -> Verdict:
+        """What was decided on the same question before, else a replay of it, judged."""
+        asked = self._asked(traffic, replica, count, hopeless)
+        known = None if self._verdicts is None else self._verdicts.find(asked)
+        if known is not None:
+            self.count += 1
+            return known
+        record = self.run(traffic, replica, count, hopeless=hopeless)
+        made = replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
+        if self._verdicts is not None:
+            self._verdicts.keep(asked, made)
+        return made
+
+    def _asked(self, traffic: Traffic, replica: ReplicaPhysics, count: int, hopeless: Hopeless | None) -> Asked:
+        return Asked(traffic.trace, self.fleet(replica, count), traffic.window_s, hopeless, self.slo)
 
     def _hopeless(self, traffic: Traffic, peak_only: bool) -> Hopeless | None:
         """When to give a replay up; ``None`` where it is over sooner than it is looked at."""

@@ -5,13 +5,14 @@ from dataclasses import replace
 from tokenfleet.domain.plan import PlanQuestion, Reason
 from tokenfleet.domain.survival import LossKind
 from tokenfleet.planner import words
+from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.moment import failed, scene_of
 from tokenfleet.planner.placement import LOSSES, placed
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.search import Answer, Failure, Found
+from tokenfleet.planner.search import Answer, Found
 from tokenfleet.planner.traffic import Traffic
 
 _MOST_TIMES = 3

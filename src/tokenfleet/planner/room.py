@@ -1,6 +1,6 @@
 """How many replicas a replay has room for in memory, asked before any is laid out."""
 
-from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 
@@ -11,13 +11,12 @@ _WORD_BYTES = 8
 
 def replica_bytes(trace: Trace, replica: ReplicaPhysics) -> int:
     """Bytes that one more replica adds to the buffer of a replay of ``trace``; mostly slots and prefix cache."""
-    from tokenfleet.simulator.building import place
+    from tokenfleet.simulator import layout as at
+    from tokenfleet.simulator.building import cache_words, ring_size, state_words
 
-    one, two = (
-        place(trace, Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),), router="round_robin")).words
-        for count in (1, 2)
-    )
-    return (two - one) * _WORD_BYTES
+    group = ReplicaGroup(replica=replica, replica_count=1)
+    rows = at.REPLICA_WORDS + at.SAMPLE_WORDS + at.SCRAPE_WORDS
+    return _WORD_BYTES * (rows + sum(state_words(trace, group, ring_size(trace))) + sum(cache_words(trace, group)))
 
 
 def most_replicas(trace: Trace, replica: ReplicaPhysics) -> int:

@@ -68,7 +68,7 @@ def _tokens(replica: ReplicaPhysics, wanted: Demand, parts: int) -> RoughFigure:
 
 def _concurrency(replica: ReplicaPhysics, wanted: Demand, batch: int, parts: int) -> Iterator[RoughFigure]:
     """Requests in the system by Little's law, over the sequences that a replica runs or holds."""
-    context = float(wanted.context_tokens.mean()) + wanted.mean_output_tokens / 2
+    context = wanted.mean_context_tokens + wanted.mean_output_tokens / 2
     stay_s = _prefill_s(replica, wanted) + max(0.0, wanted.mean_output_tokens - 1.0) * decode_step_s(
         replica, batch, context
     )
@@ -109,12 +109,12 @@ def _spike(replica: ReplicaPhysics, traffic: Traffic, parts: int) -> RoughFigure
 
 
 def _slots(replica: ReplicaPhysics, wanted: Demand) -> int:
-    context = max(1, round(float(wanted.context_tokens.mean()) + wanted.mean_output_tokens / 2))
+    context = max(1, round(wanted.mean_context_tokens + wanted.mean_output_tokens / 2))
     return max(1, performance.sequences_at(replica.memory, replica.deployment, context))
 
 
 def _seconds_of(replica: ReplicaPhysics, wanted: Demand, batch: int) -> float:
-    context = float(wanted.context_tokens.mean()) + wanted.mean_output_tokens / 2
+    context = wanted.mean_context_tokens + wanted.mean_output_tokens / 2
     batch = min(batch, len(replica.step_time.token_ps) - 1)
     decode_s = max(0.0, wanted.mean_output_tokens - 1.0) * decode_step_s(replica, batch, context) / batch
     return _prefill_s(replica, wanted) + decode_s

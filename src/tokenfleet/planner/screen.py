@@ -7,12 +7,12 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
+from tokenfleet.planner.candidates import Candidate
 from tokenfleet.planner.estimate import replica_estimate
 from tokenfleet.planner.floors import Shapes, floors, latency_floor_s, shapes
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import cannot_survive
-from tokenfleet.planner.search import Candidate
 from tokenfleet.planner.traffic import Demand, Traffic, demand
 
 

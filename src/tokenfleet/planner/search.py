@@ -2,54 +2,25 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 
-from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
+from tokenfleet.planner.candidates import Candidate, Failure, family
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
-from tokenfleet.planner.floors import prefill_profile
+from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
-from tokenfleet.planner.replays import Replays, Verdict
+from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.room import ROOM_BYTES
 from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.verdict import Verdict
 
 _NEAR_BEST = 1.1
-_CURIOUS = 3.0
+_CURIOUS = 2.0
 _RUNNERS_UP = 3
 _CAP_OVER_ESTIMATE = 16
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A replica that passed its floors, with its price and the count the formula suggests."""
-
-    replica: ReplicaPhysics
-    price: GpuPriceRange
-    estimate: int
-
-    @cached_property
-    def name(self) -> str:
-        """Orders equals the same way every time."""
-        return words.settled(self.replica.deployment)
-
-    @cached_property
-    def family(self) -> Deployment:
-        """See :func:`family`."""
-        return family(self.replica)
-
-    @cached_property
-    def prefill_s(self) -> tuple[float, ...]:
-        """See :func:`tokenfleet.planner.floors.prefill_profile`."""
-        return prefill_profile(self.replica)
-
-    @property
-    def usd_per_replica_hour(self) -> float:
-        """Price of one replica for one hour."""
-        return self.replica.deployment.layout.gpu_count * self.price.price.price_usd_per_gpu_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,54 +40,6 @@ class Answer:
         gpus = sized.replica.deployment.layout.gpu_count * (sized.replica_count + self.spare_share)
         price = self.candidate.usd_per_replica_hour * (sized.replica_count + self.spare_share)
         return price, gpus, self.verdict.tightness, self.candidate.name
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A replica that does not keep the promise though there are more than enough of it."""
-
-    replica: ReplicaPhysics
-    count: int
-    verdict: Verdict
-    reasons: tuple[Reason, ...]
-    untried: bool = False
-    """More of it might do, but there is no memory to replay them."""
-    prefill_s: tuple[float, ...] = ()
-    """Its lone prefills, where others are held against it."""
-    inferred: bool = False
-    """Not replayed itself: the verdict is that of a replica at least as good."""
-
-
-def beaten_by_failure(candidate: Candidate, failures: Sequence[Failure]) -> Failure | None:
-    """Why a replica keeps the promise at no count, where one that prefills no slower and caches no less does not.
-
-    With more than enough replicas nobody waits, so what breaks TTFT is prefill and the cache alone, and both are the
-    other's at best.
-
-    Returns:
-        ``None`` where no failure says so.
-    """
-    for failure in failures:
-        if failure.inferred or failure.untried or not failure.prefill_s:
-            continue
-        late = next((result for result in failure.verdict.broken if result.name.startswith("ttft_")), None)
-        if late is None or not _no_better(candidate, failure):
-            continue
-        text = (
-            f"{candidate.name} prefills no faster than {words.settled(failure.replica.deployment)}, "
-            f"of which even {words.replicas(failure.count)} break the promise: {failure.verdict.said(late)}."
-        )
-        return replace(failure, replica=candidate.replica, reasons=(Reason(kind="capacity", text=text),), inferred=True)
-    return None
-
-
-def _no_better(one: Candidate, other: Failure) -> bool:
-    mine, its = one.replica, other.replica
-    same_rules = mine.deployment.engine.name == its.deployment.engine.name
-    same_cache = mine.deployment.engine.prefix_caching == its.deployment.engine.prefix_caching
-    held = mine.kv_block_count * mine.kv_block_tokens <= its.kv_block_count * its.kv_block_tokens
-    slower = all(a >= b for a, b in zip(one.prefill_s, other.prefill_s, strict=True))
-    return same_rules and same_cache and held and slower
 
 
 def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> tuple[Reason, ...]:
@@ -176,12 +99,6 @@ class Found:
         )
 
 
-def family(replica: ReplicaPhysics) -> Deployment:
-    """The deployment without the settings that candidates of one family differ in: the size of their steps."""
-    engine = replace(replica.deployment.engine, max_batched_tokens=0, max_sequence_count=0)
-    return replace(replica.deployment, engine=engine)
-
-
 class Search:
     """One search over one stretch of traffic."""
 
@@ -192,6 +109,8 @@ class Search:
         self._stands_for = question.stands_for_count
         self._reporter = reporter
         self._done_fraction = 0.0
+        self._outdone = Outdone()
+        self._kin: Deployment | None = None
         self.found = Found()
 
     def over(self, candidates: Sequence[Candidate]) -> Found:
@@ -203,8 +122,13 @@ class Search:
         breaks the promise, fewer replicas would too.
         """
         seen_gpus: set[str] = set()
-        waiting = sorted(candidates, key=lambda one: (self._price(one, one.estimate), one.name))
+        # Of equal prices the one that is best at anything comes first: what it breaks, the others need not be asked.
+        waiting = sorted(
+            candidates,
+            key=lambda one: (self._price(one, one.estimate), one.prefill_s, one.decode_s, -one.kv_tokens, one.name),
+        )
         while waiting:
+            waiting = self._kin_first(waiting)
             self._done_fraction = 0.05 + 0.5 * (1.0 - len(waiting) / len(candidates))
             candidate = waiting.pop(self._next(waiting))
             first = candidate.replica.deployment.gpu not in seen_gpus
@@ -219,18 +143,29 @@ class Search:
             return
         for one in (candidate, *waiting[: self._replays.width]):
             sizing, count = self._worth(one, first_of_its_gpu and one is candidate)
-            if count >= 1 and beaten_by_failure(one, self.found.failures) is None:
-                asked = min(count, self._most(one, one.estimate, self._traffic)) if sizing else count
+            asked = min(count, self._most(one, one.estimate, self._traffic)) if sizing else count
+            if count >= 1 and not self._outdone.fails(one) and self._outdone.by_count(one, asked) is None:
                 self._replays.ahead(self._traffic, one.replica, asked, quick=True)
 
+    def _kin_first(self, waiting: list[Candidate]) -> list[Candidate]:
+        """Brings the kin of a new best fleet forward.
+
+        Another size of step often needs far fewer of the same replica, and what the best fleet costs is what all others
+        are held against.
+        """
+        if not self.found.answers or self.found.answers[0].candidate.family == self._kin:
+            return waiting
+        self._kin = self.found.answers[0].candidate.family
+        return sorted(waiting, key=lambda one: one.family != self._kin)
+
     def _next(self, waiting: Sequence[Candidate]) -> int:
-        """The cheapest by estimate; while nobody keeps the promise, whoever prefills fastest: it rules out most."""
+        """The first; while nobody keeps the promise, whoever prefills fastest: it rules out most."""
         if self.found.answers or not self.found.failures:
             return 0
         return min(range(len(waiting)), key=lambda index: waiting[index].prefill_s)
 
     def _try(self, candidate: Candidate, first_of_its_gpu: bool) -> None:
-        beaten = beaten_by_failure(candidate, self.found.failures)
+        beaten = self._outdone.by_failure(candidate)
         if beaten is not None:
             self.found.failures.append(beaten)
             return
@@ -243,12 +178,8 @@ class Search:
             return
         if count < 1:
             self._note_outpriced(candidate, 0, ())
-            return
-        verdict = self.replay(candidate, count)
-        if verdict.kept:
+        elif not self._too_few(candidate, count):
             self.size(candidate, candidate.estimate, count)
-        else:
-            self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
 
     def _worth(self, candidate: Candidate, first_of_its_gpu: bool) -> tuple[bool, int]:
         """Whether to size a candidate beside the best fleet known, and the largest count worth asking."""
@@ -290,12 +221,14 @@ class Search:
 
         most = self._most(candidate, start, traffic)
         cap = most if affordable is None else min(most, max(1, affordable))
+        if cap < most and whole is None and self._shown_too_few(candidate, cap):
+            return None
         # Where the most that is worth paying breaks the promise, fewer would too.
         border = None
         if affordable is None or verdict(cap).kept:
             border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
-            self._note_outpriced(candidate, cap, tuple(result.name for result in verdict(cap).broken))
+            self._note_broken(candidate, cap, verdict(cap))
             return None
         if border is None:
             self._note_failure(candidate, cap, verdict(cap), _wanted(candidate, start))
@@ -340,9 +273,37 @@ class Search:
         most = int(limit / candidate.usd_per_replica_hour) if math.isfinite(limit) else 0
         return largest(lambda count: self._price(candidate, count) <= limit, most)
 
-    def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...]) -> None:
+    def _too_few(self, candidate: Candidate, count: int) -> bool:
+        """Whether so many replicas break the promise, by a replay of them or of some that are no worse; it is noted."""
+        if self._shown_too_few(candidate, count):
+            return True
+        verdict = self.replay(candidate, count)
+        if verdict.kept:
+            return False
+        self._note_broken(candidate, count, verdict)
+        return True
+
+    def _shown_too_few(self, candidate: Candidate, count: int) -> bool:
+        """Whether a replay of replicas that are no worse shows it; it is noted."""
+        known = self._outdone.by_count(candidate, count)
+        if known is None:
+            return False
+        self._note_outpriced(candidate, count, tuple(each.name for each in known.clauses), known.candidate.name)
+        return True
+
+    def _note_broken(self, candidate: Candidate, count: int, verdict: Verdict) -> None:
+        self._outdone.note_broken(candidate, count, verdict.broken)
+        self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
+
+    def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...], shown_by: str = "") -> None:
         self.found.tried.append(
-            Outpriced(replica=candidate.replica, failed_count=count, broken=broken, price=candidate.price.price)
+            Outpriced(
+                replica=candidate.replica,
+                failed_count=count,
+                broken=broken,
+                price=candidate.price.price,
+                shown_by=shown_by,
+            )
         )
 
     def _sized(self, candidate: Candidate, count: int, verdict: Verdict) -> Sized:
@@ -366,9 +327,9 @@ class Search:
                 relax="plan for a part of this demand, such as a tenth of its rate, and multiply the fleet",
             )
             reasons = (beyond, *reasons)
-        self.found.failures.append(
-            Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted, prefill_s=candidate.prefill_s)
-        )
+        failure = Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted)
+        self.found.failures.append(failure)
+        self._outdone.note_failure(candidate, failure)
 
     def _fleet(self, candidate: Candidate, count: int) -> str:
         return words.fleet(candidate.replica, count * self._stands_for)

@@ -12,6 +12,7 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
+from tokenfleet.planner.verdict import Verdicts
 
 _MOST_WAITING = 64
 
@@ -47,17 +48,19 @@ Submit = Callable[[Trace, Fleet, tuple[float, float], Hopeless | None], Pending]
 class Spread:
     """A :class:`Replay` that may be told what comes next."""
 
-    def __init__(self, replay: Replay, submit: Submit, width: int) -> None:
+    def __init__(self, replay: Replay, submit: Submit, width: int, verdicts: Verdicts | None = None) -> None:
         """Put workers beside a replay.
 
         Args:
             replay: Runs what nobody foresaw.
             submit: Hands a replay to a worker.
             width: How many to foresee: those that workers can run meanwhile.
+            verdicts: What earlier plans decided.
         """
         self._replay = replay
         self._submit = submit
         self.width = width
+        self.verdicts = verdicts
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
         self._waiting: dict[Key, tuple[Trace, Fleet, Pending]] = {}
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
+from tokenfleet.planner.candidates import Candidate, family
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.screen import screen
-from tokenfleet.planner.search import Answer, Candidate, Search, family
+from tokenfleet.planner.search import Answer, Search
 from tokenfleet.planner.traffic import Traffic
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
 _WARM_UP_S = 600.0
+_INPUT_POINTS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Traffic:
         return self.window_s[1] - self.window_s[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Demand:
     """What arrives in the peak window, on average."""
 
@@ -36,10 +38,21 @@ class Demand:
     context_tokens: Floats
     """Prompt tokens of each request, cached ones included."""
 
-    @property
+    @cached_property
     def mean_output_tokens(self) -> float:
         """Mean of ``output_tokens``."""
         return float(self.output_tokens.mean())
+
+    @cached_property
+    def mean_context_tokens(self) -> float:
+        """Mean of ``context_tokens``."""
+        return float(self.context_tokens.mean())
+
+    @cached_property
+    def likely_input_tokens(self) -> tuple[int, ...]:
+        """A dozen equally likely ``input_tokens``, each at least 1: prefill is not linear in the prompt."""
+        points = (np.arange(_INPUT_POINTS) + 0.5) / _INPUT_POINTS
+        return tuple(max(1, round(float(length))) for length in np.quantile(self.input_tokens, points))
 
 
 def fresh_tokens(trace: Trace, *, caching: bool) -> Floats:

@@ -76,7 +76,19 @@ def test_a_stopped_replay_is_kept_for_its_promise_alone(kept):
     loose = replace(strict, slo=toy.slo(ttft=1e6, itl=1e6))
     assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=loose).cut_s is None
     assert kept.replay(trace, fleet, peak_window_s=window_s).cut_s is None
-    assert (kept.run_count, kept.found_count) == (3, 1)
+    assert (kept.run_count, kept.found_count) == (2, 2)
+
+
+def test_a_stopped_replay_serves_a_looser_promise_that_would_have_stopped_it_and_no_stricter_one(kept, tmp_path):
+    trace, fleet, window_s = toy.trace(rate=500.0), fleet_of(toy.replica(slots=1)), (0.2, 0.6)
+    fresh = ReplayCache(tmp_path / "fresh")
+    assert fresh.open()
+    first = Hopeless(toy.slo(ttft=0.05), window_s, peak_only=False)
+    kept.replay(trace, fleet, peak_window_s=window_s, hopeless=first)
+    for limit, found in ((0.06, 1), (0.05, 2), (0.02, 2)):
+        asked = {"peak_window_s": window_s, "hopeless": replace(first, slo=toy.slo(ttft=limit))}
+        same(kept.replay(trace, fleet, **asked), fresh.replay(trace, fleet, **asked))
+        assert kept.found_count == found
 
 
 def test_whatever_changes_a_replay_changes_its_name(kept, monkeypatch):
@@ -152,6 +164,7 @@ def planned(folder, *options, **changes):
         {"prices": {"usd_per_gpu_hour": {"l40s": 0.2}}},
         {"redundancy": {"replicas": "n+2"}},
         {"slo": {"ttft_p99": "700ms", "itl_p99": "90ms"}},
+        {"slo": {"ttft_p99": "1200ms", "itl_p99": "80ms"}},
     ],
 )
 def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes):

@@ -6,12 +6,11 @@ import pytest
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.planner import Latencies, Verdict, cheapest, plan
 from tokenfleet.planner import answer as answer_module
-from tokenfleet.planner import cheapest, plan
-from tokenfleet.planner.floors import prefill_profile
+from tokenfleet.planner.candidates import Candidate, Failure
+from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.replays import Latencies, Verdict
-from tokenfleet.planner.search import Candidate, Failure, beaten_by_failure
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -282,11 +281,13 @@ def test_a_failure_speaks_only_for_those_that_are_no_better():
         kept=False,
     )
     verdict = Verdict((late,), (late,), Latencies(None, None, None, None))
-    failed = Failure(quick, 40, verdict, (), prefill_s=prefill_profile(quick))
+    failed = Failure(quick, 40, verdict, ())
     price = quote(tuple(toy.price(gpu, 1.0) for gpu in ("h100_sxm", "a100_sxm_80gb", "l40s")), "h100_sxm")
 
     def beaten(replica, failure=failed):
-        return beaten_by_failure(Candidate(replica, price, 1), [failure])
+        outdone = Outdone()
+        outdone.note_failure(Candidate(quick, price, 1), failure)
+        return outdone.by_failure(Candidate(replica, price, 1))
 
     assert "even 40 replicas break the promise: ttft_p99 is 2 s" in beaten(slow).reasons[0].text
     assert beaten(slow).inferred
@@ -295,3 +296,39 @@ def test_a_failure_speaks_only_for_those_that_are_no_better():
     assert beaten(slow, replace(failed, untried=True)) is None
     uneven = replace(late, name="itl_p99")
     assert beaten(slow, replace(failed, verdict=replace(verdict, peak=(uneven,), overall=(uneven,)))) is None
+
+
+def test_too_few_of_a_replica_are_too_few_of_those_that_are_no_better():
+    def candidate(**how):
+        price = quote((toy.price(how.get("gpu", "h100_sxm"), 1.0),), how.get("gpu", "h100_sxm"))
+        return Candidate(toy.replica(**how), price, 1)
+
+    def missed(name, predicted):
+        return SloResult(
+            name=name,
+            unit="s",
+            promised=1.0,
+            predicted=predicted,
+            predicted_low=None,
+            predicted_high=None,
+            sample_count=100,
+            kept=False,
+        )
+
+    def shown(clauses, other, count=4):
+        outdone = Outdone()
+        outdone.note_broken(candidate(step_ms=10.0), 4, clauses)
+        return outdone.by_count(other, count) is not None
+
+    slow, late = candidate(step_ms=20.0), [missed("ttft_p99", 2.0)]
+    assert shown(late, slow)
+    assert shown(late, slow, 3)
+    assert not shown(late, slow, 5), "more of them might do"
+    assert not shown([missed("ttft_p99", 1.02)], slow), "a hair says nothing"
+    assert not shown(late, candidate(step_ms=5.0)), "faster"
+    assert not shown(late, candidate(step_ms=20.0, block_count=40_000))
+    assert not shown(late, candidate(step_ms=20.0, slots=128)), "more slots, less waiting"
+    uneven = [missed("itl_p99", 2.0)]
+    assert shown(uneven, candidate(step_ms=20.0, slots=128))
+    assert not shown(uneven, candidate(step_ms=20.0, slots=2)), "smaller steps, smaller gaps"
+    assert not shown([missed("e2e_p99", 2.0)], slow)

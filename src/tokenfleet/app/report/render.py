@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import os
 import secrets
 import zlib
 from collections.abc import Iterable, Mapping
@@ -93,11 +94,15 @@ def render_pools(run: "SimulatedPools", *, command: str) -> str:
 
 
 def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 
+    kept = home_cache() / "templates"
+    with suppress(OSError):
+        kept.mkdir(parents=True, exist_ok=True)
     environment = Environment(
         loader=PackageLoader("tokenfleet.app.report"),
         autoescape=True,
+        bytecode_cache=FileSystemBytecodeCache(str(kept)) if os.access(kept, os.W_OK) else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

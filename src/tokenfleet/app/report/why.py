@@ -118,7 +118,8 @@ def _outpriced(candidates: tuple[Outpriced, ...]) -> Table | None:
 
 def _too_few(candidate: Outpriced) -> str:
     broken = " and ".join(map(promise_name, candidate.broken)) or "a promise"
-    return f"{plural(candidate.failed_count, 'replica')}, and then {broken} is broken"
+    by = f", as it is with {candidate.shown_by}, no worse in anything" if candidate.shown_by else ""
+    return f"{plural(candidate.failed_count, 'replica')}, and then {broken} is broken{by}"
 
 
 def _limit_name(use: LimitUse) -> str:

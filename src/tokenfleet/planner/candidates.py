@@ -1,0 +1,70 @@
+"""Who is searched among, and who is out for good."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tokenfleet.domain.gpu import GpuPriceRange
+from tokenfleet.domain.plan import Reason
+from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.planner import words
+from tokenfleet.planner.floors import decode_profile, prefill_profile
+from tokenfleet.planner.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A replica that passed its floors, with its price and the count the formula suggests."""
+
+    replica: ReplicaPhysics
+    price: GpuPriceRange
+    estimate: int
+
+    @cached_property
+    def name(self) -> str:
+        """Orders equals the same way every time."""
+        return words.settled(self.replica.deployment)
+
+    @cached_property
+    def family(self) -> Deployment:
+        """See :func:`family`."""
+        return family(self.replica)
+
+    @cached_property
+    def prefill_s(self) -> tuple[float, ...]:
+        """See :func:`tokenfleet.planner.floors.prefill_profile`."""
+        return prefill_profile(self.replica)
+
+    @cached_property
+    def decode_s(self) -> tuple[float, ...]:
+        """See :func:`tokenfleet.planner.floors.decode_profile`."""
+        return decode_profile(self.replica)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV blocks of a replica hold."""
+        return self.replica.kv_block_count * self.replica.kv_block_tokens
+
+    @property
+    def usd_per_replica_hour(self) -> float:
+        """Price of one replica for one hour."""
+        return self.replica.deployment.layout.gpu_count * self.price.price.price_usd_per_gpu_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A replica that does not keep the promise though there are more than enough of it."""
+
+    replica: ReplicaPhysics
+    count: int
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    untried: bool = False
+    """More of it might do, but there is no memory to replay them."""
+    inferred: bool = False
+    """Not replayed itself: the verdict is that of a replica at least as good."""
+
+
+def family(replica: ReplicaPhysics) -> Deployment:
+    """The deployment without the settings that candidates of one family differ in: the size of their steps."""
+    engine = replace(replica.deployment.engine, max_batched_tokens=0, max_sequence_count=0)
+    return replace(replica.deployment, engine=engine)
