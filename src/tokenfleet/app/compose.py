@@ -17,6 +17,7 @@ from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_tr
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
+from tokenfleet.app.taking import in_classes
 from tokenfleet.app.world_question import admission_of, clients_of
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput, Problem
@@ -92,7 +93,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
     model = catalog.model(scenario.model)
     must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
-    trace, described = demand(scenario.workload, scenario.seed)
+    trace, described = demand_of(scenario)
     teller.say("working out what fits in memory")
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
     candidates, rejected = sort_out(model, gpus, scenario)
@@ -211,6 +212,16 @@ def about_demand(source: WorkloadSource, seed: int) -> str:
             f"bursty arrivals (coefficient of variation {source.interarrival_cv:g}; 1 is Poisson)"
         )
     return f"Demand: drawn from {kind}{grown}, seed {seed}. Your real traffic decides."
+
+
+def demand_of(asked: Scenario) -> tuple[Trace, Workload]:
+    """The demand of a scenario with each request in its classes, and its profile.
+
+    Raises:
+        BadInput: as :func:`demand`, or a class takes in nobody.
+    """
+    trace, described = demand(asked.workload, asked.seed)
+    return in_classes(trace, asked), described
 
 
 def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:

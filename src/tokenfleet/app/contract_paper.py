@@ -9,9 +9,9 @@ from tokenfleet import contract
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.summary import Block, spoken
+from tokenfleet.app.slo_words import shown_limit
+from tokenfleet.app.summary import Block
 from tokenfleet.contract.schema import Contract, Loss
-from tokenfleet.domain.slo import LatencyTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,8 @@ def standing_blocks(found: Standing) -> list[Block]:
 
 
 def _promises(paper: Contract) -> Iterator[str]:
-    for clause in paper.promise.latency:
-        target = LatencyTarget(metric=clause.metric, quantile=clause.quantile, limit_s=clause.limit_s)
-        yield f"{spoken(target.name)} <= {shown_duration(clause.limit_s)}"
-    yield f"errors <= {paper.promise.error_rate_fraction:.2%}"
+    for clause in contract.clauses_of(paper.promise.slo):
+        yield shown_limit(*clause)
 
 
 def _proof(paper: Contract) -> str:

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from tokenfleet import contract, planner
 from tokenfleet.app.compose import Composition, Teller, compose
-from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Strict
 from tokenfleet.app.simulate_question import fleet_of_plan
-from tokenfleet.app.summary import Block, spoken
+from tokenfleet.app.slo_words import spoken, value_of_limit
+from tokenfleet.app.summary import Block
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.plan import Sized
@@ -170,10 +170,4 @@ def _lines(drill: Drill) -> Sequence[str]:
 
 def _clause(result: SloResult) -> str:
     state = "kept" if result.kept else "BROKEN"
-    if result.predicted is None:
-        return f"{spoken(result.name)} unknown {state}"
-    if result.unit == "s":
-        value = f"{shown_duration(result.predicted)} of {shown_duration(result.promised)}"
-    else:
-        value = f"{result.predicted:.2%} of {result.promised:.2%}"
-    return f"{spoken(result.name)} {value} {state}"
+    return f"{spoken(result.name)} {value_of_limit(result)} {state}"

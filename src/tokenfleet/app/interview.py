@@ -16,8 +16,9 @@ from tokenfleet.app.quantities import (
     parse_tokens,
     quoted,
 )
-from tokenfleet.app.scenario_types import NAME, SLO_KEY, SPARE_REPLICAS
+from tokenfleet.app.scenario_types import NAME, SPARE_REPLICAS
 from tokenfleet.app.service_kinds import ServiceKind
+from tokenfleet.app.slo_types import SLO_KEY
 from tokenfleet.app.writing import plain
 
 _NUMERIC: Final = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenfleet.app.quantities import shown_duration, shown_usd
+from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase, Moment
@@ -112,14 +113,7 @@ def _worst(case: LossCase) -> str:
 
 
 def _said(result: SloResult) -> str:
-    name = (
-        "errors" if result.name == "error_rate" else f"{result.name.split('_')[0].upper()} {result.name.split('_')[1]}"
-    )
-    if result.predicted is None:
-        return f"{name} unknown"
-    if result.unit == "s":
-        return f"{name} {shown_duration(result.predicted)} of {shown_duration(result.promised)}"
-    return f"{name} {result.predicted:.2%} of {result.promised:.2%}"
+    return f"{spoken(result.name)} {value_of_limit(result)}"
 
 
 def _spare(case: LossCase) -> str:

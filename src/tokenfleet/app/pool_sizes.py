@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from tokenfleet import catalog, contract, planner, simulator, workload
-from tokenfleet.app.compose import Teller, about_demand, demand, gpu_prices
+from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import promised, stage_words
@@ -99,7 +99,7 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         BadInput: the demand cannot be read or drawn, or the pools do not serve it.
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-    text, _ = demand(asked.workload, asked.seed)
+    text, _ = demand_of(asked)
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
     window_s = workload.peak_window(system.trace)

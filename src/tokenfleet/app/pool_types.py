@@ -9,29 +9,17 @@ from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
 from tokenfleet.app.scenario_words import (
     Count,
     EngineName,
-    Fraction,
     GpuName,
     ModelName,
     Positive,
     Strict,
     Tokens,
-    one_as_list,
     problem,
-    read_by,
 )
+from tokenfleet.app.takes_types import ClockTime, TakesSpec
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import KvPrecision, Precision
-
-
-def _clock_s(value: object) -> float:
-    """Seconds since midnight of ``22:30``."""
-    # YAML 1.1 reads 22:30 without quotes as a number of base 60; a person means a time of day either way.
-    text = f"{value // 60:02d}:{value % 60:02d}" if isinstance(value, int) and not isinstance(value, bool) else value
-    hours, _, minutes = str(text).partition(":")
-    if not (hours.isdigit() and len(minutes) == 2 and minutes.isdigit() and int(hours) < 24 and int(minutes) < 60):
-        raise Unreadable(f"{quoted(value)} is no time of day", "write it as 22:30")
-    return 3600.0 * int(hours) + 60.0 * int(minutes)
 
 
 def _wait(value: object) -> str:
@@ -65,27 +53,9 @@ def _link(value: object) -> str:
 
 
 PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
-ClockTime = Annotated[float, read_by(_clock_s)]
 WaitTime = Annotated[str, BeforeValidator(_wait, json_schema_input_type=str)]
 PromptOrLengths = Annotated[str, BeforeValidator(_prompt_or_lengths, json_schema_input_type=str | int)]
 LinkName = Annotated[str, BeforeValidator(_link, json_schema_input_type=str)]
-
-
-class TakesSpec(Strict):
-    """Which requests; all that is given must hold."""
-
-    models: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
-    """Models that the log names."""
-    labels: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
-    """Tasks, tiers or log types that the log names."""
-    tenants: Annotated[list[str], BeforeValidator(one_as_list)] | None = None
-    """Tenants that the log names."""
-    input_up_to: Tokens | None = None
-    """Prompts of so many tokens at most."""
-    input_over: Tokens | None = None
-    """Prompts of more tokens."""
-    share: Fraction | None = None
-    """A share of these, drawn at random with the scenario's seed."""
 
 
 class WindowSpec(Strict):

@@ -1,6 +1,6 @@
 """From a scenario with several pools to fleets and stages: who takes which requests, in which order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from statistics import NormalDist
@@ -9,19 +9,19 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
-from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec, TakesSpec, WindowSpec
+from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec, WindowSpec
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Stage, Wait
-from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
+from tokenfleet.domain.trace import Bools, Floats, Trace
 
 IMAGES: Final = "images"
 """The pool of the image tower."""
 _Z95: Final = NormalDist().inv_cdf(0.95)
-_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class _Builder:
             self._images(self.asked.images, answering[-1])
         left = np.ones(self.trace.request_count, dtype=np.bool_)
         for name in answering:
-            takes = left & self._taken(self.specs[name].takes, f"pools.{name}.takes", left)
+            takes = left & taken(self.specs[name].takes, self.trace, f"pools.{name}.takes", left, self.asked.seed)
             left &= ~takes
             self._answer(name, takes)
         if left.any():
@@ -111,7 +111,7 @@ class _Builder:
         if self.asked.chain is None:
             return
         everybody = np.ones(self.trace.request_count, dtype=np.bool_)
-        takes = self._taken(self.asked.chain.takes, "chain.takes", everybody)
+        takes = taken(self.asked.chain.takes, self.trace, "chain.takes", everybody, self.asked.seed)
         for index, step in enumerate(steps):
             random = np.random.default_rng([self.asked.seed, 1, index])
             if step.wait is not None:
@@ -144,7 +144,8 @@ class _Builder:
 
     def _images(self, images: ImagesSpec, fallback: str) -> None:
         count = self.trace.request_count
-        takes = self._taken(images.takes, "images.takes", np.ones(count, dtype=np.bool_))
+        everybody = np.ones(count, dtype=np.bool_)
+        takes = taken(images.takes, self.trace, "images.takes", everybody, self.asked.seed)
         random = np.random.default_rng([self.asked.seed, 2])
         whole = np.floor(images.count) + (random.random(count) < images.count % 1.0)
         self.image_tokens = np.where(takes, whole * images.tokens, 0).astype(np.int32)
@@ -216,55 +217,11 @@ class _Builder:
     def _hold(self, name: str, window: WindowSpec | None, takes: Bools) -> None:
         if window is None:
             return
-        start_s = time_of_day_s(self.trace)
         if self.trace.start_utc is None:
             self.notes.append(f"Second 0 of the demand is taken for midnight by the window of {name}.")
-        hold = Hold(takes=takes, opens_s=window.opens, closes_s=window.closes, start_s=start_s)
+        hold = Hold(takes=takes, opens_s=window.opens, closes_s=window.closes, start_s=time_of_day_s(self.trace))
         self.windows[name] = hold
         self.stages.append(hold)
-
-    # ---- which requests
-
-    def _taken(self, takes: TakesSpec | None, where: str, among: Bools) -> Bools:
-        if takes is None:
-            return among.copy()
-        found = among.copy()
-        problems: list[Problem] = []
-        for key, codes, names in self._columns():
-            wanted = getattr(takes, key)
-            if wanted is not None and codes is None:
-                problems.append(
-                    Problem(f"{where}.{key}", "the demand names none", "give a log that does, or use share")
-                )
-            elif wanted is not None and codes is not None:
-                found &= _named(wanted, codes, names, f"{where}.{key}", problems)
-        if problems:
-            raise BadInput(problems)
-        if takes.input_up_to is not None:
-            found &= self.trace.input_tokens <= takes.input_up_to
-        if takes.input_over is not None:
-            found &= self.trace.input_tokens > takes.input_over
-        if takes.share is not None:
-            random = np.random.default_rng([self.asked.seed, 3, *where.encode()])
-            found &= random.random(len(found)) < takes.share
-        return found
-
-    def _columns(self) -> Iterator[tuple[str, Ints | None, tuple[str, ...]]]:
-        observed = self.trace.observed
-        yield "models", None if observed is None else observed.model, () if observed is None else observed.models
-        yield "labels", None if observed is None else observed.label, () if observed is None else observed.labels
-        yield "tenants", self.trace.tenant, self.trace.tenants
-
-
-def _named(wanted: Sequence[str], codes: Ints, names: tuple[str, ...], where: str, problems: list[Problem]) -> Bools:
-    """Requests of these names."""
-    for name in wanted:
-        if name not in names:
-            near = get_close_matches(name, names, n=2, cutoff=0.0)
-            problems.append(Problem(where, f'the demand has no "{name}"', f"nearest: {', '.join(near)}"))
-    numbers = [names.index(name) for name in wanted if name in names]
-    found: Bools = np.isin(codes, numbers)
-    return found
 
 
 def waits_s(written: str, random: np.random.Generator, count: int) -> Floats:
@@ -300,13 +257,3 @@ def _about_handover(name: str, handover: Handover) -> str:
         f"{name}: KV crosses {link.name} at {link.bytes_per_s / 1e9:.3g} GB/s per GPU and {link.latency_s * 1e3:g} ms, "
         f"{how}; {whose}."
     )
-
-
-def time_of_day_s(trace: Trace) -> float:
-    """Time of day at second 0; midnight where the trace has no dates."""
-    if trace.start_utc is None:
-        return 0.0
-    from datetime import datetime
-
-    start = datetime.fromisoformat(trace.start_utc)
-    return (start.hour * 3600.0 + start.minute * 60.0 + start.second) % _DAY_S

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
-from tokenfleet.app.compose import Teller, about_demand, demand
+from tokenfleet.app.compose import Teller, about_demand, demand_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.provenance import resolved_scenario
@@ -91,7 +91,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         BadInput: the demand cannot be read or drawn, or the pools do not serve it.
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-    text, described = demand(asked.workload, asked.seed)
+    text, described = demand_of(asked)
     system = pool_system(asked, text)
     trace, pools = system.trace, system.pools
     simulator.warm_up(announce=teller.announce)

@@ -54,7 +54,7 @@ def trace_digest(trace: Trace) -> str:
     digest = hashlib.sha256()
     digest.update(trace.arrival_s.tobytes())
     columns = [trace.input_tokens, trace.output_tokens, trace.prefix_node, trace.session, trace.tenant]
-    columns += [] if trace.priority is None else [trace.priority]
+    columns += [column for column in (trace.priority, trace.class_bits) if column is not None]
     if trace.prefixes is not None:
         columns += [trace.prefixes.parent, trace.prefixes.token_count]
     for column in columns:

@@ -20,7 +20,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenfleet.app import memory_spec, pool_types, scaling_types, scenario_words
+from tokenfleet.app import memory_spec, pool_types, scaling_types, scenario_words, slo_types, takes_types
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
 from tokenfleet.app.compare_types import CompareSpec, OwnedSpec, TasksSpec
@@ -41,7 +41,7 @@ _QUANTITIES: Final = {
     scenario_words.Lengths: "lengths",
     memory_spec.Size: "size",
     scenario_words.DraftName: "model or `mtp`",
-    pool_types.ClockTime: "time of day",
+    takes_types.ClockTime: "time of day",
     pool_types.WaitTime: "duration, or two",
     pool_types.PromptOrLengths: "`prompt` or lengths",
     pool_types.LinkName: "link",
@@ -50,7 +50,9 @@ _PARTS: Final = (
     ("", types.Scenario),
     ("workload", types.WorkloadSource),
     ("workload.lengths", types.DrawnLengths),
-    ("slo", types.SloSpec),
+    ("slo", slo_types.SloSpec),
+    ("slo.classes.NAME", slo_types.ClassSpec),
+    ("slo.classes.NAME.takes", takes_types.TakesSpec),
     ("vary", types.Vary),
     ("engine", types.EngineChoice),
     ("memory", memory_spec.MemorySpec),
@@ -60,7 +62,7 @@ _PARTS: Final = (
     ("disaggregated", pool_types.DisaggregatedSpec),
     ("pools.NAME", pool_types.PoolSpec),
     ("pools.NAME.prefill", pool_types.PhaseSpec),
-    ("pools.NAME.takes", pool_types.TakesSpec),
+    ("pools.NAME.takes", takes_types.TakesSpec),
     ("pools.NAME.window", pool_types.WindowSpec),
     ("chain", pool_types.ChainSpec),
     ("chain.steps[]", pool_types.StepSpec),
@@ -78,6 +80,10 @@ _PARTS: Final = (
 )
 
 
+_SOURCES: Final = (types, pool_types, scaling_types, slo_types, takes_types)
+"""Modules whose strings stand under the keys they are about."""
+
+
 def scenario_reference() -> str:
     """Every key of a scenario as Markdown tables, one for each part."""
     _describe()
@@ -90,7 +96,7 @@ def _describe() -> None:
 
     Here and not in the types, because reading their source takes longer than a command needs for all other types.
     """
-    sources = "".join(inspect.getsource(module) for module in (types, pool_types, scaling_types))
+    sources = "".join(inspect.getsource(module) for module in _SOURCES)
     classes = {node.name: node for node in ast.parse(sources).body if isinstance(node, ast.ClassDef)}
     for _, kind in reversed(_PARTS):
         own = [classes[each.__name__] for each in kind.__mro__ if each.__name__ in classes]
@@ -110,8 +116,9 @@ def _part(key: str, kind: type[BaseModel]) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         dotted = f"{key}.{name}" if key else name
         yield f"| `{dotted}` | {_value(field)} | {_default(field)} | {_sentence(field.description)} |"
-    if kind is types.SloSpec:
-        yield "| `slo.METRIC_pPERCENTILE` | duration | no promise | A latency promise; metrics: ttft, itl, tpot, e2e. |"
+    if issubclass(kind, slo_types.PromiseSpec):
+        metrics = "A latency promise; metrics: ttft, itl, tpot, e2e."
+        yield f"| `{key}.METRIC_pPERCENTILE` | duration | no promise | {metrics} |"
     yield ""
 
 

@@ -14,7 +14,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tokenfleet import simulator
 from tokenfleet.app.whole_files import home_cache
+from tokenfleet.contract import clauses_of
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, RunRecord, Telemetry, Turmoil
 from tokenfleet.domain.slo import Slo
@@ -201,7 +202,9 @@ def _allows_no_less(slo: Slo, limits: list[list[Any]]) -> bool:
 
 
 def _limits(slo: Slo) -> list[tuple[str, float]]:
-    return [*((target.name, target.limit_s) for target in slo.latency), ("error_rate", slo.error_rate_fraction)]
+    clauses = [(name, limit) for name, _, limit in clauses_of(slo)]
+    # The name of a deadline says neither its cut-off nor whom it allows to fail; of the latter an error rate speaks.
+    return [*clauses, *((repr(replace(each, quantile=1.0)), 1.0) for each in slo.deadlines)]
 
 
 def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
@@ -286,5 +289,8 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
         cut_s=head["cut_s"],
         turmoil=turmoil,
         ready_s=ready_s,
+        class_bits=trace.class_bits,
+        classes=trace.classes,
+        time_of_day_s=trace.time_of_day_s,
         **columns,
     )

@@ -1,8 +1,9 @@
 """The ways to scale a scenario's fleet: the usual ones, and the scenario's own."""
 
 from tokenfleet.app.compose import Teller
-from tokenfleet.app.scaling_question import cold_start_of, policy_of, promised_ttft_s, setting_of, time_of_day_s
+from tokenfleet.app.scaling_question import cold_start_of, policy_of, promised_ttft_s, setting_of
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace

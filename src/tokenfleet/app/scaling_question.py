@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from tokenfleet import catalog, control, performance
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
 from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
 from tokenfleet.domain.errors import BadInput
@@ -171,19 +171,6 @@ def without_effect(ladder: Ladder, trace: Trace, batch: npt.NDArray[np.bool_] | 
     if "smaller_model" in kinds:
         notes.append("The rung smaller_model is noted and moves nobody: the smaller model's fleet is not replayed.")
     return tuple(notes)
-
-
-def time_of_day_s(trace: Trace) -> float:
-    """Seconds after midnight UTC at second 0 of the trace; 0 where nobody knows."""
-    if trace.start_utc is None:
-        return 0.0
-    start = datetime.fromisoformat(trace.start_utc).astimezone(UTC)
-    return (
-        start.hour * _SECONDS_PER_HOUR
-        + start.minute * _SECONDS_PER_MINUTE
-        + start.second
-        + start.microsecond / 1_000_000
-    )
 
 
 def promised_ttft_s(slo: Slo) -> float | None:

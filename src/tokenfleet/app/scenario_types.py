@@ -6,15 +6,10 @@ that every problem of a file is found in one go. Reading the file itself, with i
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
@@ -24,7 +19,6 @@ from tokenfleet import workload
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.memory_spec import MemorySpec
 from tokenfleet.app.pool_types import ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
-from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
@@ -41,15 +35,13 @@ from tokenfleet.app.scenario_words import (
     Tokens,
     one_as_list,
     problem,
-    read_by,
 )
+from tokenfleet.app.slo_types import SloSpec
 from tokenfleet.app.world_types import AdmissionSpec, ClientsSpec, EventSpec, UsersSpec
 from tokenfleet.domain import survival
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
-from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
 
-SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
 
@@ -235,60 +227,6 @@ class Prices(Strict):
     """Your own price per GPU and hour, in US dollars, where you have one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _UnknownPromise:
-    """Stands where the limit of a promise stood whose name nobody knows, so that every promise is checked."""
-
-    key: str
-
-
-def _latency_limit(value: object) -> float:
-    if not isinstance(value, _UnknownPromise):
-        return parse_duration_s(value)
-    usual = [f"{metric}_p{quantile}" for metric in get_args(Metric) for quantile in ("50", "90", "95", "99", "99.9")]
-    near = get_close_matches(value.key, ["error_rate", *usual], n=2, cutoff=0.6)
-    mend = f"nearest: {', '.join(near)}" if near else "write METRIC_pPERCENTILE; metrics: ttft, itl, tpot, e2e"
-    raise Unreadable(f'unknown promise "{value.key}"', mend)
-
-
-LatencyLimit = Annotated[float, read_by(_latency_limit)]
-
-
-class SloSpec(BaseModel):
-    """Promises: ``ttft_p99``, ``itl_p99``, ``tpot_p50``, ``e2e_p95``... at any percentile, and ``error_rate``."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    __pydantic_extra__: dict[str, LatencyLimit]
-
-    error_rate: Fraction = 0.001
-    """Largest share of requests that may be refused or fail, such as ``0.1%``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keys_are_promises(cls, value: object) -> object:
-        if not isinstance(value, Mapping):
-            return value
-        marked = {
-            key: limit if key == "error_rate" or SLO_KEY.fullmatch(str(key)) else _UnknownPromise(str(key))
-            for key, limit in value.items()
-        }
-        if set(marked) <= {"error_rate"}:
-            raise problem("promises no latency", "give at least one, such as ttft_p99: 2s or itl_p99: 100ms")
-        return marked
-
-    def targets(self) -> Slo:
-        """The promises as the domain knows them, in the order written."""
-        latency = []
-        for key, limit_s in (self.__pydantic_extra__ or {}).items():
-            found = SLO_KEY.fullmatch(key)
-            if found is not None:
-                metric = next(name for name in get_args(Metric) if name == found.group(1))
-                latency.append(
-                    LatencyTarget(metric=metric, quantile=round(float(found.group(2)) / 100.0, 12), limit_s=limit_s)
-                )
-        return Slo(latency=tuple(latency), error_rate_fraction=self.error_rate)
-
-
 Zone = Annotated[ZoneSpec, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
 
 
@@ -415,6 +353,19 @@ class Scenario(Strict):
             raise problem(f"has pools and {' and '.join(watched)}, and only one fleet is watched", "leave one out")
         if self.ladder is not None and self.admission is not None:
             raise problem("ladder and admission both bound the queue", "keep ladder.queue_limit, or drop the ladder")
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_turns_away(self) -> "Scenario":
+        if self.admission is None and self.ladder is None:
+            promised = ["slo.rejection_rate"] if self.slo.rejection_rate is not None else []
+            named = self.slo.classes.items()
+            promised += [
+                f"slo.classes.{name}.rejection_rate" for name, each in named if each.rejection_rate is not None
+            ]
+            if promised:
+                what = f"{promised[0]} is promised, and nobody is turned away"
+                raise problem(what, "bound the queue with admission: {queue_limit: 20}, or leave it out")
         return self
 
     @model_validator(mode="after")

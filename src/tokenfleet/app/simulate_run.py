@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import Around, around_of
-from tokenfleet.app.compose import Teller, about_demand, demand
+from tokenfleet.app.compose import Teller, about_demand, demand_of
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.contract import Diagnosis, DiagnosisLimits, Minutes
@@ -164,7 +164,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
             compare with.
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-    trace, described = demand(asked.workload, asked.seed)
+    trace, described = demand_of(asked)
     seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
     simulator.warm_up(announce=teller.announce)
     around, sent = around_of(asked, fleet, trace)
@@ -294,19 +294,20 @@ class Goodput:
 def goodput(record: RunRecord, slo: Slo) -> Goodput:
     """Requests that finished within the limits of TTFT, TPOT and E2E.
 
-    Of several limits on one metric the one at the highest quantile counts: that is what single requests may take.
+    Of several limits on one metric and class the one at the highest quantile counts: that is what single requests may
+    take.
     The rate is over the time from the first arrival to the last token.
     """
     tightest = {
-        target.metric: target
+        (target.metric, target.traffic_class): target
         for target in sorted(slo.latency, key=lambda each: each.quantile)
         if target.metric != "itl"
     }
     good = record.status == Status.FINISHED
-    for metric, target in tightest.items():
-        time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[metric]
+    for target in tightest.values():
+        time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[target.metric]
         # A request without that time (no second token, no output) has nothing to be late with.
-        good &= ~(time_s > target.limit_s)
+        good &= ~(record.of_class(target.traffic_class) & (time_s > target.limit_s))
     count, total = int(good.sum()), len(good)
     span_s = record.end_s - float(record.arrival_s[0]) if total else 0.0
     return Goodput(

@@ -7,7 +7,8 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
 from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
-from tokenfleet.app.summary import data, spoken, verdict
+from tokenfleet.app.slo_words import shown_value, spoken
+from tokenfleet.app.summary import data, verdict
 from tokenfleet.app.world_words import world_lines
 from tokenfleet.contract import Against, Diagnosis
 from tokenfleet.domain.fleet import ReplicaGroup
@@ -209,7 +210,7 @@ def _ranged(result: SloResult) -> tuple[str, str]:
 
 
 def _shown(result: SloResult, value: float) -> str:
-    return _percent(value) if result.unit == "fraction" else shown_duration(value)
+    return _percent(value) if result.unit == "fraction" else shown_value(result.unit, value)
 
 
 def _load(run: Simulated) -> list[str]:

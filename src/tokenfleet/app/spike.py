@@ -12,7 +12,8 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
-from tokenfleet.app.summary import Block, replica_name, spoken
+from tokenfleet.app.slo_words import shown_value, spoken
+from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.slo import SloResult
@@ -332,13 +333,9 @@ def _worst(results: tuple[SloResult, ...]) -> str:
         return "outside of the event's own window"
     said = []
     for each in broken:
-        value = "never" if each.predicted is None else _value(each, each.predicted)
-        said.append(f"{spoken(each.name)} {value} of {_value(each, each.promised)}")
+        value = "never" if each.predicted is None else shown_value(each.unit, each.predicted)
+        said.append(f"{spoken(each.name)} {value} of {shown_value(each.unit, each.promised)}")
     return ", ".join(said)
-
-
-def _value(result: SloResult, value: float) -> str:
-    return shown_duration(value) if result.unit == "s" else f"{value:.2%}"
 
 
 def _time(value_s: float | None) -> str:

@@ -11,6 +11,7 @@ from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
+from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.domain.alternatives import Alternative, Alternatives
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
@@ -239,18 +240,10 @@ def verdict(result: SloResult) -> str:
     return "kept"
 
 
-def spoken(name: str) -> str:
-    """``ttft_p99`` as ``TTFT p99``."""
-    if name == "error_rate":
-        return "errors"
-    metric, _, quantile = name.partition("_")
-    return f"{metric.upper()} {quantile}"
-
-
 def _amount(result: SloResult, value: float) -> str:
-    if result.unit == "s":
-        return shown_duration(value)
-    return f"{value * 100:.2g} %" if value else "0 %"
+    if result.unit == "fraction":
+        return f"{value * 100:{'.2g' if value < 0.095 else '.0f'}} %" if value else "0 %"
+    return shown_value(result.unit, value)
 
 
 def data(quality: Quality) -> list[str]:

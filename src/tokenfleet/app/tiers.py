@@ -8,10 +8,12 @@ import numpy as np
 
 from tokenfleet import planner
 from tokenfleet.app.compose import Teller, compose
-from tokenfleet.app.quantities import shown_duration, shown_usd
-from tokenfleet.app.scenario_types import Scenario, SloSpec
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, Strict
-from tokenfleet.app.summary import Block, replica_name, spoken
+from tokenfleet.app.slo_types import SloSpec
+from tokenfleet.app.slo_words import spoken, value_of_limit
+from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.slo import SloResult
@@ -133,8 +135,4 @@ def _lines(option: planner.TierOption) -> Iterator[str]:
 
 def _clause(result: SloResult) -> str:
     name, state = spoken(result.name), "" if result.kept else " BROKEN"
-    if result.predicted is None:
-        return f"{name} unknown{state}"
-    if result.unit == "s":
-        return f"{name} {shown_duration(result.predicted)} of {shown_duration(result.promised)}{state}"
-    return f"{name} {result.predicted:.2%} of {result.promised:.2%}{state}"
+    return f"{name} {value_of_limit(result)}{state}"

@@ -7,7 +7,7 @@ or run anything.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokenfleet.contract.judge import judge
+from tokenfleet.contract.judge import clauses_of, ended, judge, time_given_s
 from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
@@ -42,14 +42,17 @@ __all__ = [
     "DiagnosisLimits",
     "Minutes",
     "check_contract",
+    "clauses_of",
     "conservative_rank",
     "contract_document",
     "contract_text",
     "diagnose",
+    "ended",
     "fleet_of",
     "judge",
     "judge_minutes",
     "read_contract",
+    "time_given_s",
     "with_drills",
     "write_contract",
 ]

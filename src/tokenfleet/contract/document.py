@@ -18,7 +18,6 @@ from tokenfleet.contract.schema import (
     Evidence,
     FleetSize,
     Hardware,
-    LatencyClause,
     Limits,
     Loss,
     Model,
@@ -191,11 +190,10 @@ def _demand(plan: Plan, workload: Workload, record: RunRecord, sha256: str) -> D
 
 
 def _promise(plan: Plan) -> Promise:
-    slo = plan.question.slo
-    clauses = (
-        LatencyClause(metric=target.metric, quantile=target.quantile, limit_s=target.limit_s) for target in slo.latency
-    )
-    return Promise(latency=tuple(clauses), error_rate_fraction=slo.error_rate_fraction)
+    asked = asdict(plan.question.slo)
+    # Only a promise that was relaxed stretches the time to a deadline, and none such is planned.
+    asked["deadlines"] = [{key: each[key] for key in each if key != "stretch"} for each in asked["deadlines"]]
+    return Promise.model_validate(asked)
 
 
 def _evidence(plan: Plan, resolved: Mapping[str, object], made_on: date) -> Evidence:

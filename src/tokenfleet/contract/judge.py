@@ -1,16 +1,20 @@
 """Judges a run, simulated or measured, against a promise, clause by clause."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
-from tokenfleet.domain.run import GapHistogram, RunRecord, Status
-from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
-from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.run import NOT_TURNED_AWAY, GapHistogram, RunRecord, Status
+from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, RateTarget, Slo, SloResult
+from tokenfleet.domain.trace import Bools, Floats
 
 ERROR_RATE = "error_rate"
+QUEUE_LIMIT = "queue_limit"
+Found = tuple[float | None, int]
+"""The judged value, and of how many samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +22,26 @@ class _View:
     """The part of a record that is judged."""
 
     record: RunRecord
-    chosen: npt.NDArray[np.bool_]
-    finished: npt.NDArray[np.bool_]
+    chosen: Bools
+    finished: Bools
     gaps: GapHistogram
+
+    def of_class(self, name: str | None) -> Bools:
+        """The judged requests of a traffic class."""
+        return self.chosen if name is None else self.chosen & self.record.of_class(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """One line of the promise, and how it is measured."""
+
+    name: str
+    unit: str
+    promised: float
+    measure: Callable[[_View], Found]
+    traffic_class: str | None = None
+    first_token: bool = False
+    """What a first token may be wrong by as a whole is part of its interval."""
 
 
 def judge(
@@ -38,7 +59,9 @@ def judge(
     TTFT, TPOT and E2E are order statistics (rank ``ceil(q * n)``) over requests; a request that never finished
     counts as slower than any that did. TPOT counts requests of two tokens or more. ITL is the upper edge of the
     histogram bin with the quantile, at most 2.2 % above it. The error rate counts every request that did not
-    finish.
+    finish, less those turned away where these have a limit of their own. The queue is the most requests that wait for
+    their first token at one replica when another comes. A deadline is the share of its time that a request takes.
+    Clauses of a traffic class see its requests alone.
 
     Args:
         record: What happened.
@@ -51,40 +74,71 @@ def judge(
             slow steps do to a first token that does not queue, so the wider of it and the two replays counts.
 
     Returns:
-        One result per latency target, in their order, then the error rate. ``predicted`` is ``None`` and ``kept``
-        false where nothing can be said; ``predicted_low`` and ``predicted_high`` are ``None`` without ``low`` and
-        ``high``.
+        One result per latency target, in their order, then the error rate, then what else is promised. ``predicted``
+        is ``None`` and ``kept`` false where nothing can be said; ``predicted_low`` and ``predicted_high`` are ``None``
+        without ``low`` and ``high``.
 
     Raises:
         ValueError: ``peak_only`` without a window, or a record without peak gaps although ITL is promised.
     """
     view = _view(record, slo, peak_only, window_s)
-    values = _values(view, slo)
     # A record is one run of a chaotic system: the band is widened to hold the prediction itself.
-    low_values = _values(_view(low, slo, peak_only, window_s), slo) if low is not None else None
-    high_values = _values(_view(high, slo, peak_only, window_s), slo) if high is not None else None
-    wider = [first_token_factor if target.metric == "ttft" else 1.0 for target in slo.latency]
+    low_view = None if low is None else _view(low, slo, peak_only, window_s)
+    high_view = None if high is None else _view(high, slo, peak_only, window_s)
     results = []
-    for index, ((name, unit, promised), factor) in enumerate(zip(_clauses(slo), [*wider, 1.0], strict=True)):
-        predicted, sample_count = values[index]
+    for clause in _clauses(slo):
+        predicted, sample_count = clause.measure(view)
+        wider = first_token_factor if clause.first_token else 1.0
         results.append(
             SloResult(
-                name=name,
-                unit=unit,
-                promised=promised,
+                name=clause.name,
+                unit=clause.unit,
+                promised=clause.promised,
                 predicted=predicted,
-                predicted_low=_lower(predicted, low_values[index][0], factor) if low_values else None,
-                predicted_high=_upper(predicted, high_values[index][0], factor) if high_values else None,
+                predicted_low=_lower(predicted, clause.measure(low_view)[0], wider) if low_view else None,
+                predicted_high=_upper(predicted, clause.measure(high_view)[0], wider) if high_view else None,
                 sample_count=sample_count,
-                kept=predicted is not None and predicted <= promised,
+                kept=predicted is not None and predicted <= clause.promised,
+                traffic_class=clause.traffic_class,
             )
         )
     return tuple(results)
 
 
-def _clauses(slo: Slo) -> list[tuple[str, str, float]]:
-    latency = [(target.name, "s", target.limit_s) for target in slo.latency]
-    return [*latency, (ERROR_RATE, "fraction", slo.error_rate_fraction)]
+def clauses_of(slo: Slo) -> tuple[tuple[str, str, float], ...]:
+    """Name, unit and limit of every clause, in the order of :func:`judge`."""
+    return tuple((each.name, each.unit, each.promised) for each in _clauses(slo))
+
+
+def _clauses(slo: Slo) -> list[_Clause]:
+    clauses = [
+        _Clause(
+            target.name,
+            "s",
+            target.limit_s,
+            partial(_latency, target=target),
+            target.traffic_class,
+            target.metric == "ttft",
+        )
+        for target in slo.latency
+    ]
+    clauses += [
+        _Clause(
+            rate.name,
+            "fraction",
+            rate.limit_fraction,
+            partial(_rate, rate=rate, apart=slo.counts_rejections(rate.traffic_class)),
+            rate.traffic_class,
+        )
+        for rate in slo.rates
+    ]
+    if slo.queue_limit_count is not None:
+        clauses.append(_Clause(QUEUE_LIMIT, "count", float(slo.queue_limit_count), _longest_queue))
+    clauses += [
+        _Clause(each.name, "fraction", each.stretch, partial(_time_taken, deadline=each), each.traffic_class)
+        for each in slo.deadlines
+    ]
+    return clauses
 
 
 def _lower(predicted: float | None, low: float | None, factor: float) -> float | None:
@@ -111,29 +165,79 @@ def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, f
     return _View(record, inside, finished, gaps)
 
 
-def _values(view: _View, slo: Slo) -> list[tuple[float | None, int]]:
-    """The judged value and its sample count, clause by clause."""
-    values = [_latency(view, target) for target in slo.latency]
-    count = int(view.chosen.sum())
-    failed = int((view.chosen & ~view.finished).sum())
-    return [*values, (failed / count if count else None, count)]
-
-
-def _latency(view: _View, target: LatencyTarget) -> tuple[float | None, int]:
+def _latency(view: _View, target: LatencyTarget) -> Found:
     if target.metric == "itl":
         total = int(view.gaps.count.sum(dtype=np.int64))
         return histogram_quantile(view.gaps, target.quantile), total
-    samples = _samples(view, target.metric)
+    samples = _samples(view, target)
     return order_statistic(samples, target.quantile), len(samples)
 
 
-def _samples(view: _View, metric: str) -> Floats:
+def _samples(view: _View, target: LatencyTarget) -> Floats:
     """One time per judged request, ``inf`` for those that never finished."""
-    record, chosen = view.record, view.chosen
-    time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[metric]
-    if metric == "tpot":
+    record, chosen = view.record, view.of_class(target.traffic_class)
+    time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[target.metric]
+    if target.metric == "tpot":
         chosen = chosen & (record.output_tokens > 1)
-    elif metric == "ttft":
+    elif target.metric == "ttft":
         # A prefill-only request that finished has no first token to be late.
         chosen = chosen & ~(view.finished & (record.output_tokens == 0) & np.isnan(time_s))
     return np.where(view.finished & np.isfinite(time_s), time_s, np.inf)[chosen]
+
+
+def _rate(view: _View, rate: RateTarget, *, apart: bool) -> Found:
+    """Share of the judged requests that ended so."""
+    chosen = view.of_class(rate.traffic_class)
+    count = int(chosen.sum())
+    return (
+        int((chosen & ended(view.record, view.finished, rate, apart=apart)).sum()) / count if count else None
+    ), count
+
+
+def ended(record: RunRecord, finished: Bools, rate: RateTarget, *, apart: bool) -> Bools:
+    """Which requests ended in the way that a rate is about; ``apart``: those turned away are no errors."""
+    turned_away: Bools = ~np.isin(record.status, NOT_TURNED_AWAY)
+    if rate.kind == "rejection_rate":
+        return turned_away
+    failed: Bools = ~finished & ~(turned_away & apart)
+    return failed
+
+
+def _longest_queue(view: _View) -> Found:
+    """Most requests at one replica without a first token when a judged one has come, itself included."""
+    record = view.record
+    asked = np.isfinite(record.first_token_s) & (record.replica >= 0)
+    longest = 0
+    for replica in np.unique(record.replica[asked & view.chosen]):
+        here = asked & (record.replica == replica)
+        came = np.sort(record.arrival_s[here])
+        served = np.sort(record.first_token_s[here])
+        moments = record.arrival_s[here & view.chosen]
+        waiting = np.searchsorted(came, moments, side="right") - np.searchsorted(served, moments, side="right")
+        longest = max(longest, int(waiting.max()))
+    count = int(view.chosen.sum())
+    return (float(longest) if count else None), count
+
+
+def _time_taken(view: _View, deadline: Deadline) -> Found:
+    """The share of its time that a request takes, at the quantile of those that may not fail."""
+    chosen = view.of_class(deadline.traffic_class)
+    taken_s = np.where(view.finished, view.record.e2e_s, np.inf)[chosen]
+    given_s = time_given_s(deadline, view.record.arrival_s[chosen] + view.record.time_of_day_s)
+    return order_statistic(taken_s / given_s, deadline.quantile), len(taken_s)
+
+
+def time_given_s(deadline: Deadline, arrival_s: Floats) -> Floats:
+    """Time from each arrival to its deadline, above 0.
+
+    Args:
+        deadline: By the clock, or so long after the arrival.
+        arrival_s: Arrivals in seconds since some midnight.
+    """
+    if deadline.at_s is None:
+        return np.full(len(arrival_s), deadline.within_s, dtype=np.float64)
+    last_s = deadline.at_s if deadline.cut_off_s is None else deadline.cut_off_s
+    # Who comes at the cut-off itself is due on the following day.
+    since_s = np.mod(arrival_s - last_s, DAY_S)
+    left: Floats = DAY_S - since_s + (deadline.at_s - last_s) % DAY_S
+    return left

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.contract.judge import ERROR_RATE
+from tokenfleet.contract.judge import ended
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Floats
@@ -21,7 +21,7 @@ class Minutes:
 
     request_count: npt.NDArray[np.int64]
     broken: Mapping[str, Marks]
-    """By clause. Token gaps are not counted by minute, so ``itl`` is missing."""
+    """By clause. Token gaps are not counted by minute, so ``itl`` is missing; so are the queue and deadlines."""
 
     @property
     def any_broken(self) -> Marks:
@@ -51,7 +51,7 @@ def judge_minutes(record: RunRecord, slo: Slo) -> Minutes:
 
     A clause at quantile ``q`` is broken in a minute when more than ``1 - q`` of its requests took longer than the
     limit; one that never finished took for ever. The error rate is broken when more than the promised share was
-    refused or lost.
+    refused or lost, the rejection rate when more was turned away at the door.
     """
     at = (record.arrival_s // MINUTE_S).astype(np.int64)
     size = int(at[-1]) + 1 if len(at) else 0
@@ -61,7 +61,10 @@ def judge_minutes(record: RunRecord, slo: Slo) -> Minutes:
         for target in slo.latency
         if target.metric != "itl"
     }
-    broken[ERROR_RATE] = _broken(at, size, np.ones(len(at), dtype=np.bool_), ~finished, slo.error_rate_fraction)
+    for rate in slo.rates:
+        members = record.of_class(rate.traffic_class)
+        bad = members & ended(record, finished, rate, apart=slo.counts_rejections(rate.traffic_class))
+        broken[rate.name] = _broken(at, size, members, bad, rate.limit_fraction)
     return Minutes(request_count=np.bincount(at, minlength=size), broken=broken)
 
 
@@ -70,7 +73,7 @@ def _late(record: RunRecord, finished: Marks, target: LatencyTarget) -> tuple[Ma
     columns: dict[str, Floats] = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}
     time_s = columns[target.metric]
     # A finished request without a first or second token has nothing to be late with.
-    spoken_of = ~(finished & np.isnan(time_s))
+    spoken_of = ~(finished & np.isnan(time_s)) & record.of_class(target.traffic_class)
     late = ~finished | (time_s > target.limit_s)
     return spoken_of, spoken_of & late
 

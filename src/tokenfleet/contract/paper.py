@@ -3,10 +3,12 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from tokenfleet.contract.judge import clauses_of
 from tokenfleet.contract.schema import Contract
 from tokenfleet.domain.errors import BadInput, Problem
 
@@ -18,7 +20,7 @@ _COMMENTS = {
     "gpu": "One replica.",
     "fleet": "carrying_count replicas keep the promise alone; spare_count more are paid for.",
     "workload": "The demand the promise was examined with; rates are those of its peak window.",
-    "promise": "Times in seconds. A request that never finishes counts as late.",
+    "promise": "Times in seconds. A request that never finishes counts as late. A class's clause is about it alone.",
     "evidence": "predicted_low and predicted_high: the 90 % range of the step times, replayed.",
     "survives": "kept: null means not examined.",
     "drills": "What tokenfleet drill went through; empty: nothing yet.",
@@ -28,6 +30,10 @@ _COMMENTS = {
     "cost": "Dollars per hour. input + cached + output + idle + spare = total.",
     "valid": "Ends on the day, or at once when one of the digests changes.",
 }
+
+
+_RARE = ("traffic_class", "rejection_rate_fraction", "queue_limit_count", "class_rates", "deadlines", "classes")
+"""Keys of a promise that are left out where nothing stands under them."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -49,7 +55,7 @@ def contract_text(document: Mapping[str, object]) -> str:
     """
     contract = Contract.model_validate(document)
     lines = [f"# {line}".rstrip() + "\n" for line in _summary(contract)]
-    for key, value in contract.model_dump(mode="python").items():
+    for key, value in _said(contract.model_dump(mode="python")).items():
         body = yaml.dump(
             {key: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
         )
@@ -57,13 +63,20 @@ def contract_text(document: Mapping[str, object]) -> str:
     return "".join(lines)
 
 
+def _said(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without what few promises have, where this one has it not."""
+
+    def kept(value: object) -> Any:  # noqa: ANN401 - plain data of any shape
+        if isinstance(value, dict):
+            return {key: kept(below) for key, below in value.items() if key not in _RARE or below not in (None, ())}
+        return [kept(each) for each in value] if isinstance(value, tuple | list) else value
+
+    return {key: kept(value) for key, value in document.items()}
+
+
 def _summary(contract: Contract) -> list[str]:
     fleet, gpu = contract.fleet, contract.gpu
-    promised = [
-        f"{clause.metric.upper()} p{clause.quantile * 100:g} <= {clause.limit_s:g} s"
-        for clause in contract.promise.latency
-    ]
-    promised.append(f"errors <= {contract.promise.error_rate_fraction * 100:g} %")
+    promised = [_limit(*clause) for clause in clauses_of(contract.promise.slo)]
     state = "no load test yet -> UNPROVEN" if contract.evidence.load_test is None else contract.evidence.status
     return [
         f"Capacity contract {contract.name}",
@@ -77,6 +90,16 @@ def _summary(contract: Contract) -> list[str]:
         f"evidence  replay of {contract.evidence.replay.made_on}; {state}",
         f"valid     until {contract.valid.until}",
     ]
+
+
+def _limit(name: str, unit: str, limit: float) -> str:
+    said = name.replace("error_rate", "errors").replace("_", " ")
+    if unit == "s":
+        metric, _, rest = said.partition(" ")
+        return f"{metric.upper()} {rest} <= {limit:g} s"
+    if name.startswith("done_"):
+        return said
+    return f"{said} <= {limit * 100:g} %" if unit == "fraction" else f"{said} <= {limit:g}"
 
 
 def _survived(contract: Contract) -> str:

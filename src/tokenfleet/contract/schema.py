@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenfleet.domain.slo import LatencyTarget, Metric, Slo
+from tokenfleet.domain.slo import Deadline, LatencyTarget, Metric, RateName, RateTarget, Slo, TrafficClass
 
 FORMAT: Final = 1
 
@@ -84,6 +84,32 @@ class LatencyClause(_Part):
     metric: Metric
     quantile: Annotated[float, Field(gt=0, lt=1)]
     limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    traffic_class: str | None = None
+
+
+class RateClause(_Part):
+    """At most ``limit_fraction`` of the requests of a class end so."""
+
+    kind: RateName
+    limit_fraction: Fraction
+    traffic_class: str | None = None
+
+
+class DeadlineClause(_Part):
+    """Requests are done so long after they arrive, or at the next moment of a daily clock."""
+
+    within_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    at_s: Amount | None = None
+    cut_off_s: Amount | None = None
+    quantile: Annotated[float, Field(gt=0, le=1)]
+    traffic_class: str | None = None
+
+
+class ClassClause(_Part):
+    """Requests to which promises of their own are made."""
+
+    name: str
+    takes: str
 
 
 class Promise(_Part):
@@ -91,15 +117,24 @@ class Promise(_Part):
 
     latency: tuple[LatencyClause, ...]
     error_rate_fraction: Fraction
+    rejection_rate_fraction: Fraction | None = None
+    queue_limit_count: Count | None = None
+    class_rates: tuple[RateClause, ...] = ()
+    deadlines: tuple[DeadlineClause, ...] = ()
+    classes: tuple[ClassClause, ...] = ()
 
     @property
     def slo(self) -> Slo:
         """As the judge takes it."""
-        targets = (
-            LatencyTarget(metric=clause.metric, quantile=clause.quantile, limit_s=clause.limit_s)
-            for clause in self.latency
+        return Slo(
+            latency=tuple(LatencyTarget(**dict(clause)) for clause in self.latency),
+            error_rate_fraction=self.error_rate_fraction,
+            rejection_rate_fraction=self.rejection_rate_fraction,
+            queue_limit_count=self.queue_limit_count,
+            class_rates=tuple(RateTarget(**dict(clause)) for clause in self.class_rates),
+            deadlines=tuple(Deadline(**dict(clause)) for clause in self.deadlines),
+            classes=tuple(TrafficClass(**dict(each)) for each in self.classes),
         )
-        return Slo(latency=tuple(targets), error_rate_fraction=self.error_rate_fraction)
 
 
 class ClauseResult(_Part):
@@ -113,6 +148,7 @@ class ClauseResult(_Part):
     predicted_high: float | None
     sample_count: Count
     kept: bool
+    traffic_class: str | None = None
 
 
 class ReplayEvidence(_Part):

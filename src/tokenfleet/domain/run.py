@@ -1,15 +1,32 @@
 """The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.trace import Floats, Ints
+from tokenfleet.domain.trace import Bools, Floats, Ints, members
 
 GAP_BINS_PER_OCTAVE = 32
 """Bins of the token gap histogram: 2.2 % wide."""
+
+
+RECORD_COLUMNS = (
+    "arrival_s",
+    "first_token_s",
+    "finish_s",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "preemption_count",
+    "replica",
+    "status",
+    "ready_s",
+    "class_bits",
+)
+"""Fields of a run record with one entry per request."""
 
 
 class Status(IntEnum):
@@ -34,6 +51,10 @@ class Status(IntEnum):
     """Prompt and output limit were longer than the cap in force, at the last attempt."""
     REJECTED_OUTPUT_CAP = 9
     """The output limit was higher than the cap in force, at the last attempt."""
+
+
+NOT_TURNED_AWAY = (Status.FINISHED, Status.REJECTED_TOO_LONG, Status.LOST)
+"""Endings that are no refusal at the door: one that no replica could ever serve is an error of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +154,17 @@ class RunRecord:
     ready_s: Floats | None = None
     """When the front end handed each request to the scheduler; NaN where it was not served at its first attempt,
     ``None`` where nobody knows."""
+    class_bits: Ints | None = None
+    """Traffic classes of each request, as in the trace; ``None`` where nobody knows."""
+    classes: tuple[str, ...] = ()
+    time_of_day_s: float = 0.0
+    """Time of day at second 0."""
+
+    def of_class(self, name: str | None) -> Bools:
+        """Which requests are of a traffic class; of ``None`` all. Nobody, where the class is not known."""
+        if name is None:
+            return np.ones(len(self.arrival_s), dtype=np.bool_)
+        return members(self.class_bits, self.classes, name, len(self.arrival_s))
 
     @property
     def ttft_s(self) -> Floats:
@@ -149,3 +181,9 @@ class RunRecord:
         """Mean time per output token after the first; NaN for fewer than two tokens."""
         later = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
         return (self.finish_s - self.first_token_s) / later
+
+
+def requests_of(record: RunRecord, chosen: Bools) -> RunRecord:
+    """The record of some of its requests; gaps and gauges stay those of all."""
+    columns: dict[str, Any] = {name: getattr(record, name) for name in RECORD_COLUMNS}
+    return replace(record, **{name: column[chosen] for name, column in columns.items() if column is not None})

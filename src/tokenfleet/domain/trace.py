@@ -84,8 +84,13 @@ class Trace:
     tenants: tuple[str, ...] = ()
     priority: Ints | None = None
     """Smaller is served first, where an engine schedules by priority."""
+    class_bits: Ints | None = None
+    """Traffic classes of each request: bit ``i`` is set for one of ``classes[i]``; a request may be of several."""
+    classes: tuple[str, ...] = ()
     start_utc: str | None = None
     """ISO 8601 time of second 0, when the source knows it."""
+    time_of_day_s: float = 0.0
+    """Time of day at second 0, by which daily deadlines count; midnight where nobody says."""
     observed: Observed | None = None
 
     @property
@@ -108,6 +113,7 @@ COLUMNS = (
     "kv_delivered",
     "tenant",
     "priority",
+    "class_bits",
 )
 """Fields of a trace with one entry per request."""
 
@@ -120,6 +126,21 @@ def rows_of(trace: Trace, rows: slice | npt.NDArray[np.integer] | Bools) -> Trac
     known: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
     chosen = {name: column[rows] for name, column in known.items() if column is not None}
     return replace(trace, observed=None, **chosen)
+
+
+def members(class_bits: Ints | None, classes: tuple[str, ...], name: str, count: int) -> Bools:
+    """Which of ``count`` requests are of the class ``name``: nobody, where it is not known."""
+    if class_bits is None or name not in classes:
+        return np.zeros(count, dtype=np.bool_)
+    found: Bools = (class_bits >> classes.index(name) & 1).astype(np.bool_)
+    return found
+
+
+def of_class(trace: Trace, name: str | None) -> Bools:
+    """Which requests of a trace are of a traffic class; of ``None`` all."""
+    if name is None:
+        return np.ones(trace.request_count, dtype=np.bool_)
+    return members(trace.class_bits, trace.classes, name, trace.request_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

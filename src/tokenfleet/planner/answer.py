@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import get_args
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.errors import BadInput
@@ -132,7 +132,8 @@ def _sought(
     question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None
 ) -> "tuple[_Work, Screened, Found, int]":
     """What the search found, proved on the whole trace, and how many variants it had."""
-    replays = Replays(question.slo, _router(question), replay)
+    _know_router(question)
+    replays = Replays.of(question, replay)
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays)
     variants = step_variants(question)
     screened = screen(question, traffic, variants, reporter)
@@ -151,10 +152,9 @@ class _Work:
     replays: Replays
 
 
-def _router(question: PlanQuestion) -> Router:
+def _know_router(question: PlanQuestion) -> None:
     if question.router not in get_args(Router):
         raise BadInput.at("router", f"unknown router {question.router!r}", f"one of {', '.join(get_args(Router))}")
-    return cast(Router, question.router)
 
 
 def _verify(work: _Work, search: Search) -> None:

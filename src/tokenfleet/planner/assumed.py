@@ -34,7 +34,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")
     few = few_requests(traffic)
-    wait = unbounded_wait(question.slo)
+    wait = unbounded_wait(question.slo, traffic.trace)
     lines += [
         *([few] if few else []),
         *([wait] if wait else []),

@@ -3,13 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.contract import conservative_rank
-from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
@@ -77,7 +75,7 @@ def bursts(
         queue_limit_count: Requests that may wait at one replica, to see what a bounded queue makes of a larger burst.
         progress: Told what is being tried.
     """
-    replays = Replays(question.slo, cast(Router, question.router))
+    replays = Replays.of(question)
     traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
     reporter = Reporter(progress)
     return tuple(_burst(replays, traffic, sized, length_s, queue_limit_count, reporter) for length_s in BURST_LENGTHS_S)

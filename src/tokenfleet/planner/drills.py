@@ -8,10 +8,9 @@ import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.contract import judge
-from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Drill, DrillName, LossKind, Moment, Placement
 from tokenfleet.domain.trace import Bools, Ints, Trace
@@ -79,7 +78,7 @@ def drills(
         progress: Told which one is under way.
     """
     traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
-    replays = Replays(question.slo, cast(Router, question.router))
+    replays = Replays.of(question)
     reporter = Reporter(progress)
     reporter.say("drills", words.fleet(replica, replica_count), 0.0)
     # Where the zones have no room the fleet stands in one place: losing it is not a drill but the end.
@@ -173,7 +172,7 @@ def _flood(ground: _Ground) -> Drill:
     traffic, plan = ground.scene.traffic, ground.plan
     flooded, others = flooded_peak(traffic, plan.flood_fraction)
     record = ground.run(flooded)
-    spared = without(record, others)
+    spared = requests_of(record, others)
     window = judge(spared, ground.question.slo, peak_only=True, window_s=flooded.window_s)
     slo = _worse_of(window, judge(spared, ground.question.slo))
     prompts = f"prompts of {words.tokens(int(traffic.trace.input_tokens.max()))}"
@@ -243,26 +242,11 @@ def flooded_peak(traffic: Traffic, fraction: float) -> tuple[Traffic, Bools]:
         session=column(trace.session, -1),
         tenant=column(trace.tenant, -1),
         priority=column(trace.priority, 0),
+        class_bits=column(trace.class_bits, 0),
         kv_delivered=None,
         observed=None,
     )
     return Traffic(flooded, traffic.window_s), np.asarray(order < trace.request_count)
-
-
-def without(record: RunRecord, kept: Bools) -> RunRecord:
-    """The record of some of its requests; gaps and gauges stay those of all."""
-    return replace(
-        record,
-        arrival_s=record.arrival_s[kept],
-        first_token_s=record.first_token_s[kept],
-        finish_s=record.finish_s[kept],
-        input_tokens=record.input_tokens[kept],
-        output_tokens=record.output_tokens[kept],
-        cached_tokens=record.cached_tokens[kept],
-        preemption_count=record.preemption_count[kept],
-        replica=record.replica[kept],
-        status=record.status[kept],
-    )
 
 
 def _worse(ground: _Ground, traffic: Traffic, record: RunRecord) -> tuple[SloResult, ...]:
@@ -283,7 +267,7 @@ def _worse_of(window: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> 
 
 
 def _passed(slo: tuple[SloResult, ...]) -> bool:
-    return all(result.kept for result in slo)
+    return all(result.kept or result.says_nothing for result in slo)
 
 
 def _recovered(found_s: float | None) -> str:

@@ -40,7 +40,7 @@ def worse_of(peak: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> tup
     for inside, whole in zip(peak, overall, strict=True):
         if inside.sample_count and not inside.kept:
             worse.append(inside)
-        elif not whole.kept:
+        elif not whole.kept and not whole.says_nothing:
             worse.append(whole)
     return tuple(worse)
 

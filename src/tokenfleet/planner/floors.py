@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.contract import conservative_rank
+from tokenfleet.contract import conservative_rank, time_given_s
 from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
-from tokenfleet.domain.slo import LatencyTarget, Slo
-from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
+from tokenfleet.domain.trace import Floats, Trace, of_class
 from tokenfleet.planner import words
 from tokenfleet.planner.traffic import fresh_tokens
 
@@ -72,8 +72,10 @@ class Shapes:
     """By target: prompt length at its quantile, over gaps (``itl``) or over requests of two tokens (``tpot``)."""
     output_tokens: dict[str, int | None]
     """By target: output length at its quantile (``e2e``)."""
-    need_tokens: npt.NDArray[np.int64]
-    """KV tokens each request holds at its end, sorted."""
+    need_tokens: dict[str | None, npt.NDArray[np.int64]]
+    """By traffic class with a limit on errors: KV tokens each request holds at its end, sorted."""
+    most_urgent: dict[str, tuple[int, int, float]]
+    """By deadline: fresh prompt and output of the request with the least time, and that time in seconds."""
 
 
 def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
@@ -81,18 +83,33 @@ def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
     fresh = fresh_tokens(trace, caching=caching)
     outputs = trace.output_tokens.astype(np.int64)
     inputs = trace.input_tokens.astype(np.float64)
-    several = outputs > 1
-    result = Shapes({}, {}, {}, np.sort(inputs.astype(np.int64) + np.maximum(outputs - 1, 0)))
+    need = inputs.astype(np.int64) + np.maximum(outputs - 1, 0)
+    limited = {rate.traffic_class for rate in slo.rates if rate.kind == "error_rate"}
+    result = Shapes({}, {}, {}, {name: np.sort(need[of_class(trace, name)]) for name in limited}, {})
+    for each in slo.deadlines:
+        result.most_urgent[each.name] = _most_urgent(trace, each, fresh)
     for target in slo.latency:
+        mine = of_class(trace, target.traffic_class)
+        several = mine & (outputs > 1)
         if target.metric in {"ttft", "e2e"}:
-            result.fresh_input_tokens[target.name] = _at(fresh, target.quantile)
+            result.fresh_input_tokens[target.name] = _at(fresh[mine], target.quantile)
         if target.metric == "e2e":
-            result.output_tokens[target.name] = _at(outputs.astype(np.float64), target.quantile)
+            result.output_tokens[target.name] = _at(outputs[mine].astype(np.float64), target.quantile)
         if target.metric == "itl":
             result.context_tokens[target.name] = _weighted(inputs[several], outputs[several] - 1, target.quantile)
         if target.metric == "tpot":
             result.context_tokens[target.name] = _at(inputs[several], target.quantile)
     return result
+
+
+def _most_urgent(trace: Trace, deadline: Deadline, fresh: Floats) -> tuple[int, int, float]:
+    """Of the requests that may not be late, the one with the least time: the longest answer, where all have as much."""
+    mine = np.flatnonzero(of_class(trace, deadline.traffic_class))
+    given_s = time_given_s(deadline, trace.arrival_s[mine] + trace.time_of_day_s)
+    order = np.lexsort((-trace.output_tokens[mine], given_s))
+    may_fail = len(mine) - conservative_rank(len(mine), deadline.quantile)
+    row = order[may_fail]
+    return int(fresh[mine[row]]), int(trace.output_tokens[mine[row]]), float(given_s[row])
 
 
 def _at(values: Floats, quantile: float) -> int | None:
@@ -139,10 +156,11 @@ def pool_tokens(replica: ReplicaPhysics) -> int:
     return held if limit is None else min(held, limit)
 
 
-def too_long_fraction(replica: ReplicaPhysics, found: Shapes) -> float:
-    """Share of requests that one replica can never hold."""
-    fitting = int(np.searchsorted(found.need_tokens, pool_tokens(replica), side="right"))
-    count = len(found.need_tokens)
+def too_long_fraction(replica: ReplicaPhysics, found: Shapes, traffic_class: str | None = None) -> float:
+    """Share of the requests of a class that one replica can never hold."""
+    need = found.need_tokens[traffic_class]
+    fitting = int(np.searchsorted(need, pool_tokens(replica), side="right"))
+    count = len(need)
     return (count - fitting) / count if count else 0.0
 
 
@@ -156,10 +174,30 @@ def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = 
         where = f"the fastest candidate ({where})"
     found_out = [_latency_reason(replica, found, target, where) for target in slo.latency]
     reasons = [reason for reason in found_out if reason is not None]
-    share = too_long_fraction(replica, found)
-    if share > slo.error_rate_fraction:
-        reasons.append(_context_reason(replica, found, share, slo))
+    reasons += [reason for each in slo.deadlines if (reason := _deadline_reason(replica, found, each, where))]
+    for rate in slo.rates:
+        if rate.kind == "error_rate":
+            share = too_long_fraction(replica, found, rate.traffic_class)
+            if share > rate.limit_fraction:
+                reasons.append(_context_reason(replica, found, share, rate))
     return tuple(reasons)
+
+
+def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline, where: str) -> Reason | None:
+    """Why the request with the least time is late even alone; ``None`` where it is not."""
+    fresh, outputs, given_s = found.most_urgent[deadline.name]
+    alone_s = max(prefill_alone_s(replica, fresh), (outputs - 1) * decode_step_s(replica, 1, 0.0))
+    if alone_s <= given_s:
+        return None
+    mend = "an earlier cut_off" if deadline.at_s is not None else f"done_within {words.seconds(alone_s)} or more"
+    return Reason(
+        kind="e2e_floor",
+        text=(
+            f"{deadline.name}: a request has {words.seconds(given_s)} and takes at least {words.seconds(alone_s)} "
+            f"alone on {where}."
+        ),
+        relax=mend,
+    )
 
 
 def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget, where: str) -> Reason | None:
@@ -188,15 +226,16 @@ def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
     return Reason(kind="itl_floor", text=text, relax=relax)
 
 
-def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, slo: Slo) -> Reason:
-    longest = int(found.need_tokens[-1])
+def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, rate: RateTarget) -> Reason:
+    longest = int(found.need_tokens[rate.traffic_class][-1])
     room = pool_tokens(replica)
+    of = "" if rate.traffic_class is None else f" of {rate.traffic_class}"
     return Reason(
         kind="context",
         text=(
-            f"{share:.2%} of requests are longer than the {words.tokens(room)} that one replica holds "
+            f"{share:.2%} of requests{of} are longer than the {words.tokens(room)} that one replica holds "
             f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); "
-            f"the promise allows {slo.error_rate_fraction:.2%} errors."
+            f"the promise allows {rate.limit_fraction:.2%} errors."
         ),
         relax=f"cap prompt plus output at {words.tokens(room)}",
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenfleet.contract import conservative_rank
+from tokenfleet.contract import conservative_rank, ended
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Floats
@@ -19,7 +19,8 @@ def recovery_s(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) 
     """Seconds from a shock until the promise holds again for those who arrive.
 
     From then on, and for three windows, the requests that arrive in any window keep TTFT, TPOT and E2E at their
-    quantiles and the error rate. ITL has no place in it: its gaps belong to no arrival.
+    quantiles, and the shares that may fail. ITL has no place in it, as its gaps belong to no arrival, nor have the
+    queue and deadlines.
 
     Args:
         record: What happened, in order of arrival.
@@ -49,13 +50,16 @@ def recovery_s(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) 
 def _clauses(record: RunRecord, slo: Slo) -> Iterator[tuple[Floats, float, float]]:
     """For each clause a value per request (NaN: it is not about this one), the quantile and the limit."""
     done = record.status == Status.FINISHED
-    yield np.where(done, 0.0, 1.0), 1.0 - slo.error_rate_fraction, 0.5
+    for rate in slo.rates:
+        bad = ended(record, done, rate, apart=slo.counts_rejections(rate.traffic_class))
+        told = np.where(record.of_class(rate.traffic_class), bad.astype(np.float64), np.nan)
+        yield told, 1.0 - rate.limit_fraction, 0.5
     times = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}
     for target in slo.latency:
         if target.metric != "itl":
-            told = done & np.isnan(times[target.metric])
+            silent = done & np.isnan(times[target.metric]) | ~record.of_class(target.traffic_class)
             values = np.where(done, times[target.metric], np.inf)
-            yield np.where(told, np.nan, values), target.quantile, target.limit_s
+            yield np.where(silent, np.nan, values), target.quantile, target.limit_s
 
 
 def _late(values: Floats, quantile: float, limit: float) -> bool:

@@ -1,11 +1,11 @@
 """When no fleet keeps the promise: why, and the smallest change after which one does, found by replay."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
-from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.slo import Deadline, Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.multiples import whole_of
@@ -88,7 +88,7 @@ def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: 
 def _with_fleet(change: str, replays: Replays, question: PlanQuestion, traffic: Traffic) -> str:
     """The change, and the cheapest fleet for ``question``, spare replicas included, where a search finds one."""
     silent = Reporter(None)
-    judged = Replays(question.slo, replays.router, replays.replay)
+    judged = Replays.of(question, replays.replay)
     screened = screen(question, traffic, step_variants(question), silent)
     answers = Search(judged, traffic, question, silent).over(screened.candidates).answers
     replays.count += judged.count
@@ -106,15 +106,37 @@ def _looser(slo: Slo, offer: Failure) -> tuple[str, Slo]:
         if result.name in broken and result.predicted is not None:
             worst = max(result.predicted, reached.get(result.name, (0.0, ""))[0])
             reached[result.name] = _rounded_up(worst), result.unit
-    clauses = [
-        f"{name} >= {value:g} s" if unit == "s" else f"{name} >= {value * 100:g} %"
-        for name, (value, unit) in reached.items()
-    ]
-    latency = tuple(
-        replace(target, limit_s=reached[target.name][0]) if target.name in reached else target for target in slo.latency
+    clauses = [_clause(name, value, unit) for name, (value, unit) in reached.items()]
+    return " and ".join(clauses), _with_limits(slo, {name: value for name, (value, _) in reached.items()})
+
+
+def _clause(name: str, value: float, unit: str) -> str:
+    if name.startswith("done_"):
+        return f"{value:.3g} times the time of {name}"
+    number = {"s": f"{value:g} s", "count": f"{value:g}"}.get(unit, f"{value * 100:g} %")
+    return f"{name} >= {number}"
+
+
+def _with_limits(slo: Slo, reached: Mapping[str, float]) -> Slo:
+    """The promise with other limits, by the names of clauses; what a deadline reaches is in shares of its time."""
+    count = reached.get("queue_limit")
+    return replace(
+        slo,
+        latency=tuple(replace(each, limit_s=reached.get(each.name, each.limit_s)) for each in slo.latency),
+        error_rate_fraction=reached.get("error_rate", slo.error_rate_fraction),
+        rejection_rate_fraction=reached.get("rejection_rate", slo.rejection_rate_fraction),
+        queue_limit_count=slo.queue_limit_count if count is None else math.ceil(count),
+        class_rates=tuple(
+            replace(each, limit_fraction=reached.get(each.name, each.limit_fraction)) for each in slo.class_rates
+        ),
+        deadlines=tuple(_later(each, reached.get(each.name, 1.0)) for each in slo.deadlines),
     )
-    errors = reached.get("error_rate", (slo.error_rate_fraction, ""))[0]
-    return " and ".join(clauses), replace(slo, latency=latency, error_rate_fraction=errors)
+
+
+def _later(deadline: Deadline, share: float) -> Deadline:
+    if deadline.within_s is None:
+        return replace(deadline, stretch=max(1.0, share))
+    return replace(deadline, within_s=deadline.within_s * max(1.0, share))
 
 
 def _rounded_up(value: float) -> float:

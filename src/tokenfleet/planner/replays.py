@@ -1,15 +1,17 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
 from dataclasses import replace
+from typing import cast
 
 from tokenfleet import performance, simulator
 from tokenfleet.contract import judge
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import World
+from tokenfleet.domain.world import Clients, World
 from tokenfleet.planner.early import Hopeless, at_best
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.spread import Replay, Spread
@@ -33,16 +35,33 @@ FEW_REQUESTS = 5_000
 class Replays:
     """The door to the simulator: same question, same router, one counter."""
 
-    def __init__(self, slo: Slo, router: Router, replay: Replay | None = None) -> None:
+    def __init__(self, slo: Slo, router: Router, replay: Replay | None = None, *, door: World | None = None) -> None:
+        """Open the door.
+
+        Args:
+            slo: What replays are judged by.
+            router: How requests find a replica.
+            replay: Runs one; the simulator unless given.
+            door: The world of replays that name none; ``None``: a quiet one.
+        """
         self.slo = slo
+        self.door = door
         self.router: Router = router
         self.replay: Replay = replay or simulator.replay
         self.width = replay.width if isinstance(replay, Spread) else 0
-        self._verdicts = replay.verdicts if isinstance(replay, Spread) else None
         """How many replays may run ahead of the one asked for."""
+        # What was decided is known by traffic, fleet and promise alone: by nothing that happens at a door.
+        self._verdicts = replay.verdicts if isinstance(replay, Spread) and door is None else None
         self.count = 0
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
         self._most: dict[tuple[int, int], tuple[Trace, ReplicaPhysics, int]] = {}
+
+    @classmethod
+    def of(cls, question: PlanQuestion, replay: Replay | None = None) -> "Replays":
+        """Those that answer a question: with its router, and with its door where a share may be turned away."""
+        bound = question.admission.queue_limit_count is not None and _may_be_turned_away(question.slo)
+        door = World(admission=question.admission, clients=question.clients or Clients()) if bound else None
+        return cls(question.slo, cast(Router, question.router), replay, door=door)
 
     def fleet(self, replica: ReplicaPhysics, count: int) -> Fleet:
         """``count`` equal replicas behind the router of the question."""
@@ -73,14 +92,14 @@ class Replays:
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
             hopeless=hopeless,
-            world=world,
+            world=world or self.door,
         )
 
     def ahead(
         self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, quick: bool, peak_only: bool = False
     ) -> None:
         """Says that :meth:`quick` or :meth:`verdict` of the same will be asked for, so that it can run meanwhile."""
-        if isinstance(self.replay, Spread) and self.width:
+        if isinstance(self.replay, Spread) and self.width and self.door is None:
             hopeless = self._hopeless(traffic, peak_only) if quick else None
             asked = self._asked(traffic, replica, count, hopeless)
             if self._verdicts is None or not self._verdicts.knows(asked):
@@ -116,7 +135,7 @@ class Replays:
 
     def _hopeless(self, traffic: Traffic, peak_only: bool) -> Hopeless | None:
         """When to give a replay up; ``None`` where it is over sooner than it is looked at."""
-        if traffic.trace.request_count <= FEW_REQUESTS:
+        if traffic.trace.request_count <= FEW_REQUESTS or self.door is not None:
             return None
         return Hopeless(self.slo, traffic.window_s, peak_only)
 
@@ -136,6 +155,10 @@ class Replays:
         overall = judge(record, self.slo, low=low, high=high, first_token_factor=wide)
         watched = judge(record, _WATCHED, peak_only=True, window_s=window_s)
         return Verdict(peak, overall, Latencies(*(result.predicted for result in watched[:4])))
+
+
+def _may_be_turned_away(slo: Slo) -> bool:
+    return any(rate.kind == "rejection_rate" for rate in slo.rates)
 
 
 def with_step_factor(replica: ReplicaPhysics, factor: float) -> ReplicaPhysics:

@@ -2,13 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
@@ -129,7 +127,7 @@ def known_spike(
         trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape
     )
     traffic = _around(surged, event)
-    replays = Replays(question.slo, cast(Router, question.router))
+    replays = Replays.of(question)
     reporter = Reporter(progress)
     reporter.say("verifying", f"the event on {words.fleet(usual.replica, usual.replica_count)}", 0.1)
     as_is = _endured(replays, traffic, event, usual.replica, usual.replica_count)

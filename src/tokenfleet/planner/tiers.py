@@ -1,23 +1,20 @@
 """A premium tier: replicas of its own with headroom of its own, or a place at the front of everybody's queue."""
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.contract import judge
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics, Scheduling
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.counting import smallest_enough
-from tokenfleet.planner.drills import without
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
@@ -121,7 +118,7 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
     """The smallest shared fleet that keeps each tier its promise, over the peak window and over all."""
     engine = replace(both.replica.deployment.engine, scheduling=scheduling)
     replica = replace(both.replica, deployment=replace(both.replica.deployment, engine=engine))
-    replays = Replays(both.question.slo, cast(Router, both.question.router))
+    replays = Replays.of(both.question)
     marks = traffic.trace.priority
     if marks is None:
         raise ValueError("the tiers are not marked")
@@ -132,8 +129,8 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
         reporter.say("sizing", f"{words.fleet(replica, count)}, {scheduling}", 0.5)
         record = replays.run(traffic, replica, count)
         seen[count] = (
-            _judged(without(record, premium), both.promise, traffic),
-            _judged(without(record, ~premium), both.question.slo, traffic),
+            _judged(requests_of(record, premium), both.promise, traffic),
+            _judged(requests_of(record, ~premium), both.question.slo, traffic),
         )
         return seen[count][0].kept and seen[count][1].kept
 

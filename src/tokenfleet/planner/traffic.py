@@ -8,6 +8,7 @@ import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
 _WARM_UP_S = 600.0
@@ -104,7 +105,14 @@ def cut(traffic: Traffic, first: int, last: int) -> Traffic:
     origin_s = min(float(trace.arrival_s[first]), traffic.window_s[0])
     nodes, tree = _used_prefixes(trace, part)
     inside = rows_of(trace, part)
-    shorter = replace(inside, arrival_s=inside.arrival_s - origin_s, prefix_node=nodes, prefixes=tree, start_utc=None)
+    shorter = replace(
+        inside,
+        arrival_s=inside.arrival_s - origin_s,
+        prefix_node=nodes,
+        prefixes=tree,
+        start_utc=None,
+        time_of_day_s=(trace.time_of_day_s + origin_s) % DAY_S,
+    )
     start_s, end_s = traffic.window_s
     return Traffic(shorter, (start_s - origin_s, end_s - origin_s))
 

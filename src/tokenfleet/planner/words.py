@@ -82,4 +82,8 @@ def broken(result: SloResult, *, at_least: bool = False) -> str:
         return f"{result.name} has no value: the requests it falls on never finished"
     if result.unit == "s":
         return f"{result.name} {found} {seconds(result.predicted)}, promised {seconds(result.promised)}"
+    if result.unit == "count":
+        return f"{result.name} {found} {result.predicted:,.0f}, promised {result.promised:,.0f}"
+    if result.name.startswith("done_"):
+        return f"{result.name} takes {result.predicted:.0%} of its time{' at least' if at_least else ''}"
     return f"{result.name} {found} {result.predicted:.3%}, promised {result.promised:.3%}"

@@ -213,6 +213,9 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         end_s=int(rows[:, at.FINISH].max(initial=0)) / PS_PER_S,
         telemetry=samples,
         ready_s=np.where(np.maximum(first_ps, finish_ps) >= 0, rows[:, at.READY] / PS_PER_S, np.nan),
+        class_bits=trace.class_bits,
+        classes=trace.classes,
+        time_of_day_s=trace.time_of_day_s,
     )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry, requests_of
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, Stage, StagedRun, Transfer, Wait
 from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.simulator.bins import gap_bounds_ps
@@ -24,18 +24,6 @@ from tokenfleet.simulator.replaying import replay
 Buffer = npt.NDArray[np.int64]
 Window = tuple[float, float]
 DAY_S = 86_400.0
-COLUMNS = (
-    "arrival_s",
-    "first_token_s",
-    "finish_s",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "preemption_count",
-    "replica",
-    "status",
-)
-"""One entry per request in a run record."""
 
 
 @dataclass(slots=True)
@@ -211,8 +199,7 @@ def of_requests(run: StagedRun, chosen: npt.NDArray[np.bool_], pools: Collection
     seen = [each for name, each in run.pools.items() if name in pools]
     peaks = [each.peak_gaps for each in seen if each.peak_gaps is not None]
     return replace(
-        record,
-        **{name: getattr(record, name)[chosen] for name in COLUMNS},
+        requests_of(record, chosen),
         gaps=added([each.gaps for each in seen if each.gaps is not None]),
         peak_gaps=None if record.peak_gaps is None else added(peaks),
     )
@@ -349,6 +336,9 @@ def joined(trace: Trace, journey: Journey, runs: dict[str, PoolRun]) -> RunRecor
         replica_count=sum(record.replica_count for record in records),
         end_s=float(np.max(journey.now_ps[ended], initial=0)) / PS_PER_S,
         telemetry=side_by_side([record.telemetry for record in records if record.telemetry is not None]),
+        class_bits=trace.class_bits,
+        classes=trace.classes,
+        time_of_day_s=trace.time_of_day_s,
     )
 
 

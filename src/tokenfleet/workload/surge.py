@@ -86,5 +86,8 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         tenants=before.tenants,
         kv_delivered=None if delivered is None else delivered[order],
         priority=None if priority is None else priority[order],
+        class_bits=column(usual.class_bits, grown.class_bits),
+        classes=before.classes,
         start_utc=before.start_utc,
+        time_of_day_s=before.time_of_day_s,
     )

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenfleet.domain.run import requests_of
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.planner import DRILLS, DrillPlan, drills
-from tokenfleet.planner.drills import flooded_peak, held_at_peak, without
+from tokenfleet.planner.drills import flooded_peak, held_at_peak
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
 from unit.planner import toy
@@ -73,6 +74,6 @@ def test_a_flood_is_another_tenants_and_everybody_else_is_judged():
     assert np.array_equal(flooded.trace.arrival_s[others], TRACE.arrival_s)
     assert np.array_equal(flooded.trace.input_tokens[others], TRACE.input_tokens)
     record = Replays(QUESTION.slo, "least_in_flight").run(flooded, REPLICA, 4)
-    spared = without(record, others)
+    spared = requests_of(record, others)
     assert np.array_equal(spared.arrival_s, TRACE.arrival_s)
     assert len(spared.ttft_s) == len(spared.status) == TRACE.request_count

@@ -242,6 +242,9 @@ def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None
         replica_count=group.replica_count,
         end_s=float(np.nanmax(finish)) if np.isfinite(finish).any() else 0.0,
         telemetry=telemetry,
+        class_bits=trace.class_bits,
+        classes=trace.classes,
+        time_of_day_s=trace.time_of_day_s,
     )
 
 

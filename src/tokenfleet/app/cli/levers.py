@@ -142,7 +142,7 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
 
 def _latency(sized: "Sized", base: "Sized | None") -> str:
     from tokenfleet.app.quantities import shown_duration
-    from tokenfleet.app.summary import spoken
+    from tokenfleet.app.slo_words import spoken
 
     before = {result.name: result.predicted for result in base.slo} if base else {}
     parts = []

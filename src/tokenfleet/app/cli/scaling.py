@@ -26,7 +26,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, **options: obje
     """
     from tokenfleet import catalog, simulator
     from tokenfleet.app.cli.progress import shown
-    from tokenfleet.app.compose import demand, must_generate
+    from tokenfleet.app.compose import demand_of, must_generate
     from tokenfleet.app.scaling_compare import compared
     from tokenfleet.app.scaling_words import advice, comparison_document, comparison_rows
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
@@ -40,7 +40,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, **options: obje
         must_generate(model)
         fleet = fleet_asked(asked, model, planned, options)
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-        trace, _ = demand(asked.workload, asked.seed)
+        trace, _ = demand_of(asked)
         simulator.warm_up(announce=teller.announce)
         found, setting, note = compared(asked, fleet, trace, teller)
     if face.json:

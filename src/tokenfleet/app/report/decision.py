@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from tokenfleet.app.loss_words import survived
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import fleet_name
-from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, percent, plural, promise, usd
-from tokenfleet.app.summary import run_with, spoken, verdict
+from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, plural, promise, usd
+from tokenfleet.app.slo_words import spoken
+from tokenfleet.app.summary import run_with, verdict
+from tokenfleet.contract import clauses_of
 from tokenfleet.domain.plan import Plan, Reason, Sized
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Workload
@@ -214,7 +216,7 @@ def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
 
 def _infeasible(plan: Plan) -> Infeasible:
     slo = plan.question.slo
-    asked = ", ".join(f"{promise_name(each.name)} ≤ {promise(each.limit_s, 's')}" for each in slo.latency)
+    asked = ", ".join(f"{promise_name(name)} ≤ {promise(most, unit)}" for name, unit, most in clauses_of(slo))
     tried = len(plan.question.candidates) + len(plan.question.rejected)
     changes = _changes(plan.reasons)
     return Infeasible(
@@ -227,10 +229,7 @@ def _infeasible(plan: Plan) -> Infeasible:
         reasons=tuple(_reason_text(reason) for reason in plan.reasons),
         promises=Table(
             head=("Promise asked for", "Limit"),
-            rows=(
-                *((promise_name(each.name), f"≤ {promise(each.limit_s, 's')}") for each in slo.latency),
-                ("Errors", f"≤ {percent(slo.error_rate_fraction)}"),
-            ),
+            rows=(*((promise_name(name), f"≤ {promise(most, unit)}") for name, unit, most in clauses_of(slo)),),
             numeric=frozenset({1}),
         ),
     )

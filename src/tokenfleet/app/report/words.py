@@ -96,7 +96,7 @@ def usd(value: float | None) -> str:
 
 
 def measure(value: float | None, unit: str, *, beside: float | None = None) -> str:
-    """A figure in a unit of :class:`tokenfleet.domain.slo.SloResult`: ``s`` or ``fraction``.
+    """A figure in a unit of :class:`tokenfleet.domain.slo.SloResult`: ``s``, ``fraction`` or ``count``.
 
     Times that stand ``beside`` a promise are shown in its unit, so that a person compares digits: milliseconds below
     a second, else seconds.
@@ -105,6 +105,8 @@ def measure(value: float | None, unit: str, *, beside: float | None = None) -> s
         return percent(value)
     if value is None or not math.isfinite(value):
         return UNKNOWN
+    if unit == "count":
+        return amount(value)
     if unit != "s":
         return f"{amount(value)}{GAP}{unit}"
     scale_s, name = _second_unit(value) if beside is None else _promise_unit(beside)
