@@ -118,6 +118,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
         ),
         apart=apart_question(scenario, gpus),
         vary_step_tokens=steps_are_free(scenario),
+        utilization_cap_fraction=scenario.utilization_cap,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
     return Composition(

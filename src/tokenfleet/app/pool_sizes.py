@@ -1,14 +1,14 @@
 """How many replicas each pool of a scenario needs: the cheapest counts that keep the promise, by replay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from tokenfleet import catalog, contract, planner, simulator, workload
+from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
-from tokenfleet.app.pools_run import promised, stage_words
+from tokenfleet.app.pools_run import judged, stage_words
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
@@ -18,9 +18,11 @@ from tokenfleet.app.simulate_words import fleet_name, promise_lines
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.slo import Slo, SloResult
-from tokenfleet.domain.stages import Pools
+from tokenfleet.domain.stages import Pools, StagedRun
+from tokenfleet.domain.trace import Trace
 
 Block = tuple[str, Sequence[str]]
+Counts = tuple[int, ...]
 _CAP_FACTOR: Final = 64
 """Pools are given up to so many times the replicas that the scenario names."""
 
@@ -35,6 +37,10 @@ class SizedPool:
     spare_count: int
     price: GpuPrice | None
     """``None``: nobody's price is known."""
+    windowed: bool
+    """Its requests wait for a daily window."""
+    filled: planner.Filled | None
+    """How full it is; ``None`` where it is asked too little to say."""
 
     @property
     def price_usd_per_hour(self) -> float | None:
@@ -75,17 +81,21 @@ class _Trials:
     def judged(self, counts: tuple[int, ...]) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
         """The promise at the peak and over the whole run."""
         if counts not in self.seen:
-            pools = with_counts(self.system.pools, self.system.named, counts)
-            run = simulator.replay_stages(self.system.trace, pools, peak_window_s=self.window_s)
-            record = promised(self.system, run)
-            peak = contract.judge(record, self.slo, peak_only=True, window_s=self.window_s)
-            self.seen[counts] = peak, contract.judge(record, self.slo)
+            run = self.run(counts)
+            peak = judged(self.system, run, self.slo, window_s=self.window_s)
+            self.seen[counts] = peak, judged(self.system, run, self.slo)
         return self.seen[counts]
+
+    def run(self, counts: tuple[int, ...]) -> StagedRun:
+        """Replays pools of so many replicas."""
+        pools = with_counts(self.system.pools, self.system.named, counts)
+        return simulator.replay_stages(self.system.trace, pools, peak_window_s=self.window_s)
 
     def enough(self, counts: tuple[int, ...]) -> bool:
         """Every clause is kept, over all requests and in the peak window where it has samples."""
         peak, whole = self.judged(counts)
-        return all(each.kept for each in whole) and all(each.kept or not each.sample_count for each in peak)
+        kept = all(each.kept or each.says_nothing for each in whole)
+        return kept and all(each.kept or not each.sample_count for each in peak)
 
 
 def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
@@ -107,7 +117,9 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     start = tuple(named.fleet.groups[0].replica_count for named in system.named)
     prices = tuple(_price(asked, named) for named in system.named)
     teller.say("replaying pools of every size")
-    counts = planner.cheapest_counts(trials.enough, start, _weights(system, prices), cap_factor=_CAP_FACTOR)
+    floor = _floor(asked, text, system, start, window_s)
+    weights = _weights(system, prices)
+    counts = planner.cheapest_counts(trials.enough, start, weights, cap_factor=_CAP_FACTOR, floor=floor)
     # Without an answer the largest counts say what stands in the way.
     peak, whole = trials.judged(counts or max(trials.seen, key=sum))
     model = catalog.model(asked.model)
@@ -116,7 +128,7 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     return PoolSizes(
         name=asked.name,
         stages=stage_words(system.pools),
-        pools=() if counts is None else _sized(system, counts, asked.spare_replica_count, prices),
+        pools=() if counts is None else _sized(system, trials, counts, asked.spare_replica_count, prices),
         peak_window_s=window_s,
         peak=peak,
         whole=whole,
@@ -124,6 +136,21 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         assumptions=(about_demand(asked.workload, asked.seed), *system.notes),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
     )
+
+
+def _floor(asked: Scenario, text: Trace, system: PoolSystem, start: Counts, window_s: Window) -> Counts:
+    """The fewest replicas of each pool that take no more of what they sustain than its cap allows."""
+    least = []
+    for index, named in enumerate(system.named):
+        if named.cap_fraction is None:
+            least.append(1)
+            continue
+        # A pool that sustains so much more than the peak takes as little of it; the others are in nobody's way.
+        denser = pool_system(asked, workload.grow(text, 1.0 / named.cap_fraction))
+        trials = _Trials(denser, asked.slo.targets(), window_s)
+        plenty = planner.plenty_of(trials.enough, start, _CAP_FACTOR)
+        least.append(1 if plenty is None else planner.least_count(trials.enough, plenty, start, index))
+    return tuple(least)
 
 
 def with_counts(pools: Pools, named: Sequence[NamedPool], counts: Sequence[int]) -> Pools:
@@ -154,14 +181,23 @@ def _weights(system: PoolSystem, prices: Sequence[GpuPrice | None]) -> tuple[flo
 
 
 def _sized(
-    system: PoolSystem, counts: Sequence[int], spare_count: int, prices: Sequence[GpuPrice | None]
+    system: PoolSystem, trials: _Trials, counts: Counts, spare_count: int, prices: Sequence[GpuPrice | None]
 ) -> tuple[SizedPool, ...]:
+    run = trials.run(counts)
     return tuple(
         SizedPool(
             named=replace(named, fleet=_of_count(named.fleet, count + spare_count)),
             carrying_count=count,
             spare_count=spare_count,
             price=price,
+            windowed=named.behind in system.windows,
+            filled=planner.filled(
+                run.pools[named.name].trace,
+                _of_count(named.fleet, count + spare_count),
+                simulator.replay,
+                carrying_count=count,
+                window_s=trials.window_s,
+            ),
         )
         for named, count, price in zip(system.named, counts, prices, strict=True)
     )
@@ -200,6 +236,8 @@ def _pool(pool: SizedPool) -> dict[str, object]:
         "spare_replica_count": pool.spare_count,
         "fleet": [group_document(group) for group in pool.named.fleet.groups],
         "price_usd_per_hour": pool.price_usd_per_hour,
+        "utilization_cap_fraction": pool.named.cap_fraction,
+        "utilization": None if pool.filled is None else asdict(pool.filled),
     }
 
 
@@ -219,9 +257,35 @@ def sizes_blocks(found: PoolSizes) -> list[Block]:
     return [
         ("Way", [found.stages]),
         ("Size", [*(_line(pool) for pool in found.pools), f"{gpus} GPUs in all, {cost}"]),
+        ("Full", list(_fullness(found.pools))),
         ("Promise", ["the spare replicas of every pool gone:", *promise]),
         ("Assumed", [*found.assumptions, f"{found.replayed_count} counts were replayed, on the whole demand."]),
     ]
+
+
+def _fullness(pools: Sequence[SizedPool]) -> Iterator[str]:
+    """How full each pool is, of what it could do with a queue that never empties, and why some are fuller."""
+    known = [(pool, pool.filled) for pool in pools if pool.filled is not None]
+    for pool, how in known:
+        spare = f", {how.spare_fraction:.0%} of it spare" if pool.spare_count else ""
+        cap = pool.named.cap_fraction
+        capped = "" if cap is None else f"; at most {cap:.0%} of what it sustains within the promise"
+        name = pool.named.name
+        yield f"{name}: {how.peak_fraction:.0%} at the peak, {how.mean_fraction:.0%} on average{spare}{capped}"
+    if len(known) > 1:
+        emptiest, fullest = (pick(known, key=lambda one: one[1].peak_fraction)[0] for pick in (min, max))
+        yield (
+            f"of what each could do with a queue that never empties; {emptiest.named.name} comes out lower than "
+            f"{fullest.named.name}: {_why_lower(emptiest, fullest)}"
+        )
+
+
+def _why_lower(emptiest: SizedPool, fullest: SizedPool) -> str:
+    if fullest.windowed and not emptiest.windowed:
+        return "somebody waits for the one, who needs a replica that is free; the work of the other can wait"
+    if emptiest.spare_count and emptiest.carrying_count < fullest.carrying_count:
+        return "a spare replica and a whole one weigh more in a small pool"
+    return "its part of the promise needs replicas that are free when somebody comes"
 
 
 def _line(pool: SizedPool) -> str:

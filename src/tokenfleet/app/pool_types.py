@@ -9,6 +9,7 @@ from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
 from tokenfleet.app.scenario_words import (
     Count,
     EngineName,
+    Fraction,
     GpuName,
     ModelName,
     Positive,
@@ -88,6 +89,9 @@ class PhaseSpec(Strict):
     """Sequences that run together in one replica."""
     router: Router | None = None
     """How requests find a replica."""
+    utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
+    """For ``size``: share of the rate they sustain that its carrying replicas may take at the peak; left out, the
+    scenario's."""
 
 
 class PoolSpec(PhaseSpec):

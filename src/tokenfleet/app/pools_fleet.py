@@ -29,6 +29,8 @@ class NamedPool:
     """``answers``, ``prefills``, ``decodes``, ``reads`` (embeds or ranks), ``sees`` (image tower)."""
     behind: str
     """The pool of the scenario that it is, or is a part of."""
+    cap_fraction: float | None = None
+    """Share of the rate they sustain that its carrying replicas may take at the peak; ``None``: all of it."""
 
     @property
     def keeps_kv(self) -> bool:
@@ -83,8 +85,8 @@ def phase_fleet(
 
 def merged(shared: PhaseSpec, own: PhaseSpec) -> PhaseSpec:
     """What a phase says, and for the rest what its pool says for both."""
-    both = shared.model_dump(include=set(PhaseSpec.model_fields), exclude_none=True)
-    return PhaseSpec.model_validate(both | own.model_dump(exclude_none=True))
+    left_open = [key for key in PhaseSpec.model_fields if getattr(own, key) is None]
+    return own.model_copy(update={key: getattr(shared, key) for key in left_open})
 
 
 def _gpu_name(asked: Scenario, spec: PhaseSpec, where: str) -> str:

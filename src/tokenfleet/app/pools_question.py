@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
-from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec, WindowSpec
+from tokenfleet.app.pool_types import ImagesSpec, PhaseSpec, PoolSpec, StepSpec, WindowSpec
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scenario_types import Scenario
@@ -123,7 +123,9 @@ class _Builder:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
         fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
-        self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="reads", behind=name))
+        self.named.append(
+            NamedPool(name=name, model=model, fleet=fleet, does="reads", behind=name, cap_fraction=self._cap(spec))
+        )
         self._hold(name, spec.window, takes)
         if step.input == "prompt":
             inputs = self.trace.input_tokens
@@ -157,7 +159,16 @@ class _Builder:
             return
         model = catalog.model(self.specs[fallback].model or self.asked.model)
         fleet = phase_fleet(self.asked, images.encoder, model, "images.encoder", tower=True)
-        self.named.append(NamedPool(name=IMAGES, model=model, fleet=fleet, does="sees", behind=IMAGES))
+        self.named.append(
+            NamedPool(
+                name=IMAGES,
+                model=model,
+                fleet=fleet,
+                does="sees",
+                behind=IMAGES,
+                cap_fraction=self._cap(images.encoder),
+            )
+        )
         self.stages.append(
             Call(
                 pool=IMAGES,
@@ -192,7 +203,11 @@ class _Builder:
         if spec.prefill is None or spec.decode is None:
             fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
             fleet = self._with_tower(fleet, model.name, takes)
-            self.named.append(NamedPool(name=name, model=model, fleet=fleet, does="answers", behind=name))
+            self.named.append(
+                NamedPool(
+                    name=name, model=model, fleet=fleet, does="answers", behind=name, cap_fraction=self._cap(spec)
+                )
+            )
             self.stages.append(
                 Call(
                     pool=name,
@@ -204,15 +219,21 @@ class _Builder:
             )
             return
         first, second = f"{name}-prefill", f"{name}-decode"
-        prefill = phase_fleet(self.asked, merged(spec, spec.prefill), model, f"pools.{name}.prefill")
+        specs = merged(spec, spec.prefill), merged(spec, spec.decode)
+        prefill = phase_fleet(self.asked, specs[0], model, f"pools.{name}.prefill")
         prefill = self._with_tower(prefill, model.name, takes)
-        decode = phase_fleet(self.asked, merged(spec, spec.decode), model, f"pools.{name}.decode")
+        decode = phase_fleet(self.asked, specs[1], model, f"pools.{name}.decode")
         handover = handover_of(spec, prefill, decode, model.layer_count)
         stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
-        self.named.append(NamedPool(name=first, model=model, fleet=prefill, does="prefills", behind=name))
-        self.named.append(NamedPool(name=second, model=model, fleet=decode, does="decodes", behind=name))
+        for phase, fleet, does, own in ((first, prefill, "prefills", specs[0]), (second, decode, "decodes", specs[1])):
+            self.named.append(
+                NamedPool(name=phase, model=model, fleet=fleet, does=does, behind=name, cap_fraction=self._cap(own))
+            )
         self.stages += stages
         self.notes.append(_about_handover(name, handover))
+
+    def _cap(self, spec: PhaseSpec) -> float | None:
+        return spec.utilization_cap or self.asked.utilization_cap
 
     def _hold(self, name: str, window: WindowSpec | None, takes: Bools) -> None:
         if window is None:

@@ -1,5 +1,6 @@
 """Replays a scenario's traffic through its pools, and the same requests alone, and judges the whole and each pool."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -130,15 +131,43 @@ def _judged(
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
 
-    def at(*, slow: bool) -> RunRecord:
-        pools = at_band(system.pools, slow=slow)
-        return promised(system, simulator.replay_stages(system.trace, pools, peak_window_s=peak_s))
+    def at(*, slow: bool) -> StagedRun:
+        return simulator.replay_stages(system.trace, at_band(system.pools, slow=slow), peak_window_s=peak_s)
 
-    record, low, high = promised(system, staged), at(slow=False), at(slow=True)
+    low, high = at(slow=False), at(slow=True)
     return (
-        contract.judge(record, slo, peak_only=True, window_s=peak_s, low=low, high=high),
-        contract.judge(record, slo, low=low, high=high),
+        judged(system, staged, slo, window_s=peak_s, low=low, high=high),
+        judged(system, staged, slo, low=low, high=high),
     )
+
+
+def judged(
+    system: PoolSystem,
+    staged: StagedRun,
+    slo: Slo,
+    *,
+    window_s: Window | None = None,
+    low: StagedRun | None = None,
+    high: StagedRun | None = None,
+) -> tuple[SloResult, ...]:
+    """The clauses of a promise: those about waiting for requests that wait for no daily window, deadlines for all."""
+    waiting, done = replace(slo, deadlines=()), replace(slo, latency=(), class_rates=(), queue_limit_count=None)
+    parts: tuple[tuple[Slo, Callable[[StagedRun], RunRecord]], ...] = (
+        (waiting, lambda run: promised(system, run)),
+        (done, lambda run: run.record),
+    )
+    found = [
+        contract.judge(
+            of(staged),
+            part,
+            peak_only=window_s is not None,
+            window_s=window_s,
+            low=None if low is None else of(low),
+            high=None if high is None else of(high),
+        )
+        for part, of in parts
+    ]
+    return (*found[0], *found[1][len(done.rates) :])
 
 
 def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:

@@ -268,6 +268,9 @@ class Scenario(Strict):
     """What lies on each GPU beside the model: adapters, a draft model, images, other processes, room left free."""
     redundancy: Redundancy = Redundancy()
     """What may fail while the promise holds."""
+    utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
+    """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
+    ``70%``; left out, all of it. Pools may have caps of their own."""
     zones: Annotated[list[Zone], BeforeValidator(one_as_list)] = Field(default=[])
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None

@@ -9,6 +9,7 @@ from typing import Final
 
 from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
+from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.app.slo_words import shown_value, spoken
@@ -29,6 +30,7 @@ LIMIT_NAMES: Final = {
     "sequence_slots": "sequence slots",
     "communication": "communication between GPUs",
     "overhead": "engine overhead",
+    "utilization_cap": "the utilization cap",
     "single_request": "the time of a single request",
 }
 _THIN_FRACTION: Final = 0.9
@@ -50,7 +52,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         *_warned(plan),
         *left_out(plan),
         *_losses(plan),
-        ("Limit", [*limits(plan.limits, plan.found_within_fraction), *_utilization(plan)]),
+        ("Limit", [*limits(plan.limits, plan.found_within_fraction), *utilization_lines(plan)]),
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
@@ -261,12 +263,12 @@ def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]
     if not uses:
         return ["no limit found below the loads tried"]
     first = uses[0]
-    text = f"{LIMIT_NAMES[first.limit]} at {_rate_of(first)} requests/s in the peak minute"
+    text = f"{LIMIT_NAMES[first.limit]} at {rate_at(first)} requests/s in the peak minute"
     if len(uses) > 1:
-        text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {_rate_of(uses[1])}"
+        text += f"; next: {LIMIT_NAMES[uses[1].limit]} at {rate_at(uses[1])}"
     if within_fraction is not None:
         text += f" (rates to {within_fraction * 100:.0f} %)"
-    return [text]
+    return [text, *first_broken(uses)]
 
 
 def instead(found: Alternatives) -> list[str]:
@@ -292,19 +294,6 @@ def rules(rough: Rough) -> list[str]:
     """What rules of thumb say, and why replay says otherwise."""
     told = [f"{figure.name} {figure.replica_count:.1f}" for figure in rough.figures]
     return [f"replicas by formula: {', '.join(told)}", rough.why]
-
-
-def _utilization(plan: Plan) -> list[str]:
-    """How full the fleet is at the peak, where a load was found that it does not sustain."""
-    carrying, whole = plan.utilization_carrying_fraction, plan.utilization_fraction
-    if carrying is None or whole is None or plan.chosen is None or not plan.limits or plan.limits[0].at_least:
-        return []
-    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.chosen.spare_count else ""
-    return [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}"]
-
-
-def _rate_of(use: LimitUse) -> str:
-    return shown_rate(use.rate_at_limit_per_s) + (" or more" if use.at_least else "")
 
 
 def cost(bill: Bill) -> list[str]:

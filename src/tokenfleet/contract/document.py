@@ -192,7 +192,7 @@ def _demand(plan: Plan, workload: Workload, record: RunRecord, sha256: str) -> D
 def _promise(plan: Plan) -> Promise:
     asked = asdict(plan.question.slo)
     # Only a promise that was relaxed stretches the time to a deadline, and none such is planned.
-    asked["deadlines"] = [{key: each[key] for key in each if key != "stretch"} for each in asked["deadlines"]]
+    asked["deadlines"] = [{key: each[key] for key in each if key != "stretch_factor"} for each in asked["deadlines"]]
     return Promise.model_validate(asked)
 
 

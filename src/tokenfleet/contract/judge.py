@@ -135,7 +135,7 @@ def _clauses(slo: Slo) -> list[_Clause]:
     if slo.queue_limit_count is not None:
         clauses.append(_Clause(QUEUE_LIMIT, "count", float(slo.queue_limit_count), _longest_queue))
     clauses += [
-        _Clause(each.name, "fraction", each.stretch, partial(_time_taken, deadline=each), each.traffic_class)
+        _Clause(each.name, "fraction", each.stretch_factor, partial(_time_taken, deadline=each), each.traffic_class)
         for each in slo.deadlines
     ]
     return clauses

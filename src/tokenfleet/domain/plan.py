@@ -23,8 +23,9 @@ Limit = Literal[
     "communication",
     "overhead",
     "single_request",
+    "utilization_cap",
 ]
-"""What stops a replica from taking more load."""
+"""What stops a replica from taking more load; ``utilization_cap``: somebody who wants it no fuller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,8 @@ class LimitUse:
     once every limit listed before it is lifted."""
     at_least: bool = False
     """The true rate lies at or above ``rate_at_limit_per_s``: the search stopped there."""
+    broken: tuple[str, ...] = ()
+    """Names of the clauses that break first beyond that rate; empty where the search did not go beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +293,8 @@ class PlanQuestion:
     """The bound of the queue while something is lost."""
     apart: ApartQuestion | None = None
     """Try prefill and decode in pools of their own too."""
+    utilization_cap_fraction: float | None = None
+    """Share of the rate they sustain that the carrying replicas may take at the peak; ``None``: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +330,11 @@ class Plan:
     """The spare gone, every request of the trace."""
     peak_rate_per_s: float = 0.0
     """Requests per second in the peak window."""
+    saturated_rate_per_s: float | None = None
+    """Requests per second that the carrying replicas get through with a queue that never empties, whoever waits;
+    ``None``: not asked."""
+    mean_rate_per_s: float = 0.0
+    """Requests per second over the whole demand."""
     sustained_rate_per_s: float | None = None
     """Largest peak rate at which the carrying replicas keep the promise, by replay of this traffic made denser."""
     found_within_fraction: float | None = None
@@ -375,3 +385,16 @@ class Plan:
         if carrying is None or self.chosen is None:
             return None
         return carrying * self.chosen.carrying_count / self.chosen.replica_count
+
+    @property
+    def promise_leaves_fraction(self) -> float | None:
+        """What the promise leaves of the rate that a queue that never empties would allow."""
+        if self.saturated_rate_per_s is None or self.sustained_rate_per_s is None:
+            return None
+        return self.sustained_rate_per_s / self.saturated_rate_per_s
+
+    @property
+    def utilization_mean_fraction(self) -> float | None:
+        """The same over the whole demand, at its mean rate."""
+        peak = self.utilization_fraction
+        return peak * self.mean_rate_per_s / self.peak_rate_per_s if peak is not None and self.peak_rate_per_s else None

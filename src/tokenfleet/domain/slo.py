@@ -59,7 +59,7 @@ class Deadline:
     quantile: float = 1.0
     """The share of requests that must be done in time: all but those that may fail."""
     traffic_class: str | None = None
-    stretch: float = 1.0
+    stretch_factor: float = 1.0
     """Times the time there is that a request may take: above 1 where a promise is relaxed."""
 
     @property

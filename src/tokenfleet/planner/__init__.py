@@ -12,12 +12,13 @@ from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.money import gpus_by_hour
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
-from tokenfleet.planner.pool_counts import cheapest_counts
+from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.spread import Pending, Replay, Spread
 from tokenfleet.planner.tiers import TierOption, tiers
+from tokenfleet.planner.utilization import Filled, filled, saturated_rate_per_s
 from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
@@ -31,6 +32,7 @@ __all__ = [
     "DrillPlan",
     "Endured",
     "Event",
+    "Filled",
     "FirstMinute",
     "Hopeless",
     "HotPrefix",
@@ -53,13 +55,17 @@ __all__ = [
     "cheapest",
     "cheapest_counts",
     "drills",
+    "filled",
     "gpus_by_hour",
     "known_spike",
+    "least_count",
     "pack",
     "plan",
     "plan_document",
+    "plenty_of",
     "quote",
     "room_for_failover",
+    "saturated_rate_per_s",
     "tiers",
     "why_it_lost",
 ]

@@ -6,8 +6,8 @@ from typing import get_args
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.fleet import Fleet, Router
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
@@ -28,12 +28,13 @@ from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
 from tokenfleet.planner.screen import Screened, screen
-from tokenfleet.planner.search import Answer, Found, Search
+from tokenfleet.planner.search import UTILIZATION_CAP, Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.utilization import saturated_rate_per_s
 from tokenfleet.planner.verdict import Verdict
 
 SEARCH_REQUESTS = 10_000
@@ -211,6 +212,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     limits = _limits(work, detail, sized, reporter)
     families = found.best_of_families()
     sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
+    saturated = None if look else _saturated_rate_per_s(replays, detail, sized)
     curve = () if look else load_curve(replays, detail, chosen, reporter)
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
@@ -229,7 +231,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         degraded=degraded.record,
         slo_whole=whole.verdict.peak,
         slo_degraded=degraded.verdict.peak,
-        limits=limits.uses,
+        limits=(*_capped(question, limits, peak_rate_per_s), *limits.uses),
         curve=curve,
         bill=_bill(work, sized, degraded.record),
         peak_start_s=work.traffic.window_s[0],
@@ -243,6 +245,8 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=peak_rate_per_s,
+        saturated_rate_per_s=saturated,
+        mean_rate_per_s=_mean_rate_per_s(work.traffic),
         sustained_rate_per_s=None if limits.sustained is None else limits.sustained.factor * peak_rate_per_s,
         found_within_fraction=_load_precision(question) - 1.0,
         kv_peak_fraction=limits.peak.kv_fraction,
@@ -294,6 +298,22 @@ def _limits(work: _Work, detail: Traffic, sized: Sized, reporter: Reporter) -> L
     return search.of(sized.replica)
 
 
+def _capped(question: PlanQuestion, limits: Limits, peak_rate_per_s: float) -> tuple[LimitUse, ...]:
+    """The cap somebody set as the limit that it is: reached before the fleet is full."""
+    cap = question.utilization_cap_fraction
+    if cap is None or limits.sustained is None:
+        return ()
+    sustained = limits.sustained
+    rate = cap * sustained.factor * peak_rate_per_s
+    used = LimitUse(
+        limit=UTILIZATION_CAP,
+        used_fraction=peak_rate_per_s / rate,
+        rate_at_limit_per_s=rate,
+        at_least=sustained.at_least,
+    )
+    return (used,)
+
+
 def _load_precision(question: PlanQuestion) -> float:
     return FIRST_LOOK_LOAD_PRECISION if question.first_look else LOAD_PRECISION
 
@@ -309,6 +329,18 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
     start_s, end_s = traffic.window_s
     arrivals = traffic.trace.arrival_s
     return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
+
+
+def _saturated_rate_per_s(replays: Replays, traffic: Traffic, sized: Sized) -> float | None:
+    def run(trace: Trace, fleet: Fleet) -> RunRecord:
+        replays.count += 1
+        return replays.replay(trace, fleet)
+
+    return saturated_rate_per_s(traffic.trace, replays.fleet(sized.replica, sized.carrying_count), run)
+
+
+def _mean_rate_per_s(traffic: Traffic) -> float:
+    return traffic.trace.request_count / max(traffic.trace.duration_s, traffic.window_length_s)
 
 
 def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:

@@ -261,6 +261,10 @@ def _peak(plan: Plan) -> dict[str, object]:
         "rate_per_s": plan.peak_rate_per_s,
         "utilization_fraction": plan.utilization_fraction,
         "utilization_carrying_fraction": plan.utilization_carrying_fraction,
+        "saturated_rate_per_s": plan.saturated_rate_per_s,
+        "promise_leaves_fraction": plan.promise_leaves_fraction,
+        "utilization_mean_fraction": plan.utilization_mean_fraction,
+        "utilization_cap_fraction": plan.question.utilization_cap_fraction,
         "kv_used_fraction": plan.kv_peak_fraction,
         "sequence_count": plan.sequence_peak_count,
     }

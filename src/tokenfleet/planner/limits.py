@@ -120,6 +120,8 @@ class LimitSearch:
         self._reporter = reporter
         self._precision = precision
         self._grown: dict[float, Traffic | None] = {}
+        # Replicas are kept beside their number, so that nobody else gets their id.
+        self._broken: dict[tuple[int, float], tuple[ReplicaPhysics, tuple[str, ...]]] = {}
 
     def of(self, replica: ReplicaPhysics) -> Limits:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
@@ -136,7 +138,16 @@ class LimitSearch:
 
         def note(limit: Limit, at_least: bool) -> None:
             rate = load.factor * rate_per_s
-            uses.append(LimitUse(limit=limit, used_fraction=used[limit], rate_at_limit_per_s=rate, at_least=at_least))
+            broken = () if at_least else self._first_broken(replica, load)
+            uses.append(
+                LimitUse(
+                    limit=limit,
+                    used_fraction=used[limit],
+                    rate_at_limit_per_s=rate,
+                    at_least=at_least,
+                    broken=broken,
+                )
+            )
 
         while waiting and len(uses) < _ROUNDS and not load.at_least:
             binding, beyond = self._binding({limit: lifted(replica, limit, shares) for limit in waiting}, load)
@@ -167,7 +178,17 @@ class LimitSearch:
             self._grown[factor] = at_load(self._traffic, factor)
         denser = self._grown[factor]
         # Of no request at all nothing is shown, so nothing is kept.
-        return denser is not None and self._replays.quick(denser, replica, self._count, peak_only=True).kept_in_peak
+        if denser is None:
+            return False
+        verdict = self._replays.quick(denser, replica, self._count, peak_only=True)
+        names = tuple(result.name for result in verdict.peak if result.sample_count and not result.kept)
+        self._broken[id(replica), factor] = replica, names
+        return verdict.kept_in_peak
+
+    def _first_broken(self, replica: ReplicaPhysics, load: Load) -> tuple[str, ...]:
+        """Clauses that break at the lowest load asked beyond the one that is kept."""
+        beyond = [asked for number, asked in self._broken if number == id(replica) and asked > load.factor]
+        return self._broken[id(replica), min(beyond)][1] if beyond else ()
 
     def _shares_of_step(self, replica: ReplicaPhysics) -> SharesOfStep:
         known: dict[int, StepShares] = {}

@@ -43,6 +43,8 @@ def multiplied(plan: Plan) -> Plan:
         curve=tuple(replace(point, rate_per_s=point.rate_per_s * factor) for point in plan.curve),
         bill=None if plan.bill is None or chosen is None else _bill(plan.bill, chosen, question),
         peak_rate_per_s=plan.peak_rate_per_s * factor,
+        saturated_rate_per_s=None if plan.saturated_rate_per_s is None else plan.saturated_rate_per_s * factor,
+        mean_rate_per_s=plan.mean_rate_per_s * factor,
         sustained_rate_per_s=None if plan.sustained_rate_per_s is None else plan.sustained_rate_per_s * factor,
         frontier=tuple(_point(point, plan) for point in plan.frontier),
         outpriced=tuple(replace(one, failed_count=one.failed_count * factor) for one in plan.outpriced),

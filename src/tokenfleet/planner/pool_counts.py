@@ -16,7 +16,9 @@ _MOST_STEPS: Final = 60
 """Counts tried from the least ones on."""
 
 
-def cheapest_counts(enough: Enough, start: Counts, usd: tuple[float, ...], *, cap_factor: int) -> Counts | None:
+def cheapest_counts(
+    enough: Enough, start: Counts, usd: tuple[float, ...], *, cap_factor: int, floor: Counts | None = None
+) -> Counts | None:
     """The cheapest counts that are enough.
 
     Args:
@@ -24,6 +26,7 @@ def cheapest_counts(enough: Enough, start: Counts, usd: tuple[float, ...], *, ca
         start: Where to begin, at least 1 each.
         usd: Price of one replica of each pool.
         cap_factor: Pools are given up to so many times ``start``.
+        floor: Fewer replicas are not asked for; ``None``: at least 1 each.
 
     Returns:
         The counts, or ``None`` when even the most are not enough, or none of those tried beyond the least ones.
@@ -31,7 +34,7 @@ def cheapest_counts(enough: Enough, start: Counts, usd: tuple[float, ...], *, ca
     plenty = plenty_of(enough, start, cap_factor)
     if plenty is None:
         return None
-    least = least_counts(enough, plenty, start)
+    least = tuple(map(max, least_counts(enough, plenty, start), floor or (1,) * len(start)))
     return next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
 
 
@@ -48,14 +51,16 @@ def plenty_of(enough: Enough, start: Counts, cap_factor: int) -> Counts | None:
 
 def least_counts(enough: Enough, plenty: Counts, start: Counts) -> Counts:
     """The fewest replicas of each pool that are enough while the others have plenty, which is enough."""
+    return tuple(least_count(enough, plenty, start, index) for index in range(len(plenty)))
 
-    def fewest(index: int) -> int:
-        def with_count(count: int) -> bool:
-            return enough((*plenty[:index], count, *plenty[index + 1 :]))
 
-        return smallest_enough(with_count, start[index], plenty[index]) or plenty[index]
+def least_count(enough: Enough, plenty: Counts, start: Counts, index: int) -> int:
+    """The fewest replicas of one pool that are enough while the others have plenty."""
 
-    return tuple(fewest(index) for index in range(len(plenty)))
+    def with_count(count: int) -> bool:
+        return enough((*plenty[:index], count, *plenty[index + 1 :]))
+
+    return smallest_enough(with_count, start[index], plenty[index]) or plenty[index]
 
 
 def in_order_of_price(least: Counts, usd: tuple[float, ...]) -> Iterator[Counts]:

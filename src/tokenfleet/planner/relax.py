@@ -135,7 +135,7 @@ def _with_limits(slo: Slo, reached: Mapping[str, float]) -> Slo:
 
 def _later(deadline: Deadline, share: float) -> Deadline:
     if deadline.within_s is None:
-        return replace(deadline, stretch=max(1.0, share))
+        return replace(deadline, stretch_factor=max(1.0, share))
     return replace(deadline, within_s=deadline.within_s * max(1.0, share))
 
 

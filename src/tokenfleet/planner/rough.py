@@ -23,6 +23,7 @@ _BECAUSE: dict[Limit, str] = {
     "sequence_slots": "the engine's sequence slots are full before the gpu is",
     "communication": "the ranks of a replica wait for each other in every step",
     "overhead": "each step has its launches and scheduling, whatever it computes",
+    "utilization_cap": "the scenario wants it no fuller",
     "single_request": "one request alone comes close to the promise",
 }
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Limit, Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure, family
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
@@ -14,13 +15,14 @@ from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.room import ROOM_BYTES
-from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.traffic import Traffic, at_load
 from tokenfleet.planner.verdict import Verdict
 
 _NEAR_BEST = 1.1
 _CURIOUS = 2.0
 _RUNNERS_UP = 3
 _CAP_OVER_ESTIMATE = 16
+UTILIZATION_CAP: Limit = "utilization_cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,20 @@ class Found:
         )
 
 
+def _over(cap_fraction: float) -> SloResult:
+    """More than the cap is taken; how much more, nobody asked."""
+    return SloResult(
+        name=UTILIZATION_CAP,
+        unit="fraction",
+        promised=cap_fraction,
+        predicted=None,
+        predicted_low=None,
+        predicted_high=None,
+        sample_count=1,
+        kept=False,
+    )
+
+
 class Search:
     """One search over one stretch of traffic."""
 
@@ -111,6 +127,8 @@ class Search:
         self._done_fraction = 0.0
         self._outdone = Outdone()
         self._kin: Deployment | None = None
+        # Traffic is kept beside its number, so that nobody else gets its id.
+        self._denser: dict[int, tuple[Traffic, Traffic | None]] = {}
         self.found = Found()
 
     def over(self, candidates: Sequence[Candidate]) -> Found:
@@ -248,7 +266,19 @@ class Search:
         """Replays the stretch searched, or ``whole``, as far as the decision needs."""
         phase = ("sizing", self._done_fraction) if whole is None else ("verifying", 0.58)
         self._reporter.say(phase[0], words.fleet(candidate.replica, count), phase[1])
-        return self._replays.quick(whole or self._traffic, candidate.replica, count)
+        traffic = whole or self._traffic
+        verdict = self._replays.quick(traffic, candidate.replica, count)
+        cap = self._question.utilization_cap_fraction
+        if cap is None or not verdict.kept or self._keeps_cap(candidate, count, traffic, cap):
+            return verdict
+        return replace(verdict, peak=(*verdict.peak, _over(cap)), overall=(*verdict.overall, _over(cap)))
+
+    def _keeps_cap(self, candidate: Candidate, count: int, traffic: Traffic, cap_fraction: float) -> bool:
+        """Whether replicas sustain so much more than the peak that it takes no more than the cap of it."""
+        if id(traffic) not in self._denser:
+            self._denser[id(traffic)] = traffic, at_load(traffic, 1.0 / cap_fraction)
+        denser = self._denser[id(traffic)][1]
+        return denser is None or self._replays.quick(denser, candidate.replica, count, peak_only=True).kept_in_peak
 
     def _paid(self, candidate: Candidate, carrying_count: int) -> float | None:
         """Spare replicas that so many carrying ones make one pay for, a share of them where the demand is a part."""

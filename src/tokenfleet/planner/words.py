@@ -78,6 +78,8 @@ def fleet(replica: ReplicaPhysics, count: int) -> str:
 def broken(result: SloResult, *, at_least: bool = False) -> str:
     """``ttft_p99 is 2.31 s, promised 2 s``; ``at_least`` where the value is a lower bound."""
     found = "is at least" if at_least else "is"
+    if result.name == "utilization_cap":
+        return f"the peak takes more than {result.promised:.0%} of what they sustain"
     if result.predicted is None:
         return f"{result.name} has no value: the requests it falls on never finished"
     if result.unit == "s":

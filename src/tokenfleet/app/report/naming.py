@@ -13,6 +13,7 @@ LIMITS: Mapping[Limit, tuple[str, str]] = {
     "sequence_slots": ("Sequence slots", "requests the engine lets run at once"),
     "communication": ("Communication", "links between the GPUs of a replica"),
     "overhead": ("Overhead", "launches, scheduling and the front end"),
+    "utilization_cap": ("Utilization cap", "no fuller than the scenario wants the fleet to be"),
     "single_request": ("Single request", "one request alone comes close to the promise, at any load"),
 }
 """Name of each limit, and what it is."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tokenfleet.app.full_words import first_broken, utilization_lines
 from tokenfleet.app.report.charts import Absent, Chart, Table
 from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.latency import frontier_charts, load_curves
@@ -59,7 +60,7 @@ def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
     """Why ``chosen`` is the answer; ``peak_per_s`` are the requests of the judged peak."""
     memory = chosen.replica.memory
     return Why(
-        sentence=_binding_sentence(plan.limits),
+        sentence=" ".join((_binding_sentence(plan.limits), *_fullness(plan))),
         bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(plan.limits)),
         memory=_memory_parts(chosen),
         memory_total=size(memory.total_bytes),
@@ -78,6 +79,12 @@ def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
         anomalies=plan.anomalies,
         charts=(*load_curves(plan), *frontier_charts(plan)),
     )
+
+
+def _fullness(plan: Plan) -> list[str]:
+    """What breaks beyond the rate that is sustained, and how full the fleet is, as sentences."""
+    told = (*first_broken(plan.limits), *utilization_lines(plan))
+    return [f"{line[:1].upper()}{line[1:]}." for line in told]
 
 
 def _rules(rough: Rough) -> Table:

@@ -1,0 +1,40 @@
+"""How full a fleet is, and what breaks when it is fuller, in words for the terminal and the report."""
+
+from collections.abc import Sequence
+
+from tokenfleet.app.quantities import shown_rate
+from tokenfleet.app.slo_words import spoken
+from tokenfleet.domain.plan import LimitUse, Plan
+
+
+def rate_at(use: LimitUse) -> str:
+    """Requests per second at which a limit binds: ``84.9``, ``110 or more``."""
+    return shown_rate(use.rate_at_limit_per_s) + (" or more" if use.at_least else "")
+
+
+def first_broken(uses: Sequence[LimitUse]) -> list[str]:
+    """Which clauses break first beyond the rate that is sustained."""
+    use = next((use for use in uses if use.broken), None)
+    if use is None:
+        return []
+    breaks = "breaks" if len(use.broken) == 1 else "break"
+    return [f"beyond {rate_at(use)} requests/s {' and '.join(map(spoken, use.broken))} {breaks} first"]
+
+
+def utilization_lines(plan: Plan) -> list[str]:
+    """How full the fleet is, where a load was found that it does not sustain, and what the promise leaves of it."""
+    carrying, whole = plan.utilization_carrying_fraction, plan.utilization_fraction
+    if carrying is None or whole is None or plan.chosen is None or not plan.limits or plan.limits[0].at_least:
+        return []
+    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.chosen.spare_count else ""
+    mean = plan.utilization_mean_fraction
+    usual = "" if mean is None else f", the mean {mean * 100:.0f} %"
+    lines = [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}{usual}"]
+    left = plan.promise_leaves_fraction
+    if left is not None and left < 1.0:
+        most = shown_rate(plan.saturated_rate_per_s or 0.0)
+        lines.append(
+            f"the promise leaves {left * 100:.0f} % of the {most} requests/s that a queue that never empties allows: "
+            "replicas must be free when somebody comes"
+        )
+    return lines

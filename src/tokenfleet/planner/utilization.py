@@ -1,0 +1,94 @@
+"""How full a fleet may be: what it could do with a queue that never empties, and what is left of that.
+
+A fleet that serves people is never that full. A promise of a first token needs replicas that are free when somebody
+comes; replicas come whole; some are spare; and most hours are not the peak. Each takes its share, and what is left is
+the utilization to expect. Work that has until the morning gives up none of the first.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import Trace, rows_of
+
+_MOST_REQUESTS = 4_000
+_FULL = (0.1, 0.9)
+"""Between these shares of all endings every replica has as much as it can take."""
+_SQUEEZED = 1e-6
+"""All requests come in about a millionth of their time, in their order."""
+
+
+class _Replays(Protocol):
+    def __call__(self, trace: Trace, fleet: Fleet, /) -> RunRecord:
+        """Replays a trace on a fleet."""
+
+
+def saturated_rate_per_s(trace: Trace, fleet: Fleet, replay: _Replays) -> float | None:
+    """Requests per second that a fleet gets through when all of them wait for it from the beginning.
+
+    Args:
+        trace: What is asked; of more than 4,000 requests those in the middle.
+        fleet: Who serves it.
+        replay: Runs a replay.
+
+    Returns:
+        The rate between a tenth and nine tenths of all endings; ``None`` of so few that they end together.
+    """
+    first = max(0, (trace.request_count - _MOST_REQUESTS) // 2)
+    part = rows_of(trace, slice(first, first + _MOST_REQUESTS))
+    record = replay(replace(part, arrival_s=(part.arrival_s - part.arrival_s[0]) * _SQUEEZED), fleet)
+    ended_s = np.sort(record.finish_s[record.status == Status.FINISHED])
+    low, high = (int(len(ended_s) * share) for share in _FULL)
+    if high <= low or ended_s[high] <= ended_s[low]:
+        return None
+    return float((high - low) / (ended_s[high] - ended_s[low]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """How full one pool is, as shares of what all its replicas could do with a queue that never empties."""
+
+    saturated_rate_per_s: float
+    """Of all replicas."""
+    peak_fraction: float
+    mean_fraction: float
+    spare_fraction: float
+    """Share of the replicas that is spare."""
+    mean_to_peak_ratio: float
+
+
+def filled(
+    calls: Trace, fleet: Fleet, replay: _Replays, *, carrying_count: int, window_s: tuple[float, float]
+) -> Filled | None:
+    """How full a pool of equal replicas is at its peak, and on average.
+
+    Args:
+        calls: What it is asked, in order of arrival.
+        fleet: Its carrying and spare replicas.
+        replay: Runs a replay.
+        carrying_count: Those that carry.
+        window_s: The peak window.
+
+    Returns:
+        ``None`` where it is asked too little to say.
+    """
+    if calls.request_count == 0:
+        return None
+    saturated = saturated_rate_per_s(calls, fleet, replay)
+    inside = int(((calls.arrival_s >= window_s[0]) & (calls.arrival_s < window_s[1])).sum())
+    peak = inside / (window_s[1] - window_s[0])
+    mean = calls.request_count / max(calls.duration_s, window_s[1] - window_s[0])
+    if saturated is None:
+        return None
+    total = sum(group.replica_count for group in fleet.groups)
+    busiest = max(peak, mean)
+    return Filled(
+        saturated_rate_per_s=saturated,
+        peak_fraction=busiest / saturated,
+        mean_fraction=mean / saturated,
+        spare_fraction=1.0 - carrying_count / total,
+        mean_to_peak_ratio=mean / busiest,
+    )

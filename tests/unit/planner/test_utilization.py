@@ -1,0 +1,91 @@
+"""How full a fleet may be: a cap binds like a limit, and what a queue that never empties would allow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.planner import filled, plan, plan_document, saturated_rate_per_s
+from tokenfleet.planner.limits import LimitSearch
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.workload import profile
+from unit.planner import toy
+
+
+def fleet(count, **settings):
+    return Fleet(groups=(ReplicaGroup(replica=toy.replica(**settings), replica_count=count),))
+
+
+def asked(cap=None, **rest):
+    question = toy.question([toy.replica(slots=4)], [toy.price("h100_sxm", 2.0)], **rest)
+    return replace(question, utilization_cap_fraction=cap)
+
+
+def test_a_fleet_that_always_has_somebody_waiting_does_what_its_slots_do():
+    # Four slots, each with one request after the other, whatever their arrivals.
+    trace = replace(toy.trace(count=1000), output_tokens=np.full(1000, 50, dtype=np.int32))
+    one, two = (saturated_rate_per_s(trace, fleet(count, slots=4), toy.replay) for count in (1, 2))
+    step_s = toy.replica(slots=4).step_time.token_ps[4] * 1e-12
+    taken_s = 49 * step_s + np.mean([toy.prefill_s(toy.replica().step_time, int(n), 2048) for n in trace.input_tokens])
+    assert one == pytest.approx(4 / taken_s, rel=0.03)
+    assert two == pytest.approx(2 * one, rel=0.03)
+
+
+def test_so_few_requests_say_nothing():
+    assert saturated_rate_per_s(toy.trace(count=1), fleet(1), toy.replay) is None
+
+
+def test_a_pool_is_as_full_as_its_peak_its_mean_and_its_spare_make_it():
+    trace = toy.trace(count=800, rate=10.0)
+    window_s = (10.0, 20.0)
+    found = filled(trace, fleet(4, slots=4), toy.replay, carrying_count=3, window_s=window_s)
+    peak = ((trace.arrival_s >= 10.0) & (trace.arrival_s < 20.0)).sum() / 10.0
+    mean = trace.request_count / trace.duration_s
+    assert found.spare_fraction == 0.25
+    assert found.peak_fraction == pytest.approx(max(peak, mean) / found.saturated_rate_per_s)
+    assert found.mean_fraction == pytest.approx(mean / found.saturated_rate_per_s)
+    assert filled(toy.trace(count=0), fleet(1), toy.replay, carrying_count=1, window_s=window_s) is None
+
+
+@pytest.mark.parametrize("cap", [0.9, 0.7, 0.5])
+def test_a_cap_is_kept_and_one_replica_fewer_breaks_it(toy_world, cap):
+    trace = toy.trace(count=600, rate=20.0)
+    usual, capped = plan(asked(), trace), plan(asked(cap), trace)
+    assert capped.chosen.carrying_count >= usual.chosen.carrying_count
+    assert capped.utilization_carrying_fraction <= cap * 1.03
+    traffic = Traffic(trace, (capped.peak_start_s, capped.peak_end_s))
+    fewer = capped.chosen.carrying_count - 1
+    if fewer < usual.chosen.carrying_count:
+        return
+    search = LimitSearch(Replays.of(asked()), traffic, toy.MODEL, fewer, Reporter(None), 1.01)
+    sustained = search.of(toy.replica(slots=4)).sustained
+    assert 1.0 / sustained.factor > cap * 0.97
+
+
+def test_a_cap_binds_like_any_limit(toy_world):
+    trace = toy.trace(count=600, rate=20.0)
+    found = plan(asked(0.5), trace)
+    first = found.limits[0]
+    assert first.limit == "utilization_cap"
+    assert first.rate_at_limit_per_s == pytest.approx(0.5 * found.sustained_rate_per_s)
+    assert first.used_fraction == pytest.approx(found.utilization_carrying_fraction / 0.5)
+    document = plan_document(found, profile(trace), {"scenario": {}})
+    assert document["binding_limit"] == "utilization_cap"
+    assert document["peak"]["utilization_cap_fraction"] == 0.5
+
+
+def test_what_breaks_first_beyond_the_sustained_rate_is_named(toy_world):
+    found = plan(asked(), toy.trace(count=600, rate=20.0))
+    assert found.limits[0].broken == ("ttft_p99",)
+
+
+def test_the_shares_of_a_plan_multiply(toy_world):
+    found = plan(asked(spare=1), toy.trace(count=600, rate=20.0))
+    assert found.promise_leaves_fraction == pytest.approx(found.sustained_rate_per_s / found.saturated_rate_per_s)
+    whole = found.utilization_carrying_fraction * found.chosen.carrying_count / found.chosen.replica_count
+    assert found.utilization_fraction == pytest.approx(whole)
+    usual = found.utilization_fraction * found.mean_rate_per_s / found.peak_rate_per_s
+    assert found.utilization_mean_fraction == pytest.approx(usual)
