@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import ClientShape, Floats, LengthCounts
 from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps, weibull_shape
-from tokenfleet.workload.joint import add_values
+from tokenfleet.workload.joint import BINS, add_values
 from tokenfleet.workload.streams import stream
 
 if TYPE_CHECKING:
-    from tokenfleet.workload.sweep import Tables
+    from tokenfleet.workload.sweep import Clients as Tables
 
 Longs = npt.NDArray[np.int64]
 
@@ -48,7 +48,9 @@ class ClientTally:
 Clients = Mapping[str, ClientTally]
 
 
-def client_tallies(code: Longs, names: Sequence[str], arrival_ns: Longs, cell: Longs) -> Clients | None:
+def client_tallies(
+    code: Longs, names: Sequence[str], arrival_ns: Longs, cell: npt.NDArray[np.integer[Any]]
+) -> Clients | None:
     """Count every tenant; ``None`` when there are too many of them.
 
     Args:
@@ -70,7 +72,7 @@ def client_tallies(code: Longs, names: Sequence[str], arrival_ns: Longs, cell: L
     return found
 
 
-def _tally_of(arrival_ns: Longs, cell: Longs) -> ClientTally:
+def _tally_of(arrival_ns: Longs, cell: npt.NDArray[np.integer[Any]]) -> ClientTally:
     gaps = np.diff(arrival_ns)
     return ClientTally(
         request_count=len(arrival_ns),
@@ -83,8 +85,23 @@ def _tally_of(arrival_ns: Longs, cell: Longs) -> ClientTally:
     )
 
 
-def clients_of_tables(names: Sequence[str], tables: "Tables", first_window: int, zero_ns: int) -> Clients:
-    """Tenants as a compiled sweep counted them.
+def client_tables(tenants: int, windows: int) -> "Tables":
+    """Room for what a compiled sweep counts by tenant."""
+    from tokenfleet.workload import sweep
+
+    return sweep.Clients(
+        requests=np.zeros(tenants, dtype=np.int64),
+        stamps=np.full((tenants, 2), sweep.UNKNOWN, dtype=np.int64),
+        squares=np.zeros(tenants, dtype=np.uint64),
+        about=np.zeros(tenants, dtype=np.float64),
+        octaves=np.zeros((tenants, OCTAVES), dtype=np.int32),
+        windows=np.zeros((tenants, windows), dtype=np.int64),
+        cells=np.zeros((tenants, BINS * BINS), dtype=np.int32),
+    )
+
+
+def clients_of_tables(names: Sequence[str], tables: "Tables", first_window: int, zero_ns: int) -> Clients | None:
+    """Tenants as a compiled sweep counted them; ``None`` where their gaps cannot be added up exactly.
 
     Args:
         names: Tenants; ``""`` is nobody.
@@ -92,23 +109,26 @@ def clients_of_tables(names: Sequence[str], tables: "Tables", first_window: int,
         first_window: Number of the first window.
         zero_ns: Stamp of second 0.
     """
-    stamps, squares = tables.stamps, tables.squares
-    if not len(stamps):
-        return {}
-    counts = tables.windows.sum(axis=1).tolist()
-    return {
-        name: ClientTally(
-            request_count=counts[place],
-            first_ns=int(stamps[place, 0]) - zero_ns,
-            last_ns=int(stamps[place, 1]) - zero_ns,
-            gap_square_sum_ns2=(int(squares[place, 0]) << 62) + (int(squares[place, 1]) << 31) + int(squares[place, 2]),
-            gap_octaves=tables.octaves[place],
+    from tokenfleet.workload.sweep import whole_squares
+
+    found = {}
+    for place, name in enumerate(names):
+        count = int(tables.requests[place])
+        if not count or not name:
+            continue
+        squares = whole_squares(int(tables.squares[place]), float(tables.about[place]), count - 1)
+        if squares is None:
+            return None
+        found[name] = ClientTally(
+            request_count=count,
+            first_ns=int(tables.stamps[place, 0]) - zero_ns,
+            last_ns=int(tables.stamps[place, 1]) - zero_ns,
+            gap_square_sum_ns2=squares,
+            gap_octaves=tables.octaves[place].astype(np.int64),
             windows=_of_dense(tables.windows[place], first_window),
             cells=_of_dense(tables.cells[place], 0),
         )
-        for place, name in enumerate(names)
-        if counts[place] and name
-    }
+    return found
 
 
 def _of_dense(counts: npt.NDArray[np.integer[Any]], first: int) -> LengthCounts:
@@ -129,9 +149,9 @@ def _octave(gaps: Longs) -> Longs:
     return np.asarray(np.frexp(np.maximum(gaps, 1).astype(np.float64))[1] - 1, dtype=np.int64)
 
 
-def _counted(values: Longs) -> LengthCounts:
+def _counted(values: npt.NDArray[np.integer[Any]]) -> LengthCounts:
     found, counts = np.unique(values, return_counts=True)
-    return LengthCounts(values=found, counts=counts.astype(np.int64))
+    return LengthCounts(values=found.astype(np.int64), counts=counts.astype(np.int64))
 
 
 def add_clients(left: Clients | None, right: Clients | None) -> Clients | None:

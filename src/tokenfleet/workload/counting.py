@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
-from tokenfleet.workload.client_tally import OCTAVES, WINDOW_NS, Clients, client_tallies, clients_of_tables
+from tokenfleet.workload.client_tally import (
+    WINDOW_NS,
+    Clients,
+    client_tables,
+    client_tallies,
+    clients_of_tables,
+    square_sum,
+)
 from tokenfleet.workload.fact_tally import FACT_ROLES, FactTally, fact_tally
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
@@ -30,6 +37,8 @@ Longs = npt.NDArray[np.int64]
 
 _MINUTE_NS = 60 * NS
 _NAMED = ("tenant", "status", "session")
+_BY_ROW = {"session", *FACT_ROLES} - {"status"}
+"""Roles for which the rows kept are gone through again; few words say a status, so those are looked at by word."""
 _MOST_TABLES = 64
 """Tenants of a part that are counted one by one in one go: each needs a table of its own."""
 
@@ -195,92 +204,101 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     low = min(low, high)
     first_minute = (low - part.origin_ns) // _MINUTE_NS
     tenant, names = _codes(part, frame, "tenant")
-    given, made = _with_cached(rows, part.options), _known_or(rows["output_tokens"])
-    first_window = (low - part.origin_ns) // WINDOW_NS
-    starts = part.origin_ns + first_minute * _MINUTE_NS, part.origin_ns + first_window * WINDOW_NS
-    longest = int(max(given.max(initial=0), made.max(initial=0)))
-    spans = (high - starts[0], high - starts[1])
-    named = len(names) > 0 or not part.columns.keys().isdisjoint(("session", *FACT_ROLES))
     status, words, kinds = _states(part, frame)
-    tables = _tables((rows.height if named else 0, rows.height), len(names), longest, spans, kinds)
+    columns = arrival_ns, _with_cached(rows, part.options), _known_or(rows["output_tokens"])
+    longest = int(max(column.max(initial=0) for column in columns[1:]))
+    start_ns = part.origin_ns + first_minute * _MINUTE_NS
+    tables = _tables(rows.height, len(tenant), longest, high - start_ns, kinds)
     drop = part.admission.zero_output == "drop"
-    fits, in_order = sweep.sweep((arrival_ns, given, made), status, tenant, starts, drop, tables)
-    if not fits:
+    kept, gaps = sweep.sweep(columns, status, tenant, start_ns, drop, tables)
+    if kept < 0:
         return None
-    counts = zip(sweep.REASONS, tables.reasons, strict=False)
+    counts = zip(sweep.REASONS, tables.reasons, strict=True)
     dropped.update((name, int(count)) for name, count in counts if count)
-    kept = int(tables.reasons[sweep.KEPT])
     if not kept:
         return None, None, False
-    kept_ns, kept_rows = tables.kept_ns[:kept], tables.kept_rows[:kept]
-    sessions = _sessions(part, frame, kept_rows, (kept_ns, given, made))
-    clients: Clients | None = clients_of_tables(names, tables, first_window, part.origin_ns)
-    if not in_order or len(names) > _MOST_TABLES:
-        clients = _clients(names, tenant[kept_rows], kept_ns - part.origin_ns, given[kept_rows], made[kept_rows])
-    if sweep.falls(kept_ns):
+    kept_ns = tables.kept_ns[:kept]
+    clients = _clients(part, names, kept_ns, tables)
+    by_row = not part.columns.keys().isdisjoint(_BY_ROW)
+    places = sweep.kept_rows(columns, status, kinds, drop) if by_row else np.zeros(0, dtype=np.int64)
+    facts = _facts(part, rows, places, columns[1])
+    if "status" in part.columns:
+        named = FactTally(request_count=kept, groups={}, parts={}, names={"status": _said(words, tables.said)})
+        facts = named if facts is None else replace(facts, names={**facts.names, **named.names})
+    squares = sweep.whole_squares(int(gaps.squares), float(gaps.about), kept - 1)
+    if not gaps.in_order or squares is None:
         kept_ns.sort()
-    tally = _tally(part, tables, kept_ns, int(first_minute), names)
-    facts = _facts(part, rows, kept_rows, given, _said(words, tables.said))
-    tally = replace(tally, clients=clients, sessions=sessions, facts=facts)
+        squares = square_sum(np.diff(kept_ns))
+    tally = replace(
+        _tally(part, tables, kept_ns, int(first_minute)),
+        gap_square_sum_ns2=squares,
+        tenant_requests=_by_name(names, np.bincount(tables.kept_tenants[:kept], minlength=len(names))),
+        clients=clients,
+        sessions=_sessions(part, frame, places, columns),
+        facts=facts,
+    )
     return tally, int(kept_ns[0]), tick_of(kept_ns) is not None
 
 
-def _tables(
-    rooms: tuple[int, int], names: int, longest: int, spans_ns: tuple[int, int], states: npt.NDArray[np.uint8]
-) -> "Tables":
-    """Room for what a sweep counts; none by tenant when there are none, or too many."""
+def _tables(rows: int, tenants: int, longest: int, span_ns: int, states: npt.NDArray[np.uint8]) -> "Tables":
+    """Room for what a sweep counts."""
     from tokenfleet.workload import sweep
 
-    size = names if names <= _MOST_TABLES else 0
     return sweep.Tables(
         bins=_bins(),
+        bin_count=BINS,
         states=states,
         said=np.zeros(len(states), dtype=np.int64),
-        kept_ns=np.empty(rooms[1], dtype=np.int64),
-        kept_rows=np.empty(rooms[0], dtype=np.int32),
-        reasons=np.zeros(sweep.KEPT + 1, dtype=np.int64),
-        lengths=np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int64),
-        pairs=np.zeros((BINS, BINS), dtype=np.int64),
-        minutes=np.zeros((3, spans_ns[0] // _MINUTE_NS + 1), dtype=np.int64),
-        tenants=np.zeros(names, dtype=np.int64),
-        stamps=np.full((size, 2), sweep.UNKNOWN, dtype=np.int64),
-        squares=np.zeros((size, 3), dtype=np.int64),
-        octaves=np.zeros((size, OCTAVES), dtype=np.int64),
-        windows=np.zeros((size, spans_ns[1] // WINDOW_NS + 1), dtype=np.int64),
-        cells=np.zeros((size, BINS * BINS), dtype=np.int32),
+        kept_ns=np.empty(rows, dtype=np.int64),
+        kept_cells=np.empty(rows, dtype=np.uint16),
+        kept_tenants=np.empty(tenants, dtype=np.uint32),
+        reasons=np.zeros(len(sweep.REASONS), dtype=np.int64),
+        lengths=np.zeros((2, min(longest + 1, sweep.LONGEST_COUNTED)), dtype=np.int32),
+        pairs=np.zeros(BINS * BINS, dtype=np.int32),
+        minutes=np.zeros((3, span_ns // _MINUTE_NS + 1), dtype=np.int64),
     )
 
 
-def _tally(part: Part, tables: "Tables", kept_ns: Longs, first_minute: int, names: list[str]) -> Tally:
+def _tally(part: Part, tables: "Tables", kept_ns: Longs, first_minute: int) -> Tally:
     used = np.flatnonzero(tables.minutes[0])
     requests, inputs, outputs = tables.minutes[:, used[0] : used[-1] + 1]
     return Tally(
         request_count=len(kept_ns),
         first_ns=int(kept_ns[0]) - part.origin_ns,
         last_ns=int(kept_ns[-1]) - part.origin_ns,
-        gap_square_sum_ns2=_gap_squares(kept_ns),
+        gap_square_sum_ns2=None,
         input_counts=_counts(tables.lengths[0]),
         output_counts=_counts(tables.lengths[1]),
-        pair_counts=tables.pairs,
+        pair_counts=tables.pairs.reshape(BINS, BINS).astype(np.int64),
         minute_requests=requests,
         minute_input_tokens=inputs,
         minute_output_tokens=outputs,
-        tenant_requests=_by_name(names, tables.tenants),
         first_minute=first_minute + int(used[0]),
     )
 
 
-def _clients(
-    names: list[str], code: npt.NDArray[np.uint32], arrival_ns: Longs, given: Longs, made: Longs
-) -> Clients | None:
-    """Tenants whose rows are not in order, or too many for tables."""
-    order = np.argsort(arrival_ns, kind="stable")
-    cell = (_bins()[given] * BINS + _bins()[made])[order]
-    return client_tallies(code[order].astype(np.int64), names, arrival_ns[order], cell)
+def _clients(part: Part, names: list[str], kept_ns: Longs, tables: "Tables") -> Clients | None:
+    """How each tenant sends: in tables of their own, or step by step where they are many or their rows in disorder."""
+    from tokenfleet.workload import sweep
+
+    if not names:
+        return {}
+    tenant, cell = tables.kept_tenants[: len(kept_ns)], tables.kept_cells[: len(kept_ns)]
+    if len(names) <= _MOST_TABLES:
+        low, high = sweep.span(kept_ns)
+        first_window = (low - part.origin_ns) // WINDOW_NS
+        start_ns = part.origin_ns + first_window * WINDOW_NS
+        filled = client_tables(len(names), (high - start_ns) // WINDOW_NS + 1)
+        if sweep.by_tenant(kept_ns, tenant, cell, start_ns, filled):
+            found = clients_of_tables(names, filled, first_window, part.origin_ns)
+            if found is not None:
+                return found
+    order = np.argsort(kept_ns, kind="stable")
+    return client_tallies(tenant[order].astype(np.int64), names, kept_ns[order] - part.origin_ns, cell[order])
 
 
 def _sessions(
-    part: Part, frame: "pl.DataFrame", kept: npt.NDArray[np.int32], columns: tuple[Longs, Longs, Longs]
+    part: Part, frame: "pl.DataFrame", kept: Longs, columns: tuple[Longs, Longs, Longs]
 ) -> SessionRows | None:
     """Requests of sessions among the rows kept; ``None`` when the file has no sessions."""
     import polars as pl
@@ -291,28 +309,21 @@ def _sessions(
     known = pl.Series(names or [""], dtype=pl.String)
     hashes = np.where((known == "").to_numpy(), -1, hashed_sessions(known))
     code = place[kept] if names else np.zeros(len(kept), dtype=np.uint32)
-    kept_ns, given, made = columns
-    return session_rows(hashes[code], kept_ns - part.origin_ns, given[kept], made[kept])
-
-
-def _gap_squares(arrival_ns: Longs) -> int:
-    from tokenfleet.workload.sweep import gap_squares
-
-    top, middle, low = gap_squares(arrival_ns)
-    return (top << 62) + (middle << 31) + low
+    arrival_ns, given, made = (column[kept] for column in columns)
+    return session_rows(hashes[code], arrival_ns - part.origin_ns, given, made)
 
 
 @cache
-def _bins() -> Longs:
+def _bins() -> npt.NDArray[np.uint8]:
     """Bin of each length that fits the tables."""
     from tokenfleet.workload.sweep import LONGEST_COUNTED
 
-    return np.asarray(np.searchsorted(fixed_edges(), np.arange(LONGEST_COUNTED), side="right") - 1, dtype=np.int64)
+    return np.asarray(np.searchsorted(fixed_edges(), np.arange(LONGEST_COUNTED), side="right") - 1, dtype=np.uint8)
 
 
-def _counts(dense: Longs) -> LengthCounts:
+def _counts(dense: npt.NDArray[np.int32]) -> LengthCounts:
     values = np.flatnonzero(dense)
-    return LengthCounts(values=values.astype(np.int64), counts=dense[values])
+    return LengthCounts(values=values.astype(np.int64), counts=dense[values].astype(np.int64))
 
 
 def _by_name(names: list[str], seen: Longs) -> dict[str, int]:
@@ -357,37 +368,30 @@ def _said(words: list[str | None], counts: Longs) -> dict[str, int]:
     return found
 
 
-def _facts(
-    part: Part, rows: "pl.DataFrame", kept: npt.NDArray[np.int32], given: Longs, statuses: dict[str, int]
-) -> FactTally | None:
-    """What the kept rows say; status was looked at by name already, because rows are many and names are few."""
+def _facts(part: Part, rows: "pl.DataFrame", kept: Longs, given: Longs) -> FactTally | None:
+    """What the kept rows say, their status aside; ``None`` when the file has no such columns."""
     told = [role for role in FACT_ROLES if role in part.columns and role != "status"]
-    if not told and "status" not in part.columns:
+    if not told:
         return None
-    facts = FactTally(request_count=len(kept), groups={}, parts={}, names={})
-    if told:
-        facts = fact_tally(rows.select(*told, "output_tokens").with_columns(input_tokens=given)[kept])
-    names = {"status": statuses} if "status" in part.columns else {}
-    return replace(facts, names={**facts.names, **names})
+    return fact_tally(rows.select(*told, "output_tokens").with_columns(input_tokens=given)[kept])
 
 
 def _codes(part: Part, frame: "pl.DataFrame", role: str) -> tuple[npt.NDArray[np.uint32], list[str]]:
     """Place of each row's name and the names, '' for unknown; both empty when no row has one."""
     import polars as pl
 
+    from tokenfleet.workload.sweep import numbered
+
     if role not in part.columns:
         return np.zeros(0, dtype=np.uint32), []
-    # Names of a part are kept apart from those of all others, so that they are forgotten with it.
-    column = frame[part.columns[role]].cast(pl.String, strict=False).cast(pl.Categorical(pl.Categories.random()))
-    known = column.unique().drop_nulls()
-    if known.is_empty():
+    column = frame[part.columns[role]]
+    if column.null_count() == len(column):
         return np.zeros(0, dtype=np.uint32), []
-    places = known.to_physical().cast(pl.UInt32).to_numpy()
-    cleaned = as_text(known.cast(pl.String)).fill_null("").to_list()
-    names = [""] * (int(places.max()) + 2)
-    for place, name in zip(places.tolist(), cleaned, strict=True):
-        names[place] = name
-    codes = column.to_physical().cast(pl.UInt32).fill_null(len(names) - 1).to_numpy()
+    if not (column.dtype == pl.String or column.dtype.is_integer()):
+        column = column.cast(pl.String, strict=False)
+    # Names are few and rows are many: hashes tell which rows are alike, and one row of each is looked at.
+    codes, first = numbered(column.hash().to_numpy())
+    names = as_text(column.gather(first).cast(pl.String)).fill_null("").to_list()
     distinct = list(dict.fromkeys(names))
     if len(distinct) == len(names):
         return codes, names

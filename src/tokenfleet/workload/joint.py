@@ -12,6 +12,7 @@ from tokenfleet.workload.streams import stream
 _EXACT = 16
 _STEPS_PER_OCTAVE = 8
 _OCTAVES = 18
+_DENSE = 1 << 19
 
 
 def fixed_edges() -> Floats:
@@ -53,7 +54,15 @@ def count_values(tokens: Ints | npt.NDArray[np.int64]) -> LengthCounts:
 
 
 def add_values(left: LengthCounts, right: LengthCounts) -> LengthCounts:
-    """Counts of both together, exactly."""
+    """Counts of both together, exactly; no count is 0."""
+    top = max(int(left.values.max(initial=0)), int(right.values.max(initial=0)))
+    if top < _DENSE and min(left.values.min(initial=0), right.values.min(initial=0)) >= 0:
+        # A count for every value up to the largest takes less time than sorting the values of both.
+        dense = np.zeros(top + 1, dtype=np.int64)
+        dense[left.values] = left.counts
+        dense[right.values] += right.counts
+        values = np.flatnonzero(dense)
+        return LengthCounts(values=values.astype(np.int64), counts=dense[values])
     values, position = np.unique(np.concatenate((left.values, right.values)), return_inverse=True)
     counts = np.zeros(len(values), dtype=np.int64)
     np.add.at(counts, position, np.concatenate((left.counts, right.counts)))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Longs = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
 
 UNKNOWN = -(2**62)
 """Stands for null in columns of counts and stamps: below every count and every time."""
@@ -37,12 +38,11 @@ REASONS = (
     "output tokens 0: failed or cut",
 )
 """Why a row is left out, in the order in which they are asked: the first that holds counts."""
-_SILENT, KEPT = len(REASONS) - 1, len(REASONS)
+_SILENT, KEPT, _TOO_LONG = len(REASONS) - 1, len(REASONS), -1
 
 _MINUTE_NS = 60_000_000_000
 _WINDOW_NS = 600_000_000_000
-_LIMB_BITS = 31
-_LIMB_MASK = (1 << _LIMB_BITS) - 1
+_FEWEST_VALUES = 512
 
 
 def source_digest(source: bytes) -> str:
@@ -81,7 +81,10 @@ def _compiled(function: Function) -> Function:
 
 @numba.njit(nogil=True)
 def _reason(arrival: int, status: int, given: int, made: int, drop_zero: bool) -> int:
-    """Place of the first of :data:`REASONS` that holds for a row, :data:`KEPT` when none does."""
+    """Place of the first of :data:`REASONS` that holds for a row, :data:`KEPT` when none does.
+
+    :data:`_TOO_LONG` comes before that of no output: lengths that no request has are a reason of their own.
+    """
     if arrival == UNKNOWN:
         return 0
     if status == REJECTED:
@@ -92,6 +95,8 @@ def _reason(arrival: int, status: int, given: int, made: int, drop_zero: bool) -
         return 3 if given == UNKNOWN else 4
     if made < 0:
         return 5 if made == UNKNOWN else 6
+    if given >= LONGEST_COUNTED or made >= LONGEST_COUNTED:
+        return _TOO_LONG
     return _SILENT if made == 0 and drop_zero else KEPT
 
 
@@ -106,62 +111,139 @@ def span(arrival_ns: Longs) -> tuple[int, int]:
 
 
 class Tables(NamedTuple):
-    """What :func:`sweep` fills; counts come in as zeros. Tables by tenant are empty where none are wanted."""
+    """What :func:`sweep` fills; counts come in as zeros."""
 
-    bins: Longs
+    bins: npt.NDArray[np.uint8]
     """Bin of each length below :data:`LONGEST_COUNTED`; is read."""
+    bin_count: int
     states: npt.NDArray[np.uint8]
     """What each status means, :data:`OK`, :data:`REJECTED` or :data:`FAILED`; is read."""
     said: Longs
     """Rows kept by status."""
     kept_ns: Longs
     """Stamp of every row kept, in order of the file."""
-    kept_rows: npt.NDArray[np.int32]
-    """Place of every row kept; may be empty."""
+    kept_cells: npt.NDArray[np.uint16]
+    """Cell of ``pairs`` of every row kept."""
+    kept_tenants: npt.NDArray[np.uint32]
+    """Tenant of every row kept; may be empty."""
     reasons: Longs
-    """Rows by reason, and those kept at the end."""
-    lengths: Longs
+    """Rows by reason; those kept are not counted."""
+    lengths: Counts
     """Rows by input tokens and by output tokens."""
-    pairs: Longs
-    """Rows by bin of input and bin of output."""
+    pairs: Counts
+    """Rows by cell, row by row: bin of input, bin of output."""
     minutes: Longs
     """Requests, input tokens and output tokens of each minute."""
-    tenants: Longs
-    """Rows kept by tenant."""
+
+
+class Clients(NamedTuple):
+    """What :func:`by_tenant` fills, a row per tenant; counts come in as zeros."""
+
+    requests: Longs
     stamps: Longs
-    """First and last stamp of each tenant; :data:`UNKNOWN` comes in."""
-    squares: Longs
-    """Sum of each tenant's squared gaps in three limbs, see :func:`gap_squares`."""
-    octaves: Longs
-    """Each tenant's gaps by the whole part of their binary logarithm."""
+    """First and last stamp; :data:`UNKNOWN` comes in."""
+    squares: npt.NDArray[np.uint64]
+    """Sum of squared gaps modulo ``2 ** 64``, see :func:`whole_squares`."""
+    about: npt.NDArray[np.float64]
+    """The same sum as a float."""
+    octaves: Counts
+    """Gaps by the whole part of their binary logarithm."""
     windows: Longs
-    """Each tenant's requests by ten minutes."""
-    cells: npt.NDArray[np.int32]
-    """Each tenant's requests by cell of ``pairs``."""
+    """Requests by ten minutes."""
+    cells: Counts
+    """Requests by cell."""
 
 
-@numba.njit(nogil=True)
-def _client(tables: Tables, name: int, stamp: int, window: int, cell: int) -> bool:
-    """Count a row of a tenant; whether it came no earlier than the one before."""
-    before = tables.stamps[name, 1]
-    if before != UNKNOWN:
-        gap = stamp - before
-        if gap < 0:
-            return False
-        high, rest = gap >> _LIMB_BITS, gap & _LIMB_MASK
-        low = tables.squares[name, 2] + rest * rest
-        middle = tables.squares[name, 1] + 2 * high * rest + (low >> _LIMB_BITS)
-        tables.squares[name, 2] = low & _LIMB_MASK
-        tables.squares[name, 0] += high * high + (middle >> _LIMB_BITS)
-        tables.squares[name, 1] = middle & _LIMB_MASK
-        # The exponent in the bits of a float is the whole part of the logarithm, and sooner found than by frexp.
-        tables.octaves[name, (np.float64(max(gap, 1)).view(np.int64) >> 52) - 1023] += 1
-    else:
-        tables.stamps[name, 0] = stamp
-    tables.stamps[name, 1] = stamp
-    tables.windows[name, window] += 1
-    tables.cells[name, cell] += 1
-    return True
+class Gaps(NamedTuple):
+    """What the gaps between the rows kept add up to, in order of the file."""
+
+    in_order: bool
+    """Whether no stamp lies before the one in front of it; if not, the sums mean nothing."""
+    squares: np.uint64
+    """Sum of the squares modulo ``2 ** 64``."""
+    about: float
+    """The same sum as a float."""
+
+
+def whole_squares(squares: int, about: float, count: int) -> int | None:
+    """Sum of squared gaps, exactly, from its last 64 bits and from what floats add up to.
+
+    The float is off by less than ``(count + 2) / 2**53`` of the sum. While that is less than half of ``2**64``, only
+    one whole number lies near it and has these last bits.
+
+    Args:
+        squares: The sum modulo ``2**64``.
+        about: The sum in floats.
+        count: How many gaps.
+
+    Returns:
+        ``None`` where the float is too far off to tell: gaps of years.
+    """
+    if about * (count + 2) >= 2.0**115:
+        return None
+    return squares + (((int(about) - squares + 2**63) >> 64) << 64)
+
+
+@_compiled
+def kept_rows(
+    columns: tuple[Longs, Longs, Longs], status: npt.NDArray[np.uint32], states: npt.NDArray[np.uint8], drop_zero: bool
+) -> Longs:
+    """Place of every row that :func:`sweep` keeps."""
+    arrival, given, made = columns
+    found, count = np.empty(len(arrival), dtype=np.int64), 0
+    for row in range(len(arrival)):
+        state = states[status[row]] if len(status) else OK
+        if _reason(arrival[row], state, given[row], made[row], drop_zero) == KEPT:
+            found[count] = row
+            count += 1
+    return found[:count]
+
+
+@_compiled
+def number_rows(
+    hashes: npt.NDArray[np.uint64], number: npt.NDArray[np.uint32], first: Longs, slots: npt.NDArray[np.uint64]
+) -> int:
+    """Number different values in the order in which they come.
+
+    Args:
+        hashes: The values.
+        number: Gets the number of each row's value.
+        first: Gets the first row of each value; zeros come in.
+        slots: Four times as many zeros, a power of two: two slots of two words for each value.
+
+    Returns:
+        How many values there are, -1 when ``first`` has no room for them.
+    """
+    count, mask = 0, np.uint64(len(slots) // 2 - 1)
+    for row in range(len(hashes)):
+        value = hashes[row]
+        slot = value & mask
+        # Two words per slot: the value, and its number from 1 on.
+        while slots[2 * slot + 1] and slots[2 * slot] != value:
+            slot = (slot + np.uint64(1)) & mask
+        if not slots[2 * slot + 1]:
+            if 4 * count == len(slots):
+                return -1
+            first[count] = row
+            count += 1
+            slots[2 * slot], slots[2 * slot + 1] = value, count
+        number[row] = slots[2 * slot + 1] - np.uint64(1)
+    return count
+
+
+def numbered(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint32], Longs]:
+    """Number different values in the order in which they come.
+
+    Returns:
+        The number of each row's value, and the first row of each value.
+    """
+    number, room = np.empty(len(hashes), dtype=np.uint32), _FEWEST_VALUES
+    while True:
+        first = np.zeros(room, dtype=np.int64)
+        count = number_rows(hashes, number, first, np.zeros(4 * room, dtype=np.uint64))
+        if count >= 0:
+            return number, first[:count]
+        room *= 16
 
 
 @_compiled
@@ -169,87 +251,107 @@ def sweep(
     columns: tuple[Longs, Longs, Longs],
     status: npt.NDArray[np.uint32],
     tenant: npt.NDArray[np.uint32],
-    starts_ns: tuple[int, int],
+    start_ns: int,
     drop_zero: bool,
     tables: Tables,
-) -> tuple[bool, bool]:
+) -> tuple[int, Gaps]:
     """Count every row once.
 
     Args:
         columns: Stamps in nanoseconds, input tokens, output tokens; :data:`UNKNOWN` where null.
         status: Place in ``tables.states`` per row, or empty.
         tenant: Place of the tenant per row, or empty.
-        starts_ns: Stamps of the start of the first minute and of the first ten minutes in ``tables``.
+        start_ns: Stamp of the start of the first minute in ``tables``.
         drop_zero: Whether rows of 0 output tokens are left out.
         tables: Filled.
 
     Returns:
-        Whether every length fitted its table, and whether the rows of every tenant were in order; when not, the first
-        time all tables mean nothing, the second time those by tenant from ``stamps`` on.
+        How many rows are kept, -1 where a length does not fit its table: then nothing else means anything. The gaps.
     """
     arrival, given, made = columns
-    count, in_order = 0, True
-    begin, minute, window, window_ns = 0, -1, 0, starts_ns[1]
+    # Named once: looking a table up in the loop counts its references anew for each row.
+    bins, bin_count, states, said, kept_ns, kept_cells, kept_tenants, reasons, lengths, pairs, minutes = tables
+    count, minute, minute_ns, last_ns = 0, 0, UNKNOWN, UNKNOWN
+    rises, squares, about = True, np.uint64(0), 0.0
     for row in range(len(arrival)):
-        state = tables.states[status[row]] if len(status) else OK
-        reason = _reason(arrival[row], state, given[row], made[row], drop_zero)
-        into, out = given[row], made[row]
-        # Lengths that no request has are a reason of their own, before that of no output.
-        if reason >= _SILENT and (into >= LONGEST_COUNTED or out >= LONGEST_COUNTED):
-            return False, False
-        tables.reasons[reason] += 1
-        if reason != KEPT:
-            continue
+        stamp, into, out = arrival[row], given[row], made[row]
+        state = states[status[row]] if len(status) else OK
+        if state != OK or stamp == UNKNOWN or not 1 <= into < LONGEST_COUNTED or not 1 <= out < LONGEST_COUNTED:
+            reason = _reason(stamp, state, into, out, drop_zero)
+            if reason == _TOO_LONG:
+                return -1, Gaps(False, np.uint64(0), 0.0)
+            if reason != KEPT:
+                reasons[reason] += 1
+                continue
         # Most rows fall into the minute of the row before: dividing takes longer than looking.
-        if minute < 0 or not 0 <= arrival[row] - begin < _MINUTE_NS:
-            minute = (arrival[row] - starts_ns[0]) // _MINUTE_NS
-            begin = starts_ns[0] + minute * _MINUTE_NS
-        tables.kept_ns[count] = arrival[row]
-        if len(tables.kept_rows):
-            tables.kept_rows[count] = row
-        count += 1
-        tables.lengths[0, into] += 1
-        tables.lengths[1, out] += 1
-        tables.pairs[tables.bins[into], tables.bins[out]] += 1
-        tables.minutes[0, minute] += 1
-        tables.minutes[1, minute] += into
-        tables.minutes[2, minute] += out
+        if not 0 <= stamp - minute_ns < _MINUTE_NS:
+            minute = (stamp - start_ns) // _MINUTE_NS
+            minute_ns = start_ns + minute * _MINUTE_NS
+        gap = stamp - last_ns if count else 0
+        rises, last_ns = rises and gap >= 0, stamp
+        squares += np.uint64(gap) * np.uint64(gap)
+        about += np.float64(gap) * np.float64(gap)
+        # Numbers without a sign: a negative place would count from the end, and asking for that takes time.
+        given_tokens, made_tokens = np.uint64(into), np.uint64(out)
+        cell = bins[given_tokens] * bin_count + bins[made_tokens]
+        lengths[0, given_tokens] += 1
+        lengths[1, made_tokens] += 1
+        pairs[cell] += 1
+        minutes[0, minute] += 1
+        minutes[1, minute] += into
+        minutes[2, minute] += out
+        kept_ns[count] = stamp
+        kept_cells[count] = cell
         if len(status):
-            tables.said[status[row]] += 1
-        if len(tenant):
-            tables.tenants[tenant[row]] += 1
-        if in_order and len(tables.stamps):
-            cell = tables.bins[into] * len(tables.pairs) + tables.bins[out]
-            if not window_ns <= arrival[row] < window_ns + _WINDOW_NS:
-                window = (arrival[row] - starts_ns[1]) // _WINDOW_NS
-                window_ns = starts_ns[1] + window * _WINDOW_NS
-            in_order = _client(tables, tenant[row], arrival[row], window, cell)
-    return True, in_order
+            said[status[row]] += 1
+        if len(kept_tenants):
+            kept_tenants[count] = tenant[row]
+        count += 1
+    return count, Gaps(rises, squares, about)
 
 
 @_compiled
-def falls(arrival_ns: Longs) -> bool:
-    """Whether a stamp lies before the one in front of it."""
-    for place in range(1, len(arrival_ns)):  # noqa: SIM110 - compiled code knows loops, not generators
-        if arrival_ns[place] < arrival_ns[place - 1]:
-            return True
-    return False
+def by_tenant(
+    kept_ns: Longs, tenant: npt.NDArray[np.uint32], cell: npt.NDArray[np.uint16], start_ns: int, tables: Clients
+) -> bool:
+    """Count the rows kept by tenant.
 
+    Args:
+        kept_ns: Stamp per row.
+        tenant: Place of the tenant per row.
+        cell: Cell of the lengths per row.
+        start_ns: Stamp of the start of the first ten minutes in ``tables``.
+        tables: Filled.
 
-@_compiled
-def gap_squares(arrival_ns: Longs) -> tuple[int, int, int]:
-    """Sum of the squared gaps between sorted stamps, in three limbs: ``a * 2**62 + b * 2**31 + c``.
-
-    Each gap is cut into a high part and a low one of 31 bits, and what a limb cannot hold is carried over row by row:
-    right up to 2**55 ns from the first stamp to the last, which is more than a year.
+    Returns:
+        Whether the rows of every tenant were in order; when not, the tables mean nothing.
     """
-    top, middle, low = 0, 0, 0
-    for place in range(1, len(arrival_ns)):
-        gap = arrival_ns[place] - arrival_ns[place - 1]
-        high, rest = gap >> _LIMB_BITS, gap & _LIMB_MASK
-        low += rest * rest
-        middle += 2 * high * rest + (low >> _LIMB_BITS)
-        low &= _LIMB_MASK
-        top += high * high + (middle >> _LIMB_BITS)
-        middle &= _LIMB_MASK
-    return top, middle, low
+    requests, stamps, squares, about, octaves, windows, cells = tables
+    counted = np.zeros(len(requests), dtype=np.int64)
+    window, window_ns = 0, start_ns
+    for row in range(len(kept_ns)):
+        stamp, name = kept_ns[row], tenant[row]
+        if not 0 <= stamp - window_ns < _WINDOW_NS:
+            for each in range(len(counted)):
+                windows[each, window] += requests[each] - counted[each]
+                counted[each] = requests[each]
+            window = (stamp - start_ns) // _WINDOW_NS
+            window_ns = start_ns + window * _WINDOW_NS
+        before = stamps[name, 1]
+        if before == UNKNOWN:
+            stamps[name, 0] = stamp
+        else:
+            gap = stamp - before
+            if gap < 0:
+                return False
+            squares[name] += np.uint64(gap) * np.uint64(gap)
+            about[name] += np.float64(gap) * np.float64(gap)
+            # The exponent in the bits of a float is the whole part of the logarithm, and sooner found than by frexp.
+            octave = (np.float64(max(gap, 1)).view(np.int64) >> 52) - 1023
+            octaves[name, np.uint64(octave)] += 1
+        stamps[name, 1] = stamp
+        requests[name] += 1
+        cells[name, cell[row]] += 1
+    for each in range(len(counted)):
+        windows[each, window] += requests[each] - counted[each]
+    return True

@@ -84,11 +84,60 @@ def test_compiled_counts_are_those_of_the_steps(tmp_path_factory, rows, cached, 
         same(counting.count_part(part), stepped(part, patch))
 
 
-def test_squares_of_gaps_do_not_overflow():
-    stamps = np.array([0, 3, 3, 10**9, 60 * 10**15], dtype=np.int64)
-    top, middle, low = sweep.gap_squares(stamps)
-    expected = sum(int(gap) ** 2 for gap in np.diff(stamps))
-    assert (top << 62) + (middle << 31) + low == expected > 2**63
+def swept(stamps):
+    """Gaps of rows that are all kept."""
+    rows = len(stamps)
+    tables = counting._tables(rows, 0, 7, int(stamps.max()), np.zeros(0, dtype=np.uint8))
+    ones, none = np.ones(rows, dtype=np.int64), np.zeros(0, dtype=np.uint32)
+    kept, gaps = sweep.sweep((stamps, ones, ones), none, none, 0, True, tables)
+    assert kept == rows
+    return gaps
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 10), st.integers(0, 2**31), st.integers(0, 2**50)), min_size=1, max_size=9))
+def test_squares_of_gaps_are_whole_however_large(gaps):
+    found = swept(np.cumsum([0, *gaps]))
+    assert found.in_order
+    expected = sum(gap * gap for gap in gaps)
+    assert sweep.whole_squares(int(found.squares), float(found.about), len(gaps)) == expected
+
+
+def test_squares_that_floats_cannot_pin_down_are_not_guessed():
+    assert sweep.whole_squares(0, 2.0**111, 14) is None
+    assert sweep.whole_squares(0, 2.0**111, 13) == 2**111
+
+
+def test_rows_out_of_order_are_told():
+    assert not swept(np.array([5, 4, 9])).in_order
+
+
+@pytest.mark.parametrize("kinds", [1, 512, 513, 20_000])
+def test_equal_values_have_one_number(kinds):
+    values = np.random.default_rng(kinds).integers(0, 2**64, kinds, dtype=np.uint64)
+    values[0] = 0
+    rows = np.concatenate((np.arange(kinds), np.random.default_rng(1).integers(0, kinds, 30_000)))
+    number, first = sweep.numbered(values[rows])
+    assert np.array_equal(number, rows)
+    assert np.array_equal(first, np.arange(kinds))
+
+
+def test_tenants_are_counted_alike_in_tables_and_step_by_step(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    frame = pl.DataFrame(
+        {
+            "time_s": np.cumsum(rng.integers(0, 90, 4000)),
+            "input_tokens": rng.integers(1, 4000, 4000),
+            "output_tokens": rng.integers(1, 900, 4000),
+            "tenant": rng.choice(["blue", "red", "a name longer than twelve letters", ""], 4000),
+        }
+    )
+    frame.write_parquet(tmp_path / "log.parquet")
+    part = part_of(tmp_path / "log.parquet", 4000)
+    in_tables = counting.count_part(part)
+    same(in_tables, stepped(part, monkeypatch))
+    monkeypatch.setattr(counting, "_MOST_TABLES", 1)
+    same(in_tables, counting.count_part(part))
 
 
 def test_a_stamp_of_another_age_is_left_to_the_steps(tmp_path):
