@@ -22,7 +22,7 @@ from tokenfleet.workload.client_tally import (
 from tokenfleet.workload.fact_tally import FACT_ROLES, FactTally, fact_tally
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
-from tokenfleet.workload.formats.table import as_status, as_text, canonical
+from tokenfleet.workload.formats.table import COUNT_ROLES, as_status, as_text, canonical
 from tokenfleet.workload.joint import BINS, fixed_edges
 from tokenfleet.workload.session_tally import SessionRows, hashed_sessions, session_rows
 from tokenfleet.workload.tally import NS, Tally, add, tally_of
@@ -112,7 +112,8 @@ def _pieces(part: Part) -> Iterator[Loaded]:
 def _of_text(part: Part, data: bytes, wanted: list[str], *, headed: bool) -> Loaded:
     if part.kind == "csv" and not headed:
         data = part.header.encode() + b"\n" + data
-    return load_text(data, part.kind, part.separator, wanted, where=part.path)
+    counts = [part.columns[role] for role in COUNT_ROLES if role in part.columns] if part.kind == "csv" else []
+    return load_text(data, part.kind, part.separator, wanted, where=part.path, counts=counts)
 
 
 def _count_piece(part: Part, loaded: Loaded) -> Counted:

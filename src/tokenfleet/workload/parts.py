@@ -35,7 +35,7 @@ from tokenfleet.workload.tally import Tally, add, from_the_start, interarrival_c
 ROWS_PER_PART = 2_000_000
 BYTES_PER_PART = 64 * 1024 * 1024
 HEAD_ROWS = 50_000
-HEAD_BYTES = 2 * 1024 * 1024
+HEAD_BYTES = 512 * 1024
 _ROLES = ("arrival", "input_tokens", "output_tokens", "tenant", "session", *FACT_ROLES)
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]

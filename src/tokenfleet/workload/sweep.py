@@ -1,7 +1,8 @@
 """Counting the rows of a part in one go, compiled: reasons to leave rows out, lengths, pairs, minutes, tenants, gaps.
 
-Every compiled function stands in this file, and the folder of their machine code carries a digest of it and of the
-versions that compile it: an edit starts a new folder, so that yesterday's code never answers.
+Names are numbered and stamps that are all written alike are read here too. Every compiled function stands in this file,
+and the folder of their machine code carries a digest of it and of the versions that compile it: an edit starts a new
+folder, so that yesterday's code never answers.
 """
 
 import hashlib
@@ -43,6 +44,7 @@ _SILENT, KEPT, _TOO_LONG = len(REASONS) - 1, len(REASONS), -1
 _MINUTE_NS = 60_000_000_000
 _WINDOW_NS = 600_000_000_000
 _FEWEST_VALUES = 512
+_LAST_YEAR = 2254
 
 
 def source_digest(source: bytes) -> str:
@@ -300,8 +302,7 @@ def sweep(
         minutes[0, minute] += 1
         minutes[1, minute] += into
         minutes[2, minute] += out
-        kept_ns[count] = stamp
-        kept_cells[count] = cell
+        kept_ns[count], kept_cells[count] = stamp, cell
         if len(status):
             said[status[row]] += 1
         if len(kept_tenants):
@@ -354,4 +355,68 @@ def by_tenant(
         cells[name, cell[row]] += 1
     for each in range(len(counted)):
         windows[each, window] += requests[each] - counted[each]
+    return True
+
+
+@numba.njit(nogil=True)
+def _number(text: npt.NDArray[np.uint8], begin: int, end: int) -> int:
+    """The whole number that digits write; far below 0 where one of them is none."""
+    value = 0
+    for place in range(begin, end):
+        digit = int(text[place]) - 48
+        value = value * 10 + digit if 0 <= digit <= 9 else -1_000_000_000
+    return value
+
+
+@numba.njit(nogil=True)
+def _day(year: int, month: int, day: int) -> int:
+    """Days from 1970 to a date of the Gregorian calendar, -1 where nanoseconds have no such date."""
+    lengths = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if (
+        not 1970 <= year <= _LAST_YEAR
+        or not 1 <= month <= 12
+        or not 1 <= day <= lengths[month - 1] + (leap and month == 2)
+    ):
+        return -1
+    before = year - 1
+    days = before * 365 + before // 4 - before // 100 + before // 400 - 719_162 + day - 1
+    for each in range(month - 1):
+        days += lengths[each]
+    return days + (leap and month > 2)
+
+
+@_compiled
+def stamps_alike(text: npt.NDArray[np.uint8], digits: int, ns: Longs) -> bool:
+    """Read stamps like ``2026-03-29T00:58:15.938Z`` that differ in nothing but their digits.
+
+    Args:
+        text: A row of bytes per stamp; the first row is such a stamp.
+        digits: Digits of a second's fraction.
+        ns: Gets the nanoseconds since 1970 on the clock that the stamps show.
+
+    Returns:
+        Whether all rows could be read; if not, ``ns`` means nothing.
+    """
+    rows, width = text.shape
+    scale, end, day, day_ns = 10 ** (9 - digits), 20 + digits, 0, 0
+    marks = np.array([place for place in range(width) if place in (4, 7, 10, 13, 16, 19) or place >= end])
+    for row in range(rows):
+        stamp = text[row]
+        for place in marks:
+            if stamp[place] != text[0, place]:
+                return False
+        date = _number(stamp, 0, 4) * 10_000 + _number(stamp, 5, 7) * 100 + _number(stamp, 8, 10)
+        if date != day:
+            found = _day(date // 10_000, date // 100 % 100, date % 100)
+            if found < 0:
+                return False
+            day, day_ns = date, found * 86_400_000_000_000
+        hour, minute, second = _number(stamp, 11, 13), _number(stamp, 14, 16), _number(stamp, 17, 19)
+        if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
+            return False
+        rest = _number(stamp, 20, end) if digits else 0
+        if rest < 0:
+            return False
+        ns[row] = day_ns + (hour * 3600 + minute * 60 + second) * 1_000_000_000 + rest * scale
     return True

@@ -1,6 +1,7 @@
 """Counting in one compiled go gives what counting step by step gives, whatever the rows hold."""
 
 import random
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -200,8 +201,42 @@ def test_stamps_written_alike_are_read_as_the_others(monkeypatch, zone, fraction
         for place in np.repeat(np.arange(40), 30).tolist()
     ]
     assert quick(monkeypatch, stamps) == general(monkeypatch, stamps)
-    monkeypatch.setattr(clock, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(clock, "_FEWEST_ALIKE", 1)
     assert clock._alike(pl.Series(stamps)) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.datetimes(datetime(1970, 1, 1), datetime(2254, 12, 31)), min_size=1, max_size=5))
+def test_stamps_of_any_date_are_read(dates):
+    text = np.array([list(f"{date:%Y-%m-%d %H:%M:%S.%f}".encode()) for date in dates], dtype=np.uint8)
+    ns = np.zeros(len(dates), dtype=np.int64)
+    assert sweep.stamps_alike(text, 6, ns)
+    assert ns.tolist() == [(date - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 for date in dates]
+
+
+NO_DATES = """
+2026-02-29 00:00:00
+2100-02-29 00:00:00
+2026-13-01 00:00:00
+2026-00-10 00:00:00
+2026-04-31 00:00:00
+2026-04-00 00:00:00
+2026-04-10 24:00:00
+2026-04-10 00:60:00
+2026-04-10 00:00:60
+1969-12-31 00:00:00
+2255-01-01 00:00:00
+2026-04-1x 00:00:00
+2o26-04-10 00:00:00
+2026-04-10T00:00:00
+"""
+
+
+@pytest.mark.parametrize("stamp", NO_DATES.split("\n")[1:-1])
+def test_what_is_no_date_is_left_to_the_general_way(stamp):
+    text = np.array([list(each.encode()) for each in ("2024-02-29 00:00:00", stamp)], dtype=np.uint8)
+    assert sweep.stamps_alike(text[:1], 0, np.zeros(1, dtype=np.int64))
+    assert not sweep.stamps_alike(text, 0, np.zeros(2, dtype=np.int64))
 
 
 def test_one_odd_stamp_sends_all_to_the_general_way(monkeypatch):
@@ -225,10 +260,10 @@ def read(stamps):
 
 
 def quick(monkeypatch, stamps):
-    monkeypatch.setattr(clock, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(clock, "_FEWEST_ALIKE", 1)
     return read(stamps)
 
 
 def general(monkeypatch, stamps):
-    monkeypatch.setattr(clock, "_FEWEST_ROWS", 10**9)
+    monkeypatch.setattr(clock, "_FEWEST_ALIKE", 10**9)
     return read(stamps)

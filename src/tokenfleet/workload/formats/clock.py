@@ -207,43 +207,33 @@ def _best(stamps: "pl.Series", layouts: Sequence[str]) -> "pl.Series | None":
     return None
 
 
-_MINUTE_CHARS = 16
-_SHAPE = re.compile(r":\d\d(?:[.,](\d{1,9}))?(Z|z|UTC|[+-]\d\d:?\d\d|[+-]\d\d)?")
-_FEWEST_ROWS, _LEAST_PER_RUN = 10_000, 8
+_ALIKE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,]([0-9]{1,9}))?"
+    r"(Z|z|UTC|[+-][0-9]{2}:?[0-9]{2}|[+-][0-9]{2})?"
+)
+_FEWEST_ALIKE = 100_000
+"""Fewer stamps are read before the compiled code is loaded."""
 
 
 def _alike(stamps: "pl.Series") -> "tuple[pl.Series, int, str | None] | None":
     """Nanoseconds, digits of a second and zone of stamps that are all written alike; ``None`` when they are not.
 
-    Logs write a minute many times in a row, so that the minute is read once per run of equal ones, and only the seconds
-    of each row are looked at. What differs in length or form is left to the general way.
+    What differs in length, in form or in its zone is left to the general way.
     """
+    import numpy as np
     import polars as pl
 
-    if len(stamps) < _FEWEST_ROWS or stamps.null_count() or stamps.str.len_bytes().n_unique() > 1:
+    if len(stamps) < _FEWEST_ALIKE or stamps.null_count() or stamps.str.len_bytes().n_unique() > 1:
         return None
-    shape = _SHAPE.fullmatch(str(stamps[0])[_MINUTE_CHARS:])
-    minute = stamps.str.slice(0, _MINUTE_CHARS)
-    run = minute.rle_id()
-    if shape is None or (int(run[-1]) + 1) * _LEAST_PER_RUN > len(stamps):
+    shape = _ALIKE.fullmatch(str(stamps[0]))
+    if shape is None:
         return None
-    digits, zone = len(shape[1] or ""), shape[2] or ""
-    tail = stamps.str.slice(_MINUTE_CHARS)
-    form = r"^:[0-5]\d" + (rf"[.,]\d{{{digits}}}" if digits else "") + re.escape(zone) + "$"
-    if not tail.str.contains(form.replace(r"\d", "[0-9]")).all():
-        return None
-    first = minute.filter(run != run.shift(1).fill_null(2**32 - 1))
-    begin = (first + ":00").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
-    if begin.null_count():
-        begin = (first + ":00").str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False, time_unit="ms")
-    begin_ms = begin.dt.timestamp("ms")
-    if begin.null_count() or not begin_ms.is_between(0, _LAST_MS).all():
-        return None
-    after = tail.str.slice(1, 2).cast(pl.Int64) * UNIT_NS["s"]
-    if digits:
-        after = after + tail.str.slice(4, digits).cast(pl.Int64) * 10 ** (9 - digits)
-    ns = (begin_ms * 1_000_000).gather(run) + after
-    return ns, digits, zone or None
+    from tokenfleet.workload.sweep import stamps_alike
+
+    digits, zone = len(shape[1] or ""), shape[2]
+    text = np.frombuffer(str(stamps.str.join("").item()).encode(), dtype=np.uint8).reshape(len(stamps), -1)
+    ns = np.empty(len(stamps), dtype=np.int64)
+    return (pl.Series(ns), digits, zone) if stamps_alike(text, digits, ns) else None
 
 
 def _tell_digits(digits: int, detected: dict[str, str]) -> None:

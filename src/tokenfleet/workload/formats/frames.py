@@ -77,15 +77,27 @@ def load_rows(path: str, start: int, stop: int, columns: Sequence[str]) -> Loade
     return Loaded(_chosen(_flat(frame), columns), range(start + 1, start + frame.height + 1))
 
 
-def load_text(data: bytes, kind: str, separator: str, columns: Sequence[str] | None, *, where: str) -> Loaded:
+def load_text(
+    data: bytes, kind: str, separator: str, columns: Sequence[str] | None, *, where: str, counts: Sequence[str] = ()
+) -> Loaded:
     """CSV, its header first, or JSON lines.
+
+    Args:
+        data: The text.
+        kind: ``csv`` or ``jsonl``.
+        separator: Between the cells of a CSV row.
+        columns: Which columns; all that are found when not said.
+        where: The file, for errors.
+        counts: Columns of CSV that hold whole numbers as a rule: read as such where every cell is one.
 
     Raises:
         BadInput: text of which nothing can be read.
     """
     body = data.lstrip(b"\r\n")
     header = 1 if kind == "csv" else 0
-    frame = _fast(body, kind, separator)
+    frame = _fast(body, kind, separator, counts) if counts else None
+    if frame is None:
+        frame = _fast(body, kind, separator)
     if frame is not None and not _is_whole(frame, body, header):
         body = _BLANK.sub(b"\n", body)
         frame = _fast(body, kind, separator)
@@ -100,12 +112,12 @@ def load_text(data: bytes, kind: str, separator: str, columns: Sequence[str] | N
     return found
 
 
-def _fast(data: bytes, kind: str, separator: str) -> "pl.DataFrame | None":
-    """All rows at once; ``None`` when one of them is no record."""
+def _fast(data: bytes, kind: str, separator: str, counts: Sequence[str] = ()) -> "pl.DataFrame | None":
+    """All rows at once; ``None`` when one of them is no record, or a cell of ``counts`` no whole number."""
     import polars as pl
 
     try:
-        return _fast_csv(data, separator) if kind == "csv" else _flat(_fast_lines(data))
+        return _fast_csv(data, separator, counts) if kind == "csv" else _flat(_fast_lines(data))
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return None
 
@@ -162,11 +174,17 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _fast_csv(data: bytes, separator: str) -> "pl.DataFrame":
+def _fast_csv(data: bytes, separator: str, counts: Sequence[str]) -> "pl.DataFrame":
     import polars as pl
 
     frame = pl.read_csv(
-        data, separator=separator, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False, null_values=None
+        data,
+        separator=separator,
+        infer_schema=False,
+        schema_overrides=dict.fromkeys(counts, pl.Int64),
+        encoding="utf8-lossy",
+        raise_if_empty=False,
+        null_values=None,
     )
     return frame.rename({name: name.strip() for name in frame.columns if name != name.strip()})
 

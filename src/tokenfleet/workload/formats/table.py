@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 HASHES = "hash_ids"
-_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+COUNT_ROLES = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 _TEXTS = ("finish", "model", "tenant", "session", "label", "request_id")
 _ABSENT = ("", "-", "null", "NULL", "None", "none", "nan", "NaN", "NA", "N/A")
 
@@ -86,7 +86,7 @@ def canonical(
         frame[stamp], options, where=f"{where}, column '{stamp}'", detected=detected, unit=unit or unit_of_name(stamp)
     )
     rows = {"arrival_ns": arrival, "line": _lines(loaded.lines)}
-    for role in _COUNTS:
+    for role in COUNT_ROLES:
         if role in mapped:
             rows[role] = as_count(frame[mapped[role]])
     for role in _TEXTS:
