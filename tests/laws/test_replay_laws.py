@@ -133,3 +133,26 @@ def test_the_router_cannot_see_output_lengths_of_running_requests(seed: int) -> 
     longer[: count - 1][running] += draw.integers(1, 100, running.sum())
     second = replay(trace(np.column_stack([arrival_ms, inputs, longer])), fleet(count=3))
     assert first.replica[-1] == second.replica[-1]
+
+
+@LAWS
+@given(SEEDS)
+def test_requests_together_take_what_the_replicas_were_busy(seed: int) -> None:
+    rows, drawn = workload(seed)
+    run = replay(rows, drawn, telemetry_interval_s=0.05)
+    took = run.ledger
+    uneven_s = 1e-12 * sum(g.replica.deployment.engine.max_sequence_count * g.replica_count for g in drawn.groups)
+    assert abs(took.prefill_gpu_s.sum() - run.busy.prefill_s) < 1e-11
+    assert abs(took.cached_gpu_s.sum() - run.busy.cached_prefix_s) < 1e-11
+    assert -1e-11 < run.busy.decode_s - took.decode_gpu_s.sum() < uneven_s + 1e-11
+    assert min(took.cached_gpu_s.min(), took.decode_gpu_s.min()) >= 0.0
+    assert (took.prefill_gpu_s >= took.cached_gpu_s).all()
+    served = run.status == Status.FINISHED
+    assert (np.isfinite(took.scheduled_s) == served).all()
+    assert (took.scheduled_s[served] >= run.ready_s[served]).all()
+    streams = served & (run.output_tokens > 0)
+    assert (run.first_token_s[streams] > took.scheduled_s[streams]).all()
+    last = run.telemetry.done
+    assert abs(last.busy_s[-1].sum() - run.busy.prefill_s - run.busy.decode_s) < 1e-11
+    assert last.step_count[-1].sum() == run.busy.step_count
+    assert (np.diff(last.busy_s, axis=0) >= 0.0).all()

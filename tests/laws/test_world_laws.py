@@ -160,3 +160,13 @@ def test_when_everybody_fails_for_ever_requests_end_all_the_same() -> None:
     assert (run.turmoil.attempt_count == 4).all()
     assert run.turmoil.lost_count > 0
     assert run.end_s > 1.0, "clients came back until they gave up"
+
+
+@LAWS
+@given(SEEDS)
+def test_what_was_lost_was_taken_all_the_same(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    run = replay(rows, drawn, telemetry_interval_s=0.05, world=world)
+    took = run.ledger.prefill_gpu_s.sum() + run.ledger.decode_gpu_s.sum()
+    # Each failure may lose what did not divide evenly, less than a picosecond for each sequence.
+    assert abs(run.busy.prefill_s + run.busy.decode_s - took) < 1e-9

@@ -59,4 +59,30 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
     np.testing.assert_array_equal(fast.telemetry.waiting, samples[:, :, 1])
     blocks = np.array([replica.physics.kv_block_count for replica in plain.replicas])
     np.testing.assert_array_equal(fast.telemetry.kv_used_fraction, 1.0 - (blocks - samples[:, :, 2]) / blocks)
+    assert_same_ledger(plain, fast)
+    assert_same_work(plain, fast)
     return fast
+
+
+def assert_same_ledger(plain: PlainRun, fast: RunRecord) -> None:
+    rows, ledger = plain.requests, fast.ledger
+    np.testing.assert_array_equal(ledger.scheduled_s, seconds([r.scheduled for r in rows]))
+    np.testing.assert_array_equal(ledger.prefill_gpu_s, seconds([r.took_prefill for r in rows]))
+    np.testing.assert_array_equal(ledger.cached_gpu_s, seconds([r.took_cached for r in rows]))
+    np.testing.assert_array_equal(ledger.decode_gpu_s, seconds([r.took_decode for r in rows]))
+
+
+def assert_same_work(plain: PlainRun, fast: RunRecord) -> None:
+    done = fast.telemetry.done
+
+    def counted(name: str) -> list[list[int]]:
+        return [[work.get(name, 0) for work in works] for works in plain.works]
+
+    np.testing.assert_array_equal(done.busy_s, np.array(counted("busy")) / 1e12)
+    np.testing.assert_array_equal(done.step_count, counted("steps"))
+    np.testing.assert_array_equal(done.prefill_step_count, counted("prefill_steps"))
+    np.testing.assert_array_equal(done.prefill_tokens, counted("prefill_tokens"))
+    np.testing.assert_array_equal(done.decode_tokens, counted("decode_tokens"))
+    np.testing.assert_array_equal(done.context_tokens, counted("contexts"))
+    np.testing.assert_array_equal(done.pair_count, counted("pairs"))
+    np.testing.assert_array_equal(fast.telemetry.active_tokens, counted("active"))

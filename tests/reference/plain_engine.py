@@ -52,6 +52,10 @@ class Request:
     tenant: int | None = None
     late: int = 0  # not by the clock; between equals, who comes later
     followers: list = field(default_factory=list)  # (request, delay)
+    scheduled: int = -1  # first admission of the last attempt
+    took_prefill: int = 0  # gpu-picoseconds in all attempts
+    took_cached: int = 0
+    took_decode: int = 0
 
     @property
     def tokens(self) -> int:
@@ -62,7 +66,7 @@ class Request:
         self.produced = self.in_flight = self.computed = self.hit = self.hashed = self.cached = self.preemptions = 0
         self.blocks, self.fixed = [], []
         self.admitted = self.prefilling = False
-        self.first = self.last = self.finish = self.replica = -1
+        self.first = self.last = self.finish = self.replica = self.scheduled = -1
 
     def block_key(self, index: int, block_tokens: int) -> object:
         end = (index + 1) * block_tokens
@@ -120,8 +124,9 @@ class Pool:
 
 
 class Replica:
-    def __init__(self, physics, run) -> None:
-        self.physics, self.run, self.step = physics, run, physics.step_time
+    def __init__(self, physics, run, number) -> None:
+        self.physics, self.run, self.step, self.number = physics, run, physics.step_time, number
+        self.busy_until = self.carry = 0
         self.engine = physics.deployment.engine
         self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, self.engine.prefix_caching)
         self.running, self.waiting = [], deque()
@@ -235,6 +240,7 @@ class Replica:
             if need > len(self.pool.free):
                 return 0
         self.pool.touch(hits)
+        request.scheduled = self.clock if request.scheduled < 0 else request.scheduled
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
         request.computed = request.hit = hit
@@ -353,6 +359,7 @@ class Replica:
                 request.in_flight += request.output > 0
                 yields.append(request)
         start, self.horizon = self.horizon, self.horizon + duration
+        self.busy_until = self.horizon
         self.flying.append((self.horizon, yields))
         self.clock = self.event = start if self.engine.async_scheduling else self.horizon
 

@@ -6,7 +6,7 @@ then the controller, then samples.
 
 import math
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -29,7 +29,8 @@ class PlainRun:
     def __init__(self, trace: Trace, fleet: Fleet, peak_window_s=None, telemetry_interval_s=None, world=None) -> None:
         self.fleet, self.world = fleet, world or World()
         self.physics = [group.replica for group in fleet.groups for _ in range(group.replica_count)]
-        self.replicas = [Replica(physics, self) for physics in self.physics]
+        self.replicas = [Replica(physics, self, number) for number, physics in enumerate(self.physics)]
+        self.done = [Counter() for _ in self.physics]
         weights = [group.weight_ratio for group in fleet.groups for _ in range(group.replica_count)]
         self.costs = [max(1, round(4096 * min(weights) / weight)) for weight in weights]
         self.scraped = [(0, 0, 0)] * len(self.replicas)
@@ -56,7 +57,7 @@ class PlainRun:
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
         self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
         self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = self.turn = 0
-        self.samples = []
+        self.samples, self.works = [], []
         self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
         self.play()
 
@@ -83,6 +84,7 @@ class PlainRun:
                     ticks += 1
                 else:
                     self.samples.append([self.gauges(replica) for replica in self.replicas])
+                    self.works.append([self.work(replica, pause) for replica in self.replicas])
                     samples += 1
                     if coming == NEVER:
                         return
@@ -304,7 +306,7 @@ class PlainRun:
                 self.lost += 1
                 self.come_to_nothing(request, time, 0, Status.LOST)
         if not lives or state == ReplicaState.FAILED:
-            self.replicas[number], self.factors[number] = Replica(self.physics[number], self), 1.0
+            self.replicas[number], self.factors[number] = Replica(self.physics[number], self, number), 1.0
         self.set_state(number, time, state)
         return True
 
@@ -361,11 +363,55 @@ class PlainRun:
             share = duration
             if decodes:
                 self.mixed_steps += 1
-                share = (replica.duration([], prefills) + duration - replica.duration(decodes, [])) // 2
+                alone = replica.duration(decodes, [])
+                share = (replica.duration([], prefills) + duration - alone) // 2
+                share = min(share, duration - sum(self.own(replica, start) for _, start, _ in decodes))
             pairs = sum(tokens * request.hit for request, _, tokens in prefills)
             self.cached_prefix += min(share, replica.step.pair_ps * pairs)
         self.prefill += share
         self.decode += duration - share
+        self.charge(replica, decodes, prefills, share, duration - share)
+        self.count_work(replica, decodes, prefills, duration)
+
+    def own(self, replica: Replica, start: int) -> int:
+        """What a decoding sequence costs beside the tokens of the step."""
+        step, context = replica.step, start + 1
+        return step.sequence_ps + step.context_ps * context + step.window_ps * min(context, step.window_tokens)
+
+    def charge(self, replica: Replica, decodes: list, prefills: list, prefill: int, decode: int) -> None:
+        """Each pays its own part of the step; the rest goes by tokens among prefills, equally among decodes."""
+        gpus = replica.physics.deployment.layout.gpu_count
+        if decodes:
+            rest = decode - sum(self.own(replica, start) for _, start, _ in decodes)
+            each, replica.carry = divmod(rest + replica.carry, len(decodes))
+            for request, start, _ in decodes:
+                request.took_decode += gpus * (each + self.own(replica, start))
+        attention = [
+            replica.step.pair_ps * (tokens * start + tokens * (tokens + 1) // 2) for _, start, tokens in prefills
+        ]
+        rest, passed, total = prefill - sum(attention), 0, sum(tokens for _, _, tokens in prefills)
+        for (request, _, tokens), own in zip(prefills, attention, strict=True):
+            until = passed + tokens
+            request.took_prefill += gpus * (own + rest * until // total - rest * passed // total)
+            request.took_cached += gpus * replica.step.pair_ps * tokens * request.hit
+            passed = until
+
+    def count_work(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:
+        self.done[replica.number] += Counter(
+            busy=duration,
+            steps=1,
+            prefill_steps=bool(prefills),
+            prefill_tokens=sum(tokens for _, _, tokens in prefills),
+            decode_tokens=len(decodes),
+            contexts=sum(start + 1 for _, start, _ in decodes),
+            pairs=sum(tokens * start + tokens * (tokens + 1) // 2 for _, start, tokens in prefills),
+        )
+
+    def work(self, replica: Replica, time: int) -> dict:
+        """What a replica has done, and the tokens it holds for those that run."""
+        done = dict(self.done[replica.number])
+        done["busy"] = done.get("busy", 0) - max(0, replica.busy_until - time)
+        return done | {"active": sum(request.computed for request in replica.running)}
 
     def gauges(self, replica: Replica) -> tuple[int, int, float]:
         yielding = {r for _, yields in replica.flying for r in yields if r.produced + r.in_flight >= r.output}

@@ -28,7 +28,9 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
         raise BadInput.at("--focus", "there is no fleet, so there is no bill", "leave it out, or relax the promise")
     tenant = np.zeros(trace.request_count, dtype=np.int32) if trace.tenant is None else trace.tenant
     names = (_EVERYBODY,) if trace.tenant is None else trace.tenants
-    usage = cost.usage_by_key(record, tenant, names, work=cost.request_work(record, chosen.replica.step_time))
+    if record.ledger is None:
+        raise ValueError("a record without a ledger says nothing of gpu time")
+    usage = cost.usage_by_key(record, tenant, names, work=cost.request_work(record.ledger))
     used = {name: counts for name, counts in usage.items() if counts.request_count}
     start = datetime(made_on.year + made_on.month // 12, made_on.month % 12 + 1, 1, tzinfo=UTC)
     end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)

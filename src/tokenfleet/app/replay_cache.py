@@ -26,7 +26,7 @@ from tokenfleet import simulator
 from tokenfleet.app.whole_files import home_cache
 from tokenfleet.contract import clauses_of
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, RunRecord, Telemetry, Turmoil
+from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, Ledger, RunRecord, Telemetry, Turmoil, WorkDone
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
@@ -35,11 +35,13 @@ from tokenfleet.planner import Hopeless
 MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
-_FORMAT = b"3"
+_FORMAT = b"4"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
-_GAUGES = ("time_s", "running", "waiting", "kv_used_fraction")
+_GAUGES = ("time_s", "running", "waiting", "kv_used_fraction", "active_tokens")
+_DONE = tuple(field.name for field in fields(WorkDone))
+_LEDGER = tuple(field.name for field in fields(Ledger))
 
 
 def cache_folder() -> Path:
@@ -212,7 +214,11 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
     arrays: list[npt.NDArray[np.generic]] = [getattr(record, name) for name in _COLUMNS]
     for gaps in (record.gaps, record.peak_gaps):
         arrays += [] if gaps is None else [gaps.lower_s, gaps.count]
-    arrays += [] if record.telemetry is None else [getattr(record.telemetry, name) for name in _GAUGES]
+    telemetry = record.telemetry
+    done, states = (None, None) if telemetry is None else (telemetry.done, telemetry.state)
+    for part, names in ((telemetry, _GAUGES), (done, _DONE), (record.ledger, _LEDGER)):
+        arrays += [] if part is None else [getattr(part, name) for name in names]
+    arrays += [] if states is None else [states]
     arrays += [] if record.ready_s is None else [record.ready_s]
     turmoil = record.turmoil
     arrays += [] if turmoil is None else [turmoil.attempt_count, turmoil.state_s]
@@ -227,7 +233,9 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
         "cut_s": record.cut_s,
         "stopped_by": None if record.cut_s is None or hopeless is None else _limits(hopeless.slo),
         "peak": record.peak_gaps is not None,
-        "telemetry": record.telemetry is not None,
+        "telemetry": telemetry is not None,
+        "ledger": record.ledger is not None,
+        "states": states is not None,
         "ready": record.ready_s is not None,
         "turmoil": None if turmoil is None else _counted(turmoil),
     }
@@ -269,7 +277,12 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
     columns: dict[str, Any] = {name: column() for name in _COLUMNS}
     gaps = GapHistogram(lower_s=column(), count=column())
     peak_gaps = GapHistogram(lower_s=column(), count=column()) if head["peak"] else None
-    telemetry = Telemetry(**{name: column() for name in _GAUGES}) if head["telemetry"] else None
+    gauges: dict[str, Any] = {name: column() for name in _GAUGES} if head["telemetry"] else {}
+    if gauges:
+        gauges["done"] = WorkDone(**{name: column() for name in _DONE})
+    ledger = Ledger(**{name: column() for name in _LEDGER}) if head["ledger"] else None
+    state = column() if head["states"] else None
+    telemetry = Telemetry(**gauges, state=state) if gauges else None
     ready_s = column() if head["ready"] else None
     turmoil = None
     if head["turmoil"] is not None:
@@ -292,5 +305,6 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
+        ledger=ledger,
         **columns,
     )

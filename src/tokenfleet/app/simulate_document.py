@@ -14,12 +14,14 @@ from tokenfleet.app.world_words import world_document
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.run import GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.run import GapHistogram, Ledger, RunRecord, Status, Telemetry
 from tokenfleet.domain.trace import Trace
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 STATUS_NAMES: Final = {int(status): status.name.lower() for status in Status}
 Column = npt.NDArray[np.generic]
+Columns = dict[str, tuple[Column, npt.NDArray[np.bool_] | None]]
+"""Values, and where they are known (``None``: everywhere)."""
 
 
 class SaysHow(Protocol):
@@ -191,12 +193,13 @@ def _bins(gaps: GapHistogram) -> list[dict[str, object]]:
     ]
 
 
-def request_columns(record: RunRecord, trace: Trace) -> Mapping[str, tuple[Column, npt.NDArray[np.bool_] | None]]:
+def request_columns(record: RunRecord, trace: Trace) -> Columns:
     """Column -> values, and where they are known (``None``: everywhere); one row per request in order of arrival."""
     served = record.status == Status.FINISHED
     return {
         "request": (np.arange(len(record.arrival_s), dtype=np.int64), None),
         "arrival_s": (record.arrival_s, None),
+        **_queue_columns(record),
         "first_token_s": (record.first_token_s, np.isfinite(record.first_token_s)),
         "finish_s": (record.finish_s, np.isfinite(record.finish_s)),
         "status": (np.array([STATUS_NAMES[value] for value in range(len(STATUS_NAMES))])[record.status], None),
@@ -205,10 +208,28 @@ def request_columns(record: RunRecord, trace: Trace) -> Mapping[str, tuple[Colum
         "output_tokens": (record.output_tokens, None),
         "cached_tokens": (record.cached_tokens, served),
         "preemption_count": (record.preemption_count, served),
+        **_share_columns(record.ledger),
         **({} if record.turmoil is None else {"attempt_count": (record.turmoil.attempt_count, None)}),
         **({} if trace.session is None else {"session": (trace.session, trace.session >= 0)}),
         **({} if trace.tenant is None else {"tenant": (trace.tenant, trace.tenant >= 0)}),
     }
+
+
+def _queue_columns(record: RunRecord) -> Columns:
+    """When each request reached the queue of the scheduler, and when it left it."""
+    found: Columns = {}
+    if record.ready_s is not None:
+        found["queued_s"] = record.ready_s, np.isfinite(record.ready_s)
+    if record.ledger is not None:
+        found["scheduled_s"] = record.ledger.scheduled_s, np.isfinite(record.ledger.scheduled_s)
+    return found
+
+
+def _share_columns(ledger: Ledger | None) -> Columns:
+    """What each request took of the gpus, rejected ones included: an attempt may have begun before."""
+    if ledger is None:
+        return {}
+    return {name: (getattr(ledger, name), None) for name in ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")}
 
 
 def telemetry_columns(record: RunRecord, gauges: Telemetry, interval_s: float) -> Mapping[str, Column]:

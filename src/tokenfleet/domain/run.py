@@ -1,6 +1,6 @@
 """The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import Bools, Floats, Ints, members
 
+Counts = npt.NDArray[np.int64]
 GAP_BINS_PER_OCTAVE = 32
 """Bins of the token gap histogram: 2.2 % wide."""
 
@@ -65,7 +66,27 @@ class GapHistogram:
     """
 
     lower_s: Floats
-    count: npt.NDArray[np.int64]
+    count: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDone:
+    """What replicas have done since the start, as counters that never fall; arrays have shape (sample, replica).
+
+    Time is that in steps up to the sample; the counts are of all steps fixed by then.
+    """
+
+    busy_s: Floats
+    step_count: Counts
+    prefill_step_count: Counts
+    """Steps with prefill in them."""
+    prefill_tokens: Counts
+    """Prompt tokens computed, those computed again after a preemption included."""
+    decode_tokens: Counts
+    context_tokens: Counts
+    """Contexts that decoded tokens attended to, added up."""
+    pair_count: Counts
+    """Query-key pairs of prefill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +97,11 @@ class Telemetry:
     running: Ints
     waiting: Ints
     kv_used_fraction: Floats
+    active_tokens: Counts
+    """Tokens of running sequences whose KV is computed, by all steps fixed up to then."""
+    done: WorkDone
+    state: npt.NDArray[np.int8] | None = None
+    """What each replica was, a :class:`tokenfleet.domain.world.ReplicaState`; ``None``: ready all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +109,8 @@ class BusyTime:
     """What the replicas of a run spent their time on, in replica-seconds; shared steps are split additively.
 
     A step with prefill and decode is split by the mean of both orders: what a phase costs alone, and what it
-    adds to the other. ``prefill_s`` includes ``cached_prefix_s``, the attention of new tokens to cached ones.
+    adds to the other; decode pays at least for what its sequences read. ``prefill_s`` includes ``cached_prefix_s``,
+    the attention of new tokens to cached ones.
     """
 
     prefill_s: float
@@ -91,6 +118,22 @@ class BusyTime:
     cached_prefix_s: float
     step_count: int
     mixed_step_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What each request took of the gpus, an additive share of every step, and when its turn came.
+
+    All requests together took what the replicas were busy. A request is charged for all its attempts, those lost
+    with a replica included.
+    """
+
+    scheduled_s: Floats
+    """When the scheduler first admitted it, at its last attempt: its wait in the queue is from ``ready_s`` to here."""
+    prefill_gpu_s: Floats
+    cached_gpu_s: Floats
+    """The part of ``prefill_gpu_s`` that is attention to tokens from the prefix cache."""
+    decode_gpu_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +202,8 @@ class RunRecord:
     classes: tuple[str, ...] = ()
     time_of_day_s: float = 0.0
     """Time of day at second 0."""
+    ledger: Ledger | None = None
+    """Kept along with telemetry."""
 
     def of_class(self, name: str | None) -> Bools:
         """Which requests are of a traffic class; of ``None`` all. Nobody, where the class is not known."""
@@ -186,4 +231,10 @@ class RunRecord:
 def requests_of(record: RunRecord, chosen: Bools) -> RunRecord:
     """The record of some of its requests; gaps and gauges stay those of all."""
     columns: dict[str, Any] = {name: getattr(record, name) for name in RECORD_COLUMNS}
-    return replace(record, **{name: column[chosen] for name, column in columns.items() if column is not None})
+    kept: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if column is not None}
+    return replace(record, ledger=None if record.ledger is None else entries_of(record.ledger, chosen), **kept)
+
+
+def entries_of(ledger: Ledger, rows: npt.NDArray[np.integer] | Bools) -> Ledger:
+    """The ledger of some requests, in the order asked for."""
+    return Ledger(**{field.name: getattr(ledger, field.name)[rows] for field in fields(ledger)})

@@ -18,16 +18,22 @@ _LEAST_HOURS = 24
 def tenant_invoice(plan: Plan, traffic: Traffic) -> TenantInvoice | None:
     """A month of the plan's bill by tenant, at the mean load of the trace.
 
-    Inside a line of the bill tenants pay by the gpu time of their requests; idle and spare, in the loaded view, by the
-    gpu time that each takes in the peak window, for whoever makes the fleet large pays for it to be there.
+    Inside a line of the bill tenants pay by the gpu time that the replay charged to their requests; idle and spare, in
+    the loaded view, by the gpu time of those that arrive in the peak window, for whoever makes the fleet large pays for
+    it to be there.
 
     Returns:
         ``None`` when the trace names no tenants, or nothing was planned.
+
+    Raises:
+        ValueError: the plan was replayed without a ledger.
     """
     trace, record, bill, chosen = traffic.trace, plan.degraded, plan.bill, plan.chosen
     if trace.tenant is None or record is None or bill is None or chosen is None:
         return None
-    work = cost.request_work(record, chosen.replica.step_time)
+    if record.ledger is None:
+        raise ValueError("a record without a ledger says nothing of gpu time")
+    work = cost.request_work(record.ledger)
     usage = cost.usage_by_key(record, trace.tenant, trace.tenants, work=work)
     usage = {name: used for name, used in usage.items() if used.request_count}
     if not usage or not _explained(bill, usage):

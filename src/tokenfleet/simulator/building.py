@@ -78,6 +78,8 @@ class Places:
     nodes: Section
     path: Section
     requests: Section
+    ledger: Section
+    """Empty where nobody asks what requests took."""
     words: int
 
 
@@ -130,8 +132,8 @@ def longest_path(trace: Trace) -> int:
     return int(ancestry(trace.prefixes.parent)[1].max()) + 1
 
 
-def place(trace: Trace, fleet: Fleet) -> Places:
-    """Lay the sections out: what every event touches first, the requests last."""
+def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
+    """Lay the sections out: what every event touches first, the requests last; a ledger if it is to be ``detailed``."""
     planner = Planner()
     replicas = [group for group in fleet.groups for _ in range(group.replica_count)]
     leaves = leaf_count(len(replicas))
@@ -162,6 +164,7 @@ def place(trace: Trace, fleet: Fleet) -> Places:
         nodes=nodes,
         path=path,
         requests=requests,
+        ledger=planner.take(trace.request_count * at.LEDGER_WORDS if detailed else 0),
         words=planner.used,
         **sections,
     )
@@ -173,7 +176,12 @@ def leaf_count(replica_count: int) -> int:
 
 
 def build(
-    trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, more_words: int = 0
+    trace: Trace,
+    fleet: Fleet,
+    peak_window_s: tuple[float, float] | None,
+    *,
+    detailed: bool = False,
+    more_words: int = 0,
 ) -> tuple[Buffer, Places]:
     """The buffer at time 0, every replica idle.
 
@@ -181,9 +189,10 @@ def build(
         trace: Checked requests.
         fleet: A checked fleet.
         peak_window_s: Start and end of the window whose token gaps are counted apart.
+        detailed: Whether to keep a ledger of what each request takes.
         more_words: Words at the end that are left for what is around the fleet.
     """
-    places = place(trace, fleet)
+    places = place(trace, fleet, detailed=detailed)
     memory = np.zeros(places.words + more_words, dtype=np.int64)
     write_header(memory, places, trace, fleet)
     if peak_window_s is not None:
@@ -203,9 +212,17 @@ def build(
     scrapes[:, at.REQUEST_COST] = request_costs(fleet)
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     write_requests(rows, trace, places.nodes.start)
+    if places.ledger.words:
+        memory[at.LEDGER_AT] = places.ledger.start
+        ledger_rows(memory, places)[:, at.SCHEDULED] = -1
     if fleet.router == "prefix_affinity":
         rows[:, at.PLACE] = affinity_keys(trace)
     return memory, places
+
+
+def ledger_rows(memory: Buffer, places: Places) -> Buffer:
+    """The ledger, one row per request row."""
+    return memory[places.ledger.start : places.ledger.stop].reshape(-1, at.LEDGER_WORDS)
 
 
 def to_ps(time_s: float) -> int:
@@ -296,6 +313,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         *chunk_limits(engine),
         (at.SERIAL_FRONT_END, engine.front_end == "serial"),
         (at.BY_PRIORITY, engine.scheduling == "priority"),
+        (at.GPU_COUNT, replica.deployment.layout.gpu_count),
     ):
         memory[row + field] = value
 
@@ -342,9 +360,12 @@ def renew_replica(
 ) -> None:
     """The replica as at the start, with nothing in its cache; what it has spent its time on stays counted."""
     row = places.replicas.start + number * at.REPLICA_WORDS
-    spent = memory[row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1].copy()
+    kept = np.r_[
+        row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1, row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1
+    ]
+    spent = memory[kept]
     memory[row : row + at.REPLICA_WORDS] = 0
-    memory[row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1] = spent
+    memory[kept] = spent
     state, cache = places.states[number], places.caches[number]
     residents, table, _ = cache_words(trace, group)
     memory[state.start : state.stop] = 0

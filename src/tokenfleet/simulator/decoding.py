@@ -55,6 +55,7 @@ from tokenfleet.simulator.layout import (
     WINDOW_CONTEXT,
     WINDOW_TOKENS,
 )
+from tokenfleet.simulator.ledger import close_account, open_account
 from tokenfleet.simulator.memory import (
     Memory,
     input_tokens,
@@ -102,6 +103,7 @@ def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remai
     if context < window:
         memory[replica + GROWING] += 1
     memory[replica + WINDOW_CONTEXT] += min(context, window)
+    open_account(memory, replica, sequence)
     count_phase(memory, replica, sequence, 1)
     await_event(memory, replica, sequence)
 
@@ -118,6 +120,7 @@ def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) 
 @compiled
 def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
     """Take a decoding sequence out of the batch of the next step."""
+    close_account(memory, replica, sequence)
     context = memory[sequence + ORIGIN] + memory[replica + STEP] + 1
     window = memory[memory[replica + GROUP] + WINDOW_TOKENS]
     memory[replica + DECODING] -= 1

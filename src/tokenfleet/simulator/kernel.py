@@ -5,7 +5,7 @@ step, and the router still counts the requests that this step ends. Among bounda
 first, among arrivals those by the clock.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, decode_blocks
+from tokenfleet.simulator.blocks import blocks_for
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import charge, refusal
 from tokenfleet.simulator.late import pop_late
@@ -23,14 +23,10 @@ from tokenfleet.simulator.layout import (
     FAULT,
     FIRST_RUNNING,
     FIXED_BLOCKS,
-    FREE_BLOCKS,
     FRONT_END,
     GROUP,
-    GROWTH_PS,
     HALF,
-    HORIZON,
     IN_FLIGHT_AT,
-    LAG,
     LATE_PS,
     LOST_COUNT,
     MAX_BATCHED_TOKENS,
@@ -59,13 +55,7 @@ from tokenfleet.simulator.layout import (
     RING_NEXT,
     RULES,
     RUN,
-    RUNNING,
     RUNNING_NEXT,
-    SAMPLE_FREE_BLOCKS,
-    SAMPLE_RUNNING,
-    SAMPLE_WAITING,
-    SAMPLE_WORDS,
-    SAMPLES_AT,
     SERIAL_FRONT_END,
     SGLANG,
     STATE,
@@ -73,8 +63,6 @@ from tokenfleet.simulator.layout import (
     STATUS_NOBODY_READY,
     STATUS_QUEUE_FULL,
     STATUS_TOO_LONG,
-    STEP,
-    STEP_PS,
     TOTAL_IN_FLIGHT,
     TREE_AT,
     TREE_LEAVES,
@@ -82,15 +70,15 @@ from tokenfleet.simulator.layout import (
     TURN,
     VISITS_AT,
     VLLM,
-    WAITING,
 )
+from tokenfleet.simulator.ledger import charge_before_change, close_accounts
 from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens
 from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
-from tokenfleet.simulator.steptime import steps_until
 from tokenfleet.simulator.urgency import queue_levels
 from tokenfleet.simulator.visits import come_to_nothing, enter, leave
+from tokenfleet.simulator.work import gauge
 
 FEW_REPLICAS = 16
 """Up to so many leaves, looking at all of them is faster than a tournament."""
@@ -223,6 +211,7 @@ def fail(memory: Memory, number: int) -> None:
     if memory[replica + RUN] > 0:
         cut_run(memory, replica, memory[PAUSED] + 1)
         finish_run(memory, replica)
+    close_accounts(memory, replica)
     sequence = memory[replica + FIRST_RUNNING]
     while sequence != NONE:
         lose_request(memory, memory[sequence + REQUEST], number)
@@ -252,6 +241,7 @@ def slow(memory: Memory, number: int) -> None:
     if memory[replica + RUN] > 1:
         cut_run(memory, replica, memory[PAUSED] + 1)
         replay_matches(memory, number)
+    charge_before_change(memory, replica)
     memory[replica + GROUP] = memory[ORDER_GROUP]
 
 
@@ -263,23 +253,6 @@ def obey(memory: Memory) -> None:
     else:
         slow(memory, memory[ORDER_REPLICA])
     memory[ORDER_KIND] = NONE
-
-
-@compiled
-def gauge(memory: Memory, number: int, time_ps: int) -> None:
-    """Write the gauges of one replica as they stand after its last boundary up to ``time_ps``."""
-    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
-    sample = memory[SAMPLES_AT] + number * SAMPLE_WORDS
-    free = memory[replica + FREE_BLOCKS]
-    if memory[replica + RUN] > 1:
-        ahead_ps = time_ps + 1 - memory[replica + HORIZON]
-        passed = steps_until(memory[replica + STEP_PS], memory[replica + GROWTH_PS], ahead_ps) - 1
-        passed = min(passed + memory[memory[replica + GROUP] + LAG], memory[replica + RUN] - 1)
-        if passed > 0:
-            free -= decode_blocks(memory, replica, memory[replica + STEP] + 1, passed)
-    memory[sample + SAMPLE_RUNNING] = memory[replica + RUNNING]
-    memory[sample + SAMPLE_WAITING] = memory[replica + WAITING]
-    memory[sample + SAMPLE_FREE_BLOCKS] = free
 
 
 @compiled

@@ -68,6 +68,7 @@ FIRSTS_COUNT = 43
 SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
 DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
 LEVEL_COUNT = 45  # priorities that occur in the trace
+LEDGER_AT = 47  # what each request took; NONE where nobody asks
 HEADER_WORDS = 48
 
 MOST_FIRSTS = 1 << 16
@@ -121,6 +122,7 @@ LONG_CHUNK = 21  # tokens of one prompt in a step at most
 LONE_CHUNK = 22  # the same for a request that is alone
 SERIAL_FRONT_END = 23
 BY_PRIORITY = 24
+GPU_COUNT = 25
 GROUP_WORDS = 32
 
 VLLM = 0
@@ -187,7 +189,16 @@ LEFT_OUT_COUNT = 55  # decodes that were left out of the last step fixed
 RESUMED_COUNT = 56  # decodes in the step being fixed that were left out of the one before
 FRONT_END = 57  # when a serial front end is free again
 LEVELS_AT = 58  # first and last waiting request of each priority, the most urgent first
-REPLICA_WORDS = 64
+SHARED_PS = 59  # part of each step of the run that its sequences share equally
+SHARE_CLOCK = 60  # what one sequence would have taken of such parts, had it decoded all the time
+SHARE_CARRY = 61  # what did not divide evenly so far, less than a picosecond for each sequence
+BUSY_UNTIL = 62  # end of the last step fixed and counted as busy
+STEPS_WITH_PREFILL = 63  # these are counted along with the ledger
+PREFILL_TOKENS = 64
+DECODE_TOKENS = 65
+READ_TOKENS = 66  # contexts of the decodes of all steps, added up
+PREFILL_PAIRS = 67  # query-key pairs of all steps
+REPLICA_WORDS = 72
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
@@ -220,7 +231,9 @@ IS_CONTENDED = 17
 EMITTED = 18  # when its prefill yielded a token; while it is left out, and in the step that resumes it, its last one
 RESUMED = 19  # the step that resumed it
 CHUNK = 20  # tokens of its prefill in the step being fixed
-SEQUENCE_WORDS = 21
+CHARGED_STEP = 21  # while it decodes: the first step whose own part is not in the ledger yet
+JOINED_CLOCK = 22  # SHARE_CLOCK when it began to decode
+SEQUENCE_WORDS = 23
 
 NEVER_RESUMED = -1
 """Of :data:`RESUMED`: no step has this number."""
@@ -269,6 +282,13 @@ BUCKET_LEVEL = 0  # millionths of a token
 BUCKET_TIME = 1  # in microseconds
 BUCKET_WORDS = 2
 
+# ---- ledger: what a request took, in all its attempts; one row per request, in the same order
+SCHEDULED = 0  # when the scheduler first admitted it, -1 until then; of its last attempt
+PREFILL_GPU = 1  # gpu-picoseconds of its prefill
+CACHED_GPU = 2  # those of them for attention to tokens from the prefix cache
+DECODE_GPU = 3
+LEDGER_WORDS = 4
+
 # ---- node of the prefix tree
 PARENT = 0
 DEPTH = 1  # tokens from the root to its end
@@ -300,7 +320,15 @@ EXTENT_WORDS = 10
 SAMPLE_RUNNING = 0
 SAMPLE_WAITING = 1
 SAMPLE_FREE_BLOCKS = 2
-SAMPLE_WORDS = 4
+SAMPLE_ACTIVE_TOKENS = 3
+SAMPLE_BUSY = 4  # time in steps up to the pause; what follows is of all steps fixed by then
+SAMPLE_STEPS = 5
+SAMPLE_STEPS_WITH_PREFILL = 6
+SAMPLE_PREFILL_TOKENS = 7
+SAMPLE_DECODE_TOKENS = 8
+SAMPLE_READ_TOKENS = 9
+SAMPLE_PREFILL_PAIRS = 10
+SAMPLE_WORDS = 11
 
 # ---- what the router knows of a replica
 SCRAPED_WAITING = 0  # at the last scrape

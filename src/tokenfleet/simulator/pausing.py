@@ -7,6 +7,9 @@ happens; samples are last.
 
 import heapq
 
+import numpy as np
+import numpy.typing as npt
+
 from tokenfleet.domain.errors import BadInput, TokenfleetError
 from tokenfleet.domain.world import Happening
 from tokenfleet.simulator import layout as at
@@ -35,6 +38,8 @@ class Pauses:
         self.tick_ps = at.NEVER_PS if desk is None else desk.tick_ps
         self.scrape_ps = at.NEVER_PS if scraper is None else scraper.interval_ps
         self.samples: list[Buffer] = []
+        self.states: list[npt.NDArray[np.int8]] = []
+        """What the replicas were at each sample; empty in a quiet world."""
         self.agenda: list[tuple[int, int, Happening]] = []
         self.noted_count = 0
         self._note(happenings)
@@ -57,6 +62,8 @@ class Pauses:
             if sampled:
                 self.sample_ps += self.interval_ps
                 self.samples.append(self.gauges.copy())
+                if self.roster is not None:
+                    self.states.append(self.roster.states_now())
             if following_ps == at.NEVER_PS and (sampled or self.interval_ps == at.NEVER_PS):
                 self._check_end()
                 return

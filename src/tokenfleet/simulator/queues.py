@@ -31,6 +31,7 @@ from tokenfleet.simulator.layout import (
     TARGET,
     WAITING,
 )
+from tokenfleet.simulator.ledger import note_scheduled
 from tokenfleet.simulator.memory import Memory, next_in_queue, set_next_in_queue
 from tokenfleet.simulator.urgency import leave_level, most_urgent, wait_in_level, waiting_in_levels
 
@@ -106,6 +107,7 @@ def start_running(memory: Memory, replica: int, request: int) -> int:
     memory[replica + LAST_RUNNING] = sequence
     memory[replica + RUNNING] += 1
     memory[replica + ADMITTED] += 1
+    note_scheduled(memory, replica, request)
     memory[sequence + REQUEST] = request
     memory[sequence + RUNNING_NEXT] = NONE
     memory[sequence + RUNNING_PREVIOUS] = last

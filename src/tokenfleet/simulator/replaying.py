@@ -7,12 +7,12 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Telemetry, Turmoil
+from tokenfleet.domain.run import BusyTime, GapHistogram, Ledger, RunRecord, Telemetry, Turmoil, WorkDone, entries_of
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import gap_bounds_ps
-from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, to_ps
+from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, ledger_rows, to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
@@ -49,7 +49,8 @@ def replay(
         peak_window_s: Start and end in seconds since the start of the trace; token gaps of steps that end inside
             (start included, end excluded) are counted apart.
         telemetry_interval_s: Gauges are taken at multiples of it, from one interval on to the first multiple
-            after the last request has ended, each after the last step boundary up to that moment.
+            after the last request has ended, each after the last step boundary up to that moment. The record then
+            has a ledger, too: when each request was admitted, and what it took of the gpus.
         world: Failures, starts, clients that come back, admission, closed loops, a controller; ``None``: a quiet
             world, in which every replica is ready all the time and requests arrive by the clock.
         hopeless: Asked a few times on the way, with the record as it stands; where it says yes the replay stops there
@@ -67,7 +68,7 @@ def replay(
     interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
     if world is not None:
         return replay_in(world, trace, fleet, peak_window_s, interval_ps)
-    memory, places = build(trace, fleet, peak_window_s)
+    memory, places = build(trace, fleet, peak_window_s, detailed=telemetry_interval_s is not None)
     peak = peak_window_s is not None
     scraper = scraper_for(memory, places, fleet)
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper)
@@ -94,7 +95,7 @@ def replay_in(
     world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
 ) -> RunRecord:
     """Replay a checked trace in a checked world."""
-    memory, places, around = surround(trace, fleet, peak_window_s, world)
+    memory, places, around = surround(trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS)
     roster = Roster(memory, places, around, trace, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
     scraper = scraper_for(memory, places, fleet)
@@ -154,6 +155,17 @@ def telemetry(pauses: Pauses, fleet: Fleet) -> Telemetry | None:
         running=stacked[:, :, at.SAMPLE_RUNNING].astype(np.int32),
         waiting=stacked[:, :, at.SAMPLE_WAITING].astype(np.int32),
         kv_used_fraction=1.0 - stacked[:, :, at.SAMPLE_FREE_BLOCKS] / blocks,
+        active_tokens=stacked[:, :, at.SAMPLE_ACTIVE_TOKENS],
+        state=np.stack(pauses.states) if pauses.states else None,
+        done=WorkDone(
+            busy_s=stacked[:, :, at.SAMPLE_BUSY] / PS_PER_S,
+            step_count=stacked[:, :, at.SAMPLE_STEPS],
+            prefill_step_count=stacked[:, :, at.SAMPLE_STEPS_WITH_PREFILL],
+            prefill_tokens=stacked[:, :, at.SAMPLE_PREFILL_TOKENS],
+            decode_tokens=stacked[:, :, at.SAMPLE_DECODE_TOKENS],
+            context_tokens=stacked[:, :, at.SAMPLE_READ_TOKENS],
+            pair_count=stacked[:, :, at.SAMPLE_PREFILL_PAIRS],
+        ),
     )
 
 
@@ -175,6 +187,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         status=quiet.status[back],
         end_s=end_ps / PS_PER_S,
         ready_s=None if quiet.ready_s is None else np.where(attempts == 1, quiet.ready_s[back], np.nan),
+        ledger=None if quiet.ledger is None else entries_of(quiet.ledger, back),
         turmoil=Turmoil(
             attempt_count=attempts,
             refused_count=int(memory[at.REFUSED_COUNT]),
@@ -216,6 +229,18 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
+        ledger=ledger(memory, places) if places.ledger.words else None,
+    )
+
+
+def ledger(memory: Buffer, places: Places) -> Ledger:
+    """What each request took, as columns."""
+    rows = ledger_rows(memory, places)
+    return Ledger(
+        scheduled_s=seconds(rows[:, at.SCHEDULED]),
+        prefill_gpu_s=rows[:, at.PREFILL_GPU] / PS_PER_S,
+        cached_gpu_s=rows[:, at.CACHED_GPU] / PS_PER_S,
+        decode_gpu_s=rows[:, at.DECODE_GPU] / PS_PER_S,
     )
 
 

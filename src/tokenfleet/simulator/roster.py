@@ -1,6 +1,7 @@
 """What the replicas of a fleet are, and what becomes of them while a replay pauses."""
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Decision
@@ -54,6 +55,11 @@ class Roster:
         for number in np.flatnonzero((self.states == int(ReplicaState.STOPPING)) & (self.in_flight == 0)).tolist():
             emptied_ps = int(self.rows[number, at.CLOCK])
             self._set_state(number, ReplicaState.ABSENT, max(emptied_ps, int(self.since_ps[number])))
+
+    def states_now(self) -> npt.NDArray[np.int8]:
+        """What each replica is; one that stops is gone once it is empty."""
+        gone = (self.states == int(ReplicaState.STOPPING)) & (self.in_flight == 0)
+        return np.where(gone, int(ReplicaState.ABSENT), self.states).astype(np.int8)
 
     def state_s(self, end_ps: int) -> Floats:
         """Seconds that each replica spent in each state up to the end, shape (replica, state)."""

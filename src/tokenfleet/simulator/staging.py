@@ -5,16 +5,26 @@ the arrivals that the stages before it yield, and the whole is what one replay o
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry, requests_of
+from tokenfleet.domain.run import (
+    BusyTime,
+    GapHistogram,
+    Ledger,
+    RunRecord,
+    Status,
+    Telemetry,
+    WorkDone,
+    requests_of,
+)
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, Stage, StagedRun, Transfer, Wait
 from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.simulator.bins import gap_bounds_ps
@@ -339,7 +349,21 @@ def joined(trace: Trace, journey: Journey, runs: dict[str, PoolRun]) -> RunRecor
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
+        ledger=in_all(trace.request_count, list(runs.values())),
     )
+
+
+def in_all(request_count: int, runs: list[PoolRun]) -> Ledger | None:
+    """What each request took in all pools together; its turn came when one of its calls was admitted first."""
+    scheduled_s = np.full(request_count, np.nan)
+    took_s = {name: np.zeros(request_count) for name in ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")}
+    for run in runs:
+        if run.record.ledger is None:
+            return None
+        np.fmin.at(scheduled_s, run.caller, run.record.ledger.scheduled_s)
+        for name, total_s in took_s.items():
+            np.add.at(total_s, run.caller, getattr(run.record.ledger, name))
+    return Ledger(scheduled_s=scheduled_s, **took_s)
 
 
 NO_GAPS = np.zeros(0, dtype=np.int64)
@@ -356,18 +380,24 @@ def added(histograms: list[GapHistogram], gaps_ps: Buffer = NO_GAPS) -> GapHisto
 
 
 def side_by_side(gauges: list[Telemetry]) -> Telemetry | None:
-    """Gauges of several pools as those of one fleet; whoever has ended reads as idle."""
+    """Gauges of several pools as those of one fleet; whoever has ended reads as idle, and does no more."""
     if not gauges:
         return None
     longest = max(gauges, key=lambda each: len(each.time_s))
 
-    def stacked(columns: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    def stacked(columns: list[npt.NDArray[Any]], mode: Literal["constant", "edge"] = "constant") -> npt.NDArray[Any]:
         missing = [len(longest.time_s) - len(column) for column in columns]
-        return np.hstack([np.pad(column, ((0, rows), (0, 0))) for column, rows in zip(columns, missing, strict=True)])
+        padded = (np.pad(column, ((0, rows), (0, 0)), mode) for column, rows in zip(columns, missing, strict=True))
+        return np.hstack(list(padded))
 
+    counters = {
+        field.name: stacked([getattr(each.done, field.name) for each in gauges], "edge") for field in fields(WorkDone)
+    }
     return Telemetry(
         time_s=longest.time_s,
-        running=stacked([each.running for each in gauges]).astype(np.int32),
-        waiting=stacked([each.waiting for each in gauges]).astype(np.int32),
-        kv_used_fraction=stacked([each.kv_used_fraction for each in gauges]).astype(np.float64),
+        running=stacked([each.running for each in gauges]),
+        waiting=stacked([each.waiting for each in gauges]),
+        kv_used_fraction=stacked([each.kv_used_fraction for each in gauges]),
+        active_tokens=stacked([each.active_tokens for each in gauges]),
+        done=WorkDone(**counters),
     )

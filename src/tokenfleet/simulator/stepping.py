@@ -14,6 +14,7 @@ from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.layout import (
     BUDGET,
+    BUSY_UNTIL,
     CACHED_BUSY,
     CACHED_PAIRS,
     CLOCK,
@@ -35,6 +36,7 @@ from tokenfleet.simulator.layout import (
     IDLE_WITH_WORK,
     JOINED,
     LAG,
+    LEDGER_AT,
     LEFT_OUT_COUNT,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
@@ -58,6 +60,7 @@ from tokenfleet.simulator.layout import (
     RUNNING,
     RUNNING_NEXT,
     SGLANG,
+    SHARED_PS,
     STATE,
     STEP,
     STEP_PS,
@@ -66,11 +69,13 @@ from tokenfleet.simulator.layout import (
     WINDOW_CONTEXT,
     WINDOW_PS,
 )
+from tokenfleet.simulator.ledger import charge_prefills, share_equally
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
-from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until
+from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
+from tokenfleet.simulator.work import count_decodes, count_prefills
 
 
 @compiled
@@ -116,6 +121,7 @@ def start_run(memory: Memory, replica: int) -> None:
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
     memory[replica + RUN] = steps
+    memory[replica + SHARED_PS] = token_ps(memory, group, decoding)
     memory[replica + STEP_PS] = decode_step_ps(
         memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
     )
@@ -159,8 +165,12 @@ def finish_run(memory: Memory, replica: int) -> None:
     record_run(memory, decoding, step_ps + growth_ps * apart, growth_ps, steps - apart, start_ps)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
+    if memory[LEDGER_AT] != NONE:
+        share_equally(memory, replica, decoding, steps * memory[replica + SHARED_PS])
+        count_decodes(memory, replica, steps)
     memory[replica + CLOCK] = run_boundary_ps(memory, replica, steps)
     memory[replica + HORIZON] = horizon + duration_ps
+    memory[replica + BUSY_UNTIL] = horizon + duration_ps
     memory[replica + STEP] += steps
     memory[replica + CONTEXT] += decoding * steps
     memory[replica + WINDOW_CONTEXT] += memory[replica + GROWING] * steps
@@ -170,19 +180,28 @@ def finish_run(memory: Memory, replica: int) -> None:
 
 
 @compiled
-def split_busy_time(memory: Memory, replica: int, decoding: int, step_ps: int) -> None:
-    """Share a step with prefill between the phases: the mean of what each costs alone and what it adds."""
+def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, step_ps: int) -> None:
+    """Share a step with prefill between the phases: the mean of what each costs alone and what it adds.
+
+    Decode pays at least what its sequences read and hold themselves.
+    """
     group = memory[replica + GROUP]
     pairs = memory[replica + PAIRS]
+    tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoding
     prefill_ps = step_ps
     if decoding > 0:
-        tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoding
         decode_alone_ps = decode_step_ps(
             memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
         )
         prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, pairs)
-        prefill_ps = (prefill_alone_ps + step_ps - decode_alone_ps) // 2
+        own_ps = decode_alone_ps - token_ps(memory, group, decoding)
+        prefill_ps = min((prefill_alone_ps + step_ps - decode_alone_ps) // 2, step_ps - own_ps)
         memory[replica + MIXED_STEPS] += 1
+        if memory[LEDGER_AT] != NONE:
+            share_equally(memory, replica, decoding, step_ps - prefill_ps - own_ps)
+    if memory[LEDGER_AT] != NONE:
+        charge_prefills(memory, replica, first, tokens, prefill_ps)
+        count_prefills(memory, replica, tokens, decoding)
     memory[replica + PREFILL_BUSY] += prefill_ps
     memory[replica + DECODE_BUSY] += step_ps - prefill_ps
     memory[replica + CACHED_BUSY] += min(prefill_ps, memory[group + PAIR_PS] * memory[replica + CACHED_PAIRS])
@@ -208,12 +227,13 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
         0 if pauses else memory[replica + WINDOW_CONTEXT],
         memory[replica + PAIRS],
     )
-    split_busy_time(memory, replica, decoding, step_ps)
+    split_busy_time(memory, replica, first, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
         record_first(memory, replica, step_ps)
         emit_joined(memory, replica, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
+    memory[replica + BUSY_UNTIL] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
     if not pauses:
         memory[replica + STEP] += 1

@@ -31,12 +31,18 @@ def smooth_maximum_ps(base_ps: int, floor_ps: int) -> int:
 
 
 @compiled
+def token_ps(memory: Memory, group: int, tokens: int) -> int:
+    """The part of a step that depends on its number of tokens alone."""
+    return memory[memory[group + TOKEN_TABLE_AT] + tokens]
+
+
+@compiled
 def base_step_ps(
     memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, pairs: int
 ) -> int:
     """A step before the floor that launches set: ``tokens`` in all, ``sequences`` of them decode."""
     return (
-        memory[memory[group + TOKEN_TABLE_AT] + tokens]
+        token_ps(memory, group, tokens)
         + memory[group + SEQUENCE_PS] * sequences
         + memory[group + CONTEXT_PS] * context
         + memory[group + WINDOW_PS] * window_context

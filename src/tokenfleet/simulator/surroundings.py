@@ -45,7 +45,7 @@ class Surroundings:
 
 
 def surround(
-    trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, world: World
+    trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, world: World, *, detailed: bool
 ) -> tuple[Buffer, Places, Surroundings]:
     """The buffer at time 0, with a world around the fleet; see :func:`tokenfleet.simulator.building.build`.
 
@@ -54,9 +54,9 @@ def surround(
     loop = world.closed_loop
     order = np.arange(trace.request_count) if loop is None else np.argsort(loop.after != BY_CLOCK, kind="stable")
     rows = trace if loop is None else rows_of(trace, order)
-    places = place(rows, fleet)
+    places = place(rows, fleet, detailed=detailed)
     around = place_surroundings(places.words, fleet, world, trace, order)
-    memory, _ = build(rows, fleet, peak_window_s, around.words - places.words)
+    memory, _ = build(rows, fleet, peak_window_s, detailed=detailed, more_words=around.words - places.words)
     write_world(memory, around, world)
     write_states(memory, around, world)
     write_visits(memory, places, around)

@@ -41,6 +41,7 @@ from tokenfleet.simulator.layout import (
     VISIT_WORDS,
     VISITS_AT,
 )
+from tokenfleet.simulator.ledger import forget_scheduled
 from tokenfleet.simulator.memory import Memory, only_level
 
 scrambled = compiled(hashing.scrambled)
@@ -114,6 +115,7 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
     memory[request + HISTORY] = only_level(memory, request)
     memory[request + LINK] = 0
     memory[request + PREFIX] = memory[visit + DEEPEST]
+    forget_scheduled(memory, request)
     if attempt == memory[MOST_ATTEMPTS]:
         memory[request + PLACE] = place
         leave(memory, request, time_ps)

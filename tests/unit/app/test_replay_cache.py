@@ -56,7 +56,15 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"peak_window_s": (1.0, 5.0)}, {"telemetry_interval_s": 2.0}, {"world": FAILURE}], ids=str
+    "more",
+    [
+        {},
+        {"peak_window_s": (1.0, 5.0)},
+        {"telemetry_interval_s": 2.0},
+        {"world": FAILURE},
+        {"world": FAILURE, "telemetry_interval_s": 0.5},
+    ],
+    ids=str,
 )
 def test_what_is_read_is_what_was_replayed(kept, more):
     trace, fleet = toy.trace(rate=60.0), fleet_of(toy.replica())

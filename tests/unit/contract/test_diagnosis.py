@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from handmade import telemetry_of
 from tokenfleet.contract import DiagnosisLimits, diagnose
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 
 EDGES_S = np.array([0.0, 0.01, 0.02, 0.04, 0.08, 0.16])
 FAST, SLOW = 1, 4
@@ -22,11 +23,11 @@ def gaps(bin_number, count=1000):
 def telemetry(waiting, kv=0.3, running=8):
     """One column per replica, one row per moment."""
     waiting = np.array(waiting, dtype=np.int32)
-    return Telemetry(
-        time_s=np.arange(1.0, len(waiting) + 1.0),
-        running=np.full(waiting.shape, running, dtype=np.int32),
-        waiting=waiting,
-        kv_used_fraction=np.broadcast_to(np.array(kv, dtype=float), waiting.shape).copy(),
+    return telemetry_of(
+        np.arange(1.0, len(waiting) + 1.0),
+        np.full(waiting.shape, running, dtype=np.int32),
+        waiting,
+        np.broadcast_to(np.array(kv, dtype=float), waiting.shape).copy(),
     )
 
 

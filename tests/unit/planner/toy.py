@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from handmade import ledger_of, telemetry_of
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import Attention, FeedForward, ModelArchitecture
@@ -19,7 +20,7 @@ from tokenfleet.domain.replica import (
     StepShares,
     StepTimeModel,
 )
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Telemetry
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Trace
 
@@ -214,11 +215,11 @@ def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None
         times = np.arange(0.0, float(np.nanmax(finish)), telemetry_interval_s)
         running = ((starts[None, :] <= times[:, None]) & (times[:, None] < finish[None, :])).sum(axis=1)
         each = np.repeat((running // group.replica_count)[:, None], group.replica_count, axis=1)
-        telemetry = Telemetry(
-            time_s=times,
-            running=each.astype(np.int32),
-            waiting=np.zeros_like(each, dtype=np.int32),
-            kv_used_fraction=np.minimum(1.0, each * 550.0 / pool),
+        telemetry = telemetry_of(
+            times,
+            each.astype(np.int32),
+            np.zeros_like(each, dtype=np.int32),
+            np.minimum(1.0, each * 550.0 / pool),
         )
     return RunRecord(
         arrival_s=trace.arrival_s,
@@ -245,6 +246,7 @@ def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
+        ledger=ledger_of(np.nan_to_num(first - starts), np.nan_to_num(finish - first)) if telemetry else None,
     )
 
 

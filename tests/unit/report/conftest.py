@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from handmade import telemetry_of
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import Attention, FeedForward, ModelArchitecture
@@ -29,7 +30,7 @@ from tokenfleet.domain.replica import (
     ReplicaPhysics,
     StepTimeModel,
 )
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Telemetry
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo, SloResult
 from tokenfleet.domain.trace import LengthSummary, Quality, Workload
 
@@ -206,11 +207,8 @@ def record(replica_count, slowness, seed=7):
         busy=BusyTime(prefill_s=10.0, decode_s=30.0, cached_prefix_s=0.0, step_count=1000, mixed_step_count=100),
         replica_count=replica_count,
         end_s=float(MINUTES * 60 + 8),
-        telemetry=Telemetry(
-            time_s=samples,
-            running=running,
-            waiting=np.maximum(0, running - 38).astype(np.int32),
-            kv_used_fraction=np.minimum(1.0, running / 45.0),
+        telemetry=telemetry_of(
+            samples, running, np.maximum(0, running - 38).astype(np.int32), np.minimum(1.0, running / 45.0)
         ),
     )
 
