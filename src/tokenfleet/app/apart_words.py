@@ -3,6 +3,7 @@
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
 from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.slo import SloResult
 
 
 def apart_lines(answer: ApartAnswer, chosen: Sized | None) -> list[str]:
@@ -15,7 +16,20 @@ def apart_lines(answer: ApartAnswer, chosen: Sized | None) -> list[str]:
         f"decode: {_pool(found.decode)}",
         f"KV crosses {found.link} in {shown_duration(found.transfer_mean_s)} on average; "
         f"{shown_usd(found.price_usd_per_hour)}/h in all, {_against(found.price_usd_per_hour, chosen)}",
+        _sure(found.slo),
     ]
+
+
+def _sure(slo: tuple[SloResult, ...]) -> str:
+    """Whether the promise holds with all steps at the slow end of the error band."""
+    said = []
+    for result in slo:
+        low, high = result.predicted_low, result.predicted_high
+        if result.unit == "s" and low is not None and high is not None:
+            said.append(f"{result.name} {shown_duration(low)} to {shown_duration(high)}")
+    late = [result.name for result in slo if result.predicted_high is None or result.predicted_high > result.promised]
+    unsure = f"; unsure: at the slow end of the error band {' and '.join(late)} breaks" if late else "; sure"
+    return f"within the error band of both pools: {', '.join(said)}{unsure}"
 
 
 def _pool(pool: ApartPool) -> str:

@@ -117,6 +117,8 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
             ready_after_s=scenario.cold_start,
         ),
         apart=apart_question(scenario, gpus),
+        routers=tuple(dict.fromkeys(scenario.also_try.routers)),
+        splits=tuple(dict.fromkeys(scenario.also_try.pools)),
         vary_step_tokens=steps_are_free(scenario),
         utilization_cap_fraction=scenario.utilization_cap,
     )
@@ -172,6 +174,7 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
         plan,
         assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
         alternatives=alternatives(plan, composition.trace, composition.compare),
+        splits=planner.split_trials(plan.question, composition.trace, plan.chosen, progress=teller.step, replay=replay),
     )
 
 

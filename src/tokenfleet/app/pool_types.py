@@ -1,6 +1,6 @@
 """Several pools in a scenario, as strict types: who serves what, and which way requests take."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -15,12 +15,14 @@ from tokenfleet.app.scenario_words import (
     Positive,
     Strict,
     Tokens,
+    one_as_list,
     problem,
 )
 from tokenfleet.app.takes_types import ClockTime, TakesSpec
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import KvPrecision, Precision
+from tokenfleet.domain.ways import RouterOfEquals, SplitBy
 
 
 def _wait(value: object) -> str:
@@ -51,6 +53,10 @@ def _link(value: object) -> str:
     if not any(text.strip().lower() in (name, *words) for name, words in catalog.link_words().items()):
         raise problem(f"unknown link {quoted(value)}", f"known: {', '.join(catalog.link_names())}")
     return text
+
+
+def _any_router(value: object) -> object:
+    return list(get_args(RouterOfEquals)) if value == "any" else one_as_list(value)
 
 
 PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
@@ -129,6 +135,16 @@ class PoolSpec(PhaseSpec):
     def is_apart(self) -> bool:
         """Prefill and decode in pools of their own."""
         return self.prefill is not None
+
+
+class AlsoTrySpec(Strict):
+    """Other ways to lay out the fleet, tried beside one pool behind ``router``."""
+
+    routers: Annotated[list[RouterOfEquals], BeforeValidator(_any_router)] = Field(default=[])
+    """Routers, or ``any``: the plan takes the one behind which the fewest replicas keep the promise."""
+    pools: Annotated[list[SplitBy], BeforeValidator(one_as_list)] = Field(default=[])
+    """Pools for some of the requests each: by prompt ``length``, by ``task`` as the log names it, by ``tier``, which is
+    the priority."""
 
 
 class DisaggregatedSpec(Strict):

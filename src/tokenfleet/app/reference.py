@@ -60,6 +60,7 @@ _PARTS: Final = (
     ("zones[]", types.ZoneSpec),
     ("rollout", types.RolloutSpec),
     ("disaggregated", pool_types.DisaggregatedSpec),
+    ("also_try", pool_types.AlsoTrySpec),
     ("pools.NAME", pool_types.PoolSpec),
     ("pools.NAME.prefill", pool_types.PhaseSpec),
     ("pools.NAME.takes", takes_types.TakesSpec),

@@ -18,7 +18,7 @@ from pydantic import (
 from tokenfleet import workload
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.memory_spec import MemorySpec
-from tokenfleet.app.pool_types import ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
+from tokenfleet.app.pool_types import AlsoTrySpec, ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
@@ -286,6 +286,8 @@ class Scenario(Strict):
         | None
     ) = None
     """Try prefill and decode apart too, with KV over this link: a link's name, or with settings."""
+    also_try: AlsoTrySpec = AlsoTrySpec()
+    """Other routers, and pools for short and long prompts, tasks or tiers, tried beside one pool."""
     pools: dict[PoolName, PoolSpec] | None = None
     """Several pools by name, for ``simulate``: each request is answered by the first that takes it."""
     chain: ChainSpec | None = None

@@ -13,6 +13,7 @@ from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.app.slo_words import shown_value, spoken
+from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
@@ -44,7 +45,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
     if plan.chosen is None:
-        return [*infeasible(plan), *_apart(plan), *left_out(plan), *([("Data", read)] if read else [])]
+        return [*infeasible(plan), *_apart(plan), *_ways(plan), *left_out(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
         ("Buy", bought(plan.chosen)),
         ("Run", run_with(plan.chosen)),
@@ -63,7 +64,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     if plan.rough is not None and not brief:
         blocks.append(("Rules", rules(plan.rough)))
     blocks.append(("Second", second(plan.chosen, plan.runners_up)))
-    blocks += _apart(plan)
+    blocks += [*_apart(plan), *_ways(plan)]
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
 
@@ -71,6 +72,12 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
 def _apart(plan: Plan) -> list[Block]:
     """Prefill and decode in pools of their own, when somebody asked."""
     return [] if plan.apart is None else [("Apart", apart_lines(plan.apart, plan.chosen))]
+
+
+def _ways(plan: Plan) -> list[Block]:
+    """Other routers and other pools, when somebody asked."""
+    lines = ways_lines(plan)
+    return [("Ways", lines)] if lines else []
 
 
 def _warned(plan: Plan) -> list[Block]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
-from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -13,6 +13,7 @@ from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.survival import LossCase, Placement, Redundancy, Rollout
+from tokenfleet.domain.ways import RouterTrial, SplitBy
 from tokenfleet.domain.world import Admission, Clients
 
 Limit = Literal[
@@ -122,6 +123,36 @@ class Outpriced:
     price: GpuPrice
     shown_by: str = ""
     """Who was replayed instead, in words, where it is at least as good in everything; empty where it was itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPool:
+    """One pool of a split, sized on its own requests and peak, with its own spare replicas."""
+
+    name: str
+    """Whom it serves: ``prompts up to 2,048 tokens``."""
+    request_fraction: float
+    sized: Sized
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTrial:
+    """Pools of their own for some of the requests each."""
+
+    by: SplitBy
+    named: str
+    """Where the split is: ``prompts up to 2,048 tokens, and longer``."""
+    estimated_usd_per_hour: float | None
+    """By formula, which chose those that were replayed; ``None`` where no candidate passes its floors."""
+    pools: tuple[SplitPool, ...]
+    """Empty where it was not replayed, or where a pool has no fleet."""
+    why: str
+    """Why it won or lost against one pool, in words."""
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """What all pools cost for one hour; ``None`` without pools."""
+        return sum(pool.sized.price_usd_per_hour for pool in self.pools) if self.pools else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +326,10 @@ class PlanQuestion:
     """Try prefill and decode in pools of their own too."""
     utilization_cap_fraction: float | None = None
     """Share of the rate they sustain that the carrying replicas may take at the peak; ``None``: all of it."""
+    routers: tuple[Router, ...] = ()
+    """Routers to try beside ``router``; the plan takes whichever needs the fewest replicas."""
+    splits: tuple[SplitBy, ...] = ()
+    """Pools of their own to try, for some of the requests each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +403,10 @@ class Plan:
     """What happens to the promise when the worst replica, node or zone is gone, and while a version is changed."""
     apart: ApartAnswer | None = None
     """Prefill and decode in pools of their own, at the same promise; ``None`` when nobody asked."""
+    routers: tuple[RouterTrial, ...] = ()
+    """What came of other routers, the one the plan uses first; empty when nobody asked."""
+    splits: tuple[SplitTrial, ...] = ()
+    """What came of other pools, the cheapest first, those without a price last; empty when nobody asked."""
     rough: Rough | None = None
     """What rules of thumb say of the same fleet; ``None`` without one."""
     alternatives: Alternatives | None = None

@@ -16,6 +16,7 @@ from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
+from tokenfleet.planner.splits import split_trials
 from tokenfleet.planner.spread import Pending, Replay, Spread
 from tokenfleet.planner.tiers import TierOption, tiers
 from tokenfleet.planner.utilization import Filled, filled, saturated_rate_per_s
@@ -66,6 +67,7 @@ __all__ = [
     "quote",
     "room_for_failover",
     "saturated_rate_per_s",
+    "split_trials",
     "tiers",
     "why_it_lost",
 ]

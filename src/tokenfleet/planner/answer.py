@@ -11,6 +11,7 @@ from tokenfleet.domain.plan import Bill, LimitUse, Plan, PlanQuestion, Reason, S
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.candidates import Failure
@@ -27,6 +28,7 @@ from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
+from tokenfleet.planner.routers import best_router
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import UTILIZATION_CAP, Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
@@ -99,9 +101,9 @@ def cheapest(
     traffic = Traffic(trace, workload.peak_window(trace))
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
     if found.answers:
-        return Cheapest(sized=whole_of(found.answers[0].sized, question), reasons=(), replayed_count=work.replays.count)
+        return Cheapest(sized=whole_of(found.answers[0].sized, question), reasons=(), replayed_count=work.counted.count)
     made = _infeasible(work, screened, found)
-    return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.replays.count)
+    return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.counted.count)
 
 
 def _has_requests(trace: Trace) -> None:
@@ -121,6 +123,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),
         apart=sought_apart(question, traffic, work.searched, work.replays, reporter),
+        routers=work.routers,
     )
 
 
@@ -135,13 +138,16 @@ def _sought(
     """What the search found, proved on the whole trace, and how many variants it had."""
     _know_router(question)
     replays = Replays.of(question, replay)
-    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays)
+    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays, replays)
     variants = step_variants(question)
     screened = screen(question, traffic, variants, reporter)
     search = Search(work.replays, work.searched, question, reporter)
-    found = search.over(screened.candidates)
+    search.over(screened.candidates)
     _verify(work, search)
-    ride_through(work.replays, work.searched, question, found, reporter)
+    if question.routers and search.found.answers:
+        work, search = _routed(work, search, screened, reporter)
+    found = search.found
+    ride_through(work.replays, work.searched, work.question, found, reporter)
     return work, screened, found, len(variants)
 
 
@@ -151,6 +157,25 @@ class _Work:
     traffic: Traffic
     searched: Traffic
     replays: Replays
+    counted: Replays
+    """Behind the router of the question, where everything is counted."""
+    routers: tuple[RouterTrial, ...] = ()
+
+
+def _routed(work: _Work, search: Search, screened: Screened, reporter: Reporter) -> tuple[_Work, Search]:
+    """The search again behind another router, where one lets the best fleet do with fewer replicas."""
+    best = search.found.answers[0]
+    tried = best_router(work.question, work.replays, work.traffic, best, reporter)
+    known = replace(work, routers=tried.trials)
+    if tried.router == work.replays.router:
+        return known, search
+    question, replays = replace(work.question, router=tried.router), work.replays.behind(tried.router)
+    other = replace(known, question=question, replays=replays)
+    again = Search(replays, work.searched, question, reporter)
+    again.over(screened.candidates)
+    _verify(other, again)
+    answers = again.found.answers
+    return (other, again) if answers and answers[0].rank <= best.rank else (known, search)
 
 
 def _know_router(question: PlanQuestion) -> None:
@@ -236,7 +261,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         bill=_bill(work, sized, degraded.record),
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
-        replayed_count=replays.count,
+        replayed_count=work.counted.count,
         assumptions=(
             *assumptions(question, work.traffic, work.searched, sized),
             *_sure_notes(question, sized, sure),
@@ -368,7 +393,7 @@ def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
         bill=None,
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
-        replayed_count=work.replays.count,
+        replayed_count=work.counted.count,
         assumptions=search_notes(found),
         peak_rate_per_s=_peak_rate_per_s(work.traffic),
         anomalies=tuple(found.anomalies),

@@ -17,7 +17,7 @@ from tokenfleet.planner.pool_counts import in_order_of_price, least_counts, plen
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import spare_replicas
-from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.traffic import Demand, Traffic, demand
 from tokenfleet.planner.verdict import Verdict
 
@@ -177,6 +177,10 @@ def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | No
 # ---- how many
 
 
+def _with_band(replica: ReplicaPhysics, power: int) -> ReplicaPhysics:
+    return with_step_factor(replica, replica.band.step_time_factor**power) if power else replica
+
+
 class _Trial:
     """One pair of replicas: counts of both, by replay."""
 
@@ -198,13 +202,26 @@ class _Trial:
         """Replay both pools and judge what users see."""
         key = (*counts, id(traffic))
         if key not in self.seen:
-            self.replays.count += 1
-            prefill = self.replays.fleet(self.prefill.replica, counts[0])
-            decode = self.replays.fleet(self.decode.replica, counts[1])
-            pools = simulator.apart(traffic.trace, prefill, decode, self.handover)
-            run = simulator.replay_stages(traffic.trace, pools, peak_window_s=traffic.window_s)
+            run = self._run(traffic, counts, 0)
             self.seen[key] = run, self.replays.judged(traffic, run.record)
         return self.seen[key]
+
+    def banded(self, traffic: Traffic, counts: tuple[int, int]) -> Verdict:
+        """The same with all steps of both pools at either end of their error bands."""
+        low, high = (self._run(traffic, counts, power).record for power in (-1, 1))
+        factor = max(pool.replica.band.first_token_factor for pool in (self.prefill, self.decode))
+        record = self.verdict(traffic, counts)[0].record
+        return self.replays.judged(traffic, record, low=low, high=high, first_token_factor=factor)
+
+    def _run(self, traffic: Traffic, counts: tuple[int, int], power: int) -> StagedRun:
+        """Both pools with steps as long as their band to this power makes them."""
+        self.replays.count += 1
+        prefill, decode = (
+            self.replays.fleet(_with_band(phase.replica, power), count)
+            for phase, count in zip((self.prefill, self.decode), counts, strict=True)
+        )
+        pools = simulator.apart(traffic.trace, prefill, decode, self.handover)
+        return simulator.replay_stages(traffic.trace, pools, peak_window_s=traffic.window_s)
 
     def kept(self, traffic: Traffic, counts: tuple[int, ...]) -> bool:
         """Whether the promise is kept."""
@@ -225,13 +242,13 @@ class _Trial:
             if pools is None or sum(each.price_usd_per_hour for each in pools) >= most_usd:
                 return None
             if self.kept(searched, (first, second)) and self.kept(whole, (first, second)):
-                run, verdict = self.verdict(whole, (first, second))
+                run = self.verdict(whole, (first, second))[0]
                 return Apart(
                     prefill=pools[0],
                     decode=pools[1],
                     link=self.handover.link.name,
                     transfer_mean_s=float(run.transfer_s.mean()),
-                    slo=verdict.peak,
+                    slo=self.banded(whole, (first, second)).peak,
                 )
         return None
 

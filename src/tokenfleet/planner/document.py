@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
-from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import LengthSummary, Workload
@@ -47,6 +47,8 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
         "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
         "disaggregated": _apart(plan.apart, chosen) if plan.apart else None,
+        "routers": [asdict(trial) for trial in plan.routers],
+        "splits": [_split(trial, chosen) for trial in plan.splits],
         "rejected": [_rejected(candidate) for candidate in plan.rejected],
         "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
         "rough": asdict(plan.rough) if plan.rough else None,
@@ -209,6 +211,23 @@ def _apart(answer: ApartAnswer, chosen: Sized | None) -> dict[str, object]:
         "link": found.link,
         "transfer_mean_s": found.transfer_mean_s,
         "slo": [asdict(result) for result in found.slo],
+    }
+
+
+def _split(trial: SplitTrial, chosen: Sized | None) -> dict[str, object]:
+    """Pools for some of the requests each, beside one pool for all."""
+    usd = trial.price_usd_per_hour
+    return {
+        "by": trial.by,
+        "named": trial.named,
+        "why": trial.why,
+        "estimated_usd_per_hour": trial.estimated_usd_per_hour,
+        "price_usd_per_hour": usd,
+        "price_over_together": usd / chosen.price_usd_per_hour if chosen and usd is not None else None,
+        "pools": [
+            {"name": pool.name, "request_fraction": pool.request_fraction, "fleet": [_group(pool.sized)]}
+            for pool in trial.pools
+        ],
     }
 
 

@@ -52,7 +52,8 @@ class Replays:
         """How many replays may run ahead of the one asked for."""
         # What was decided is known by traffic, fleet and promise alone: by nothing that happens at a door.
         self._verdicts = replay.verdicts if isinstance(replay, Spread) and door is None else None
-        self.count = 0
+        self._count = 0
+        self._behind: dict[Router, Replays] = {}
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
         self._most: dict[tuple[int, int], tuple[Trace, ReplicaPhysics, int]] = {}
 
@@ -62,6 +63,23 @@ class Replays:
         bound = question.admission.queue_limit_count is not None and _may_be_turned_away(question.slo)
         door = World(admission=question.admission, clients=question.clients or Clients()) if bound else None
         return cls(question.slo, cast(Router, question.router), replay, door=door)
+
+    def behind(self, router: Router) -> "Replays":
+        """The same door, replicas behind another router; what is asked of it is counted here too."""
+        if router == self.router:
+            return self
+        if router not in self._behind:
+            self._behind[router] = Replays(self.slo, router, self.replay, door=self.door)
+        return self._behind[router]
+
+    @property
+    def count(self) -> int:
+        """Replays asked for, behind other routers too."""
+        return self._count + sum(other.count for other in self._behind.values())
+
+    @count.setter
+    def count(self, value: int) -> None:
+        self._count = value - sum(other.count for other in self._behind.values())
 
     def fleet(self, replica: ReplicaPhysics, count: int) -> Fleet:
         """``count`` equal replicas behind the router of the question."""

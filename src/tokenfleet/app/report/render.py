@@ -21,6 +21,7 @@ from tokenfleet.app.report.money import account
 from tokenfleet.app.report.traffic import traffic_page
 from tokenfleet.app.report.why import explain, rejected_table
 from tokenfleet.app.report.worst_day import replayed
+from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.app.whole_files import home_cache, write_whole
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
@@ -59,6 +60,7 @@ def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         sections=sections,
         rejected=rejected_table(plan.rejected),
         apart=() if plan.apart is None else apart_lines(plan.apart, plan.chosen),
+        ways=ways_lines(plan),
         repeat=repeat(plan, resolved, command),
     )
 

@@ -1,0 +1,188 @@
+"""Pools of their own for short and long prompts, for tasks, or for tiers, beside one pool for everybody.
+
+Each pool serves its requests alone, keeps the whole promise at its own peak and has its own spare replicas, so that
+together they keep what one pool keeps. Formulas rank where to split; the better half is sized by replay.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenfleet import workload
+from tokenfleet.domain.plan import PlanQuestion, Sized, SplitPool, SplitTrial
+from tokenfleet.domain.trace import Bools, Trace, rows_of
+from tokenfleet.domain.ways import SplitBy
+from tokenfleet.planner import words
+from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.redundancy import spare_replicas
+from tokenfleet.planner.screen import screen
+from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.traffic import Traffic
+
+_QUANTILES = (0.5, 0.75, 0.9, 0.95)
+"""Where prompts are split into short and long, by the share of requests that are short."""
+_FEWEST_REQUESTS = 200
+"""Of fewer no p99 can be told."""
+_MOST_POOLS = 6
+_NOTHING: dict[SplitBy, str] = {
+    "length": f"no length leaves {_FEWEST_REQUESTS} requests on both sides",
+    "task": f"the trace names no tasks, or too many, or one has fewer than {_FEWEST_REQUESTS} requests",
+    "tier": f"the trace has no priorities, or too many, or one has fewer than {_FEWEST_REQUESTS} requests",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A way to divide the requests of a trace."""
+
+    by: SplitBy
+    named: str
+    parts: tuple[tuple[str, Bools], ...]
+    """Each pool's name and requests; every request is in one."""
+
+
+def splits_of(trace: Trace, by: SplitBy) -> Iterator[Split]:
+    """The ways to split a trace by prompt length, task or tier whose pools all have requests enough to judge."""
+    found = _by_length(trace) if by == "length" else _by_mark(trace, by)
+    for split in found:
+        if all(int(chosen.sum()) >= _FEWEST_REQUESTS for _, chosen in split.parts):
+            yield split
+
+
+def _by_length(trace: Trace) -> Iterator[Split]:
+    limits = dict.fromkeys(_two_digits(float(np.quantile(trace.input_tokens, share))) for share in _QUANTILES)
+    for limit in limits:
+        short = trace.input_tokens <= limit
+        first = f"prompts up to {limit:,} tokens"
+        yield Split("length", f"{first}, and longer", ((first, short), ("longer prompts", ~short)))
+
+
+def _two_digits(count: float) -> int:
+    grain: int = 10 ** max(0, len(str(int(count))) - 2)
+    return max(1, round(count / grain) * grain)
+
+
+def _by_mark(trace: Trace, by: SplitBy) -> Iterator[Split]:
+    if by == "task":
+        observed = trace.observed
+        marks = None if observed is None else observed.label
+        names = () if observed is None else observed.labels
+    else:
+        marks, names = trace.priority, ()
+    if marks is None:
+        return
+    values = [int(value) for value in np.unique(marks)]
+    if not 1 < len(values) <= _MOST_POOLS:
+        return
+    called = [names[value] if 0 <= value < len(names) else f"{by} {value}" for value in values]
+    parts = tuple((name, np.asarray(marks == value)) for name, value in zip(called, values, strict=True))
+    yield Split(by, ", ".join(called), parts)
+
+
+def split_trials(
+    question: PlanQuestion,
+    trace: Trace,
+    one_pool: Sized | None,
+    *,
+    progress: Progress | None = None,
+    replay: Replay | None = None,
+) -> tuple[SplitTrial, ...]:
+    """Tries every split that ``question`` asks for against one pool.
+
+    Args:
+        question: With ``splits``; each pool chooses among all its candidates.
+        trace: The demand.
+        one_pool: The fleet planned for everybody; ``None`` when there is none.
+        progress: Told what is being tried.
+        replay: Runs replays instead of the simulator.
+
+    Returns:
+        The cheapest first; those that formulas put in the dearer half, or that have no fleet, last.
+
+    Raises:
+        BadInput: a router nobody knows.
+    """
+    asked = replace(question, splits=(), routers=(), apart=None)
+    trials: list[SplitTrial] = []
+    priced: list[tuple[float, Split]] = []
+    for by in question.splits:
+        splits = list(splits_of(trace, by))
+        if not splits:
+            trials.append(_out(by, "", None, _NOTHING[by]))
+        for split in splits:
+            usd = _estimated_usd(asked, trace, split)
+            if usd is None:
+                trials.append(_out(by, split.named, None, "no candidate passes its floors in one of the pools"))
+            else:
+                priced.append((usd, split))
+    priced.sort(key=lambda each: (each[0], each[1].named))
+    half = (len(priced) + 1) // 2
+    for usd, split in priced[half:]:
+        trials.append(_out(split.by, split.named, usd, "in the dearer half by formula, and not replayed"))
+    trials += [_sized(asked, trace, usd, split, one_pool, progress, replay) for usd, split in priced[:half]]
+    return tuple(sorted(trials, key=_dearness))
+
+
+def _dearness(trial: SplitTrial) -> tuple[bool, float, str]:
+    usd = trial.price_usd_per_hour
+    return usd is None, usd or trial.estimated_usd_per_hour or 0.0, trial.named
+
+
+def _out(by: SplitBy, named: str, usd: float | None, why: str) -> SplitTrial:
+    return SplitTrial(by=by, named=named, estimated_usd_per_hour=usd, pools=(), why=why)
+
+
+def _estimated_usd(question: PlanQuestion, trace: Trace, split: Split) -> float | None:
+    """Price of a split by formula: of each pool the cheapest candidate, spare replicas included."""
+    total = 0.0
+    for _, chosen in split.parts:
+        part = rows_of(trace, chosen)
+        traffic = Traffic(part, workload.peak_window(part))
+        prices = []
+        for one in screen(question, traffic, (), Reporter(None)).candidates:
+            spare = spare_replicas(question, one.replica, one.estimate)
+            if spare is not None:
+                prices.append((one.estimate + spare) * one.usd_per_replica_hour)
+        if not prices:
+            return None
+        total += min(prices)
+    return total
+
+
+def _sized(
+    question: PlanQuestion,
+    trace: Trace,
+    usd: float,
+    split: Split,
+    one_pool: Sized | None,
+    progress: Progress | None,
+    replay: Replay | None,
+) -> SplitTrial:
+    pools = []
+    for name, chosen in split.parts:
+        made = cheapest(question, rows_of(trace, chosen), progress=progress, replay=replay)
+        if made.sized is None:
+            return _out(split.by, split.named, usd, f"no fleet keeps the promise to {name}")
+        pools.append(SplitPool(name=name, request_fraction=float(chosen.mean()), sized=made.sized))
+    trial = SplitTrial(by=split.by, named=split.named, estimated_usd_per_hour=usd, pools=tuple(pools), why="")
+    return replace(trial, why=_why(trial, one_pool))
+
+
+def _why(trial: SplitTrial, one_pool: Sized | None) -> str:
+    """Won or lost, and what decided it: replicas that carry, and spare ones that each pool pays for itself."""
+    usd = trial.price_usd_per_hour
+    if one_pool is None or usd is None:
+        return "won: no one pool keeps the promise"
+    carrying = " and ".join(str(pool.sized.carrying_count) for pool in trial.pools)
+    spare = sum(pool.sized.spare_count for pool in trial.pools)
+    share = usd / one_pool.price_usd_per_hour - 1.0
+    outcome = "won" if share < 0.0 else "lost"
+    apart = f"{abs(share):.0%} {'cheaper' if share < 0.0 else 'dearer'}" if abs(share) >= 0.005 else "as dear"
+    alike = all(pool.sized.replica.deployment == one_pool.replica.deployment for pool in trial.pools)
+    kinds = "of the same kind" if alike else "each of its own kind"
+    return (
+        f"{outcome}, {apart}: {carrying} replicas {kinds} carry the pools where {one_pool.carrying_count} carry all, "
+        f"and {words.replicas(spare)} stand spare where one pool keeps {one_pool.spare_count}"
+    )
