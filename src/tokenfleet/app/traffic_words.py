@@ -16,7 +16,8 @@ _GROUPS_SHOWN: Final = 6
 _BURSTS_SHOWN: Final = 3
 _KEPT: Final = "keep them with --unfinished impute"
 _IN_PARTS: Final = (
-    "counted in parts: prefixes, latencies, retries and rows that came twice are not looked at; --in-parts no looks"
+    "not counted in a file taken in parts: prefixes, lengths by tenant, the time from an answer to the next call, "
+    "retries, rows that came twice; --in-parts no counts them"
 )
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -149,7 +150,7 @@ def _time(described: Workload) -> list[str]:
     if "non_stationary" in facts:
         change = facts["non_stationary"]
         lines.append(
-            f"the level changes {change['ratio']:.3g} times ({_after(change['change_s'])}): two regimes, not one"
+            f"two levels, one {change['ratio']:.3g} times the other (the change comes {_after(change['change_s'])})"
         )
     return lines
 

@@ -266,8 +266,8 @@ def _unmet_warnings(dropped: dict[str, int], kept: int) -> list[str]:
         return []
     share = unmet / (unmet + kept)
     found = [
-        f"{unmet} calls failed, were turned away or lost their counts, {share:.1%} of all: the log shows what was "
-        "served, and demand was higher; they can be kept with imputed lengths"
+        f"calls that failed, were turned away or lost their counts: {unmet:,}, {share:.1%} of all; the log shows what "
+        "was served, and demand was higher; they can be kept with imputed lengths"
     ]
     silent = dropped.get(_ZERO, 0)
     if silent > _MANY_SILENT * (silent + kept):

@@ -73,8 +73,9 @@ def _moving(minutes: Longs) -> list[str]:
     if change is None:
         return []
     ratio, minute = change
+    rises = minutes[minute:].mean() > minutes[:minute].mean()
     return [
-        f"load is not stationary: it changes {ratio:.1f} times at minute {minute}; "
+        f"load is not stationary: at minute {minute} its mean {'rises' if rises else 'falls'} {ratio:.1f}-fold; "
         "size from the stretch that stands for the future, not from the whole or its head"
     ]
 

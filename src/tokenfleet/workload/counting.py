@@ -19,7 +19,7 @@ from tokenfleet.workload.client_tally import (
     clients_of_tables,
     square_sum,
 )
-from tokenfleet.workload.fact_tally import FACT_ROLES, FactTally, fact_tally
+from tokenfleet.workload.fact_tally import FACT_COLUMNS, FactTally, fact_tally
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
 from tokenfleet.workload.formats.table import COUNT_ROLES, as_status, as_text, canonical
@@ -37,7 +37,7 @@ Longs = npt.NDArray[np.int64]
 
 _MINUTE_NS = 60 * NS
 _NAMED = ("tenant", "status", "session")
-_BY_ROW = {"session", *FACT_ROLES} - {"status"}
+_BY_ROW = {"session", *FACT_COLUMNS} - {"status"}
 """Roles for which the rows kept are gone through again; few words say a status, so those are looked at by word."""
 _MOST_TABLES = 64
 """Tenants of a part that are counted one by one in one go: each needs a table of its own."""
@@ -188,7 +188,7 @@ def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
         tenant=tenant,
         tenants=tenants,
     )
-    told = [role for role in FACT_ROLES if role in part.columns]
+    told = [name for role, name in FACT_COLUMNS.items() if role in part.columns]
     facts = fact_tally(kept.select(*told, "input_tokens", "output_tokens")) if told else None
     tally = replace(tally_of(trace), sessions=rows, facts=facts)
     return tally, int(arrival_ns[0]), tick_of(arrival_ns) is not None
@@ -371,7 +371,7 @@ def _said(words: list[str | None], counts: Longs) -> dict[str, int]:
 
 def _facts(part: Part, rows: "pl.DataFrame", kept: Longs, given: Longs) -> FactTally | None:
     """What the kept rows say, their status aside; ``None`` when the file has no such columns."""
-    told = [role for role in FACT_ROLES if role in part.columns and role != "status"]
+    told = [name for role, name in FACT_COLUMNS.items() if role in part.columns and name in rows.columns]
     if not told:
         return None
     return fact_tally(rows.select(*told, "output_tokens").with_columns(input_tokens=given)[kept])

@@ -1,7 +1,7 @@
 """What rows say beyond lengths and times, counted so that parts add up exactly: models, kinds, caches, endings."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.trace import LengthCounts
 from tokenfleet.workload.joint import add_values, count_values, summary
+from tokenfleet.workload.latency_tally import LatencyTally, add_latencies, latency_facts, latency_tally
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,7 +19,9 @@ Longs = npt.NDArray[np.int64]
 _GROUPS = {"model": "models", "label": "labels"}
 _PARTS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
 _NAMED = ("finish", "status")
-FACT_ROLES = (*_GROUPS, *_PARTS, *_NAMED, "streamed")
+_LATENCIES = {"ttft": "ttft_s", "e2e": "e2e_s"}
+FACT_COLUMNS = {name: name for name in (*_GROUPS, *_PARTS, *_NAMED, "streamed")} | _LATENCIES
+"""Role of a column -> its canonical name."""
 _MOST_GROUPS, _MOST_COUNTED = 50, 2000
 
 
@@ -41,6 +44,7 @@ class FactTally:
     parts: Mapping[str, PartOf]
     names: Mapping[str, Mapping[str, int]]
     """Rows by finish reason, status, and whether they streamed."""
+    latencies: Mapping[str, LatencyTally] = field(default_factory=dict)
 
 
 def fact_tally(kept: "pl.DataFrame") -> FactTally:
@@ -54,6 +58,7 @@ def fact_tally(kept: "pl.DataFrame") -> FactTally:
         groups={title: _grouped(kept, name) for name, title in _GROUPS.items() if name in have},
         parts={name: _part_of(kept, name, whole) for name, whole in _PARTS.items() if name in have},
         names=names,
+        latencies={name: latency_tally(kept[name]) for name in _LATENCIES.values() if name in have},
     )
 
 
@@ -92,12 +97,16 @@ def add_facts(left: FactTally | None, right: FactTally | None) -> FactTally | No
     parts = dict(left.parts)
     for name, part in right.parts.items():
         parts[name] = _add_part(parts[name], part) if name in parts else part
+    latencies = dict(left.latencies)
+    for name, tally in right.latencies.items():
+        latencies[name] = add_latencies(latencies[name], tally) if name in latencies else tally
     titles = dict.fromkeys((*left.groups, *right.groups))
     return FactTally(
         request_count=left.request_count + right.request_count,
         groups={title: _add_groups(left, right, title) for title in titles},
         parts=parts,
         names=names,
+        latencies=latencies,
     )
 
 
@@ -141,7 +150,7 @@ def facts_of(tally: FactTally) -> dict[str, Any]:
         facts[f"{name}_fractions"] = {each: count / total for each, count in counts.items()}
         if name == "finish":
             facts["truncated_fraction"] = facts["finish_fractions"].get("length", 0.0)
-    return facts
+    return facts | {name: found for name, tally in tally.latencies.items() if (found := latency_facts(tally))}
 
 
 def _largest(groups: Mapping[str, tuple[LengthCounts, LengthCounts]]) -> dict[str, dict[str, float]]:

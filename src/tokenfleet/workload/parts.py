@@ -21,7 +21,7 @@ from tokenfleet.domain.trace import Quality, Workload
 from tokenfleet.workload.admit import Admission, files_named, mostly_whole, nothing_left
 from tokenfleet.workload.checks import look_at_minutes
 from tokenfleet.workload.counting import Counted, Part, count_part
-from tokenfleet.workload.fact_tally import FACT_ROLES, facts_of
+from tokenfleet.workload.fact_tally import FACT_COLUMNS, facts_of
 from tokenfleet.workload.formats.columns import map_columns
 from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
@@ -36,7 +36,7 @@ ROWS_PER_PART = 2_000_000
 BYTES_PER_PART = 64 * 1024 * 1024
 HEAD_ROWS = 50_000
 HEAD_BYTES = 512 * 1024
-_ROLES = ("arrival", "input_tokens", "output_tokens", "tenant", "session", *FACT_ROLES)
+_ROLES = ("arrival", "input_tokens", "output_tokens", "tenant", "session", *FACT_COLUMNS)
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like the built-in ``map``: applies a function to every part, here or on other machines, and keeps their order."""
@@ -62,9 +62,10 @@ def profile_files(
 
     The result equals ``profile(read_trace(...))`` in everything that can be counted in parts: lengths and their joint
     shape, minutes, peaks, gaps, tenants and how each of them sends, sessions, models, cached and reasoning tokens,
-    endings. Of more than four million requests in sessions a sample of whole sessions is looked at, the same however
-    the files are cut. Prefixes, latencies, duplicates, retries and spread clock ticks need whole files; parts that
-    overlap in time leave the variation of gaps unknown.
+    endings, and latencies to four digits. Of more than four million requests in sessions a sample of whole sessions is
+    looked at, the same however the files are cut. Prefixes, lengths by tenant, the time from an answer to the next
+    call, duplicates, retries and spread clock ticks need whole files; parts that overlap in time leave the variation of
+    gaps unknown.
 
     Args:
         paths: CSV, JSON lines or Parquet tables.

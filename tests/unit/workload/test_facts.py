@@ -33,7 +33,7 @@ def test_a_ramp_reaches_the_warnings(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("time_s,input_tokens,output_tokens\n" + rows)
     trace, quality = read_trace(path)
-    assert any("not stationary" in text and "minute 60" in text for text in quality.warnings)
+    assert any("not stationary: at minute 60 its mean rises 80." in text for text in quality.warnings)
     assert profile(trace, quality).extra["non_stationary"]["ratio"] == pytest.approx(80, rel=0.05)
 
 

@@ -326,7 +326,7 @@ def test_a_call_and_its_retry_are_one_demand(name):
 def test_unmet_demand_is_said_and_can_be_kept():
     _, quality = read_trace(LOGS / "helicone_requests.jsonl")
     assert quality.rows_kept == 17
-    assert any("2 calls failed" in text for text in quality.warnings)
+    assert any("lost their counts: 2, 10.5% of all" in text for text in quality.warnings)
     trace, quality = read_trace(LOGS / "helicone_requests.jsonl", unfinished="impute")
     assert quality.rows_kept == 19 == quality.rows_read - sum(quality.rows_dropped.values())
     assert quality.detected["imputed"] == "lengths of 2 of 19 requests"

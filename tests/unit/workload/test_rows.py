@@ -8,7 +8,7 @@ import pytest
 from tokenfleet import workload
 from tokenfleet.domain.trace import COLUMNS, Observed, PrefixTree, Trace, rows_of
 
-WHOLE = {"prefixes", "tenants", "start_utc", "observed"}
+WHOLE = {"prefixes", "tenants", "classes", "start_utc", "time_of_day_s", "observed"}
 
 
 def full() -> Trace:
@@ -24,6 +24,8 @@ def full() -> Trace:
         tenant=number % 3,
         tenants=("a", "b", "c"),
         priority=number - 3,
+        class_bits=number % 4,
+        classes=("x", "y"),
         start_utc="2026-01-01T00:00:00Z",
         observed=Observed(),
     )
