@@ -12,6 +12,8 @@ from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
 _WARM_UP_S = 600.0
+_RUN_TOKENS = 64
+"""Length of the pieces in which prompts share their beginnings, when they are made to."""
 _INPUT_POINTS = 12
 
 
@@ -167,3 +169,22 @@ def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:
         nodes = nodes.astype(np.int32)
     inputs = np.minimum(trace.input_tokens, cap_tokens).astype(np.int32)
     return Traffic(replace(trace, input_tokens=inputs, prefix_node=nodes), traffic.window_s)
+
+
+def with_hits(traffic: Traffic, fraction: float) -> Traffic:
+    """The same requests, of each prompt a share the beginning of one text that all have in common.
+
+    A prefix cache serves that share to all but the first of them, as long as it holds the text: the best it can do,
+    where everybody's history is different.
+
+    Args:
+        traffic: Whatever it shared before is forgotten.
+        fraction: Share of each prompt, 0 to 1; to ``_RUN_TOKENS`` tokens.
+    """
+    trace = traffic.trace
+    runs = (trace.input_tokens * fraction / _RUN_TOKENS).astype(np.int32)
+    count = int(runs.max(initial=0))
+    tree = PrefixTree(
+        parent=np.arange(-1, count - 1, dtype=np.int32), token_count=np.full(count, _RUN_TOKENS, dtype=np.int32)
+    )
+    return Traffic(replace(trace, prefix_node=(runs - 1).astype(np.int32), prefixes=tree), traffic.window_s)
