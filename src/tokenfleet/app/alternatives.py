@@ -1,18 +1,21 @@
 """Own, rent, both, or an API: a plan's fleet beside other ways to serve the same demand, from facts of the scenario."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from tokenfleet import catalog, cost
-from tokenfleet.app.compare_types import CompareSpec
+from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, TasksSpec
+from tokenfleet.app.quantities import shown_duration
 from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
-from tokenfleet.domain.plan import Bill, Plan, Sized
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import gpus_by_hour
+from tokenfleet.planner import gpus_by_slot
 
 HOURS_PER_MONTH = 730.0
 _MONTHS_PER_YEAR = 12.0
-_LEAST_HOURS = 24
+_DAY_S = 86_400.0
 
 
 def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives | None:
@@ -32,7 +35,7 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         note="the plan, all hours, at its price",
     )
     ways = (rented, *_owned(chosen, trace, asked), *_apis(plan, bill, record, asked))
-    return Alternatives(ways=ways, units=tuple(_units(bill, asked)))
+    return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)))
 
 
 def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
@@ -54,22 +57,25 @@ def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternat
             f"against ${rent:.2f} rented"
         ),
     )
-    hours = gpus_by_hour(chosen, trace)
-    if chosen.price.term != "on_demand" or len(hours) < _LEAST_HOURS:
-        note = "needs a day of traffic and a price on demand"
-        yield _unknown("hybrid", note)
+    slot_s, slots = gpus_by_slot(chosen, trace)
+    if chosen.price.term != "on_demand" or not len(slots):
+        yield _unknown("hybrid", "needs a minute of traffic and a price on demand")
         return
     (mixed,) = cost.compare_supply(
-        hours,
+        slots,
         rent=cost.Rent(on_demand_usd_per_gpu_hour=rent),
         fixed=[cost.Commitment(name="own", usd_per_gpu_hour=yearly.usd_per_available_gpu_hour)],
     )
+    span = len(slots) * slot_s
+    thin = ""
+    if span < _DAY_S:
+        thin = f"; {shown_duration(span)} of traffic stand for all hours, and quieter ones may lie outside"
     yield Alternative(
         name="hybrid",
         usd_per_month=mixed.hybrid.total_usd_per_hour * HOURS_PER_MONTH,
         break_even_utilization_fraction=None,
         break_even_tokens_per_month=None,
-        note=f"own {mixed.hybrid.committed_gpu_count} gpus, rent the hours above",
+        note=f"own {mixed.hybrid.committed_gpu_count} gpus, rent the hours above{thin}",
     )
 
 
@@ -106,25 +112,90 @@ def _apis(plan: Plan, bill: Bill, record: RunRecord, asked: CompareSpec) -> Iter
         )
 
 
-def _units(bill: Bill, asked: CompareSpec) -> Iterator[UnitCost]:
+def _units(plan: Plan, bill: Bill, asked: CompareSpec) -> Iterator[UnitCost]:
     per_request = bill.usd_per_request
-    tasks, month = asked.tasks, bill.total_usd_per_hour * HOURS_PER_MONTH
-    if tasks is not None and per_request is not None:
-        failed_per_success = 1.0 / tasks.success - 1.0
-        yield UnitCost(
-            name="per successful task",
-            cost_usd=per_request * tasks.requests_per_task / tasks.success + tasks.usd_by_hand * failed_per_success,
-            formula=(
-                f"${per_request:.3g} a request x {tasks.requests_per_task:g} requests / {tasks.success:.1%} success, "
-                f"${tasks.usd_by_hand:g} of hand work for each that failed"
-            ),
-        )
-    if asked.users is not None:
+    busy = bill.input_usd_per_hour + bill.cached_usd_per_hour + bill.output_usd_per_hour
+    busy_fraction = busy / bill.total_usd_per_hour
+    if asked.tasks is not None and per_request is not None:
+        yield _per_task(asked.tasks, per_request, busy_fraction)
+    for name, count in (asked.users or {}).items():
+        yield from _per_user(plan, bill.total_usd_per_hour * HOURS_PER_MONTH, busy_fraction, name, count)
+
+
+def _per_task(tasks: TasksSpec, usd_per_request: float, busy_fraction: float) -> UnitCost:
+    """A task that was solved, with the requests of tries that failed, tools that failed, and hand work."""
+    requests = tasks.requests_per_task / (1.0 - tasks.failed_tool_calls)
+
+    def cost_of(per_request: float) -> float | None:
+        return cost.task_cost(
+            per_request * requests,
+            success_fraction=tasks.success,
+            most_attempts_count=tasks.tries,
+            hand_work_usd=tasks.usd_by_hand,
+        ).usd_per_successful_task
+
+    again = f" / {1.0 - tasks.failed_tool_calls:.1%} tools that work" if tasks.failed_tool_calls else ""
+    tries = f", at most {tasks.tries} tries" if tasks.tries > 1 else ""
+    return UnitCost(
+        name="per successful task",
+        cost_usd=cost_of(usd_per_request) or 0.0,
+        busy_usd=cost_of(usd_per_request * busy_fraction),
+        formula=(
+            f"${usd_per_request:.3g} a request x {tasks.requests_per_task:g} requests{again} / {tasks.success:.1%} "
+            f"success{tries}, ${tasks.usd_by_hand:g} of hand work for each that failed"
+        ),
+    )
+
+
+def _per_user(plan: Plan, month_usd: float, busy_fraction: float, name: str, count: int) -> Iterator[UnitCost]:
+    """A user and month, of everybody or of those that requests name; nothing where none of theirs finished."""
+    if name == ALL_USERS:
         yield UnitCost(
             name="per user and month",
-            cost_usd=month / asked.users,
-            formula=f"${month:,.0f} a month / {asked.users:,} users",
+            cost_usd=month_usd / count,
+            busy_usd=month_usd * busy_fraction / count,
+            formula=f"${month_usd:,.0f} a month / {count:,} users",
         )
+        return
+    shares = next((found for each in _invoices(plan) if (found := _shares_of(each, name))), [])
+    if shares:
+        loaded_usd = sum(share.loaded_usd for share in shares)
+        yield UnitCost(
+            name=f"per user of {name} and month",
+            cost_usd=loaded_usd / count,
+            busy_usd=sum(share.busy_usd for share in shares) / count,
+            formula=f"${loaded_usd:,.2f} a month of {name} / {count:,} users",
+        )
+
+
+def _shares_of(invoice: TenantInvoice, name: str) -> list[TenantShare]:
+    """What is paid for a name; for a class with each combination that it is part of."""
+    return [share for share in invoice.tenants if name in (share.tenant, *share.tenant.split(" + "))]
+
+
+def users_are_known(asked: CompareSpec, trace: Trace) -> None:
+    """Refuse users of somebody whom the demand does not name.
+
+    Raises:
+        BadInput: all of them at once.
+    """
+    seen = trace.observed
+    names = {*trace.tenants, *trace.classes, *(() if seen is None else (*seen.labels, *seen.models))}
+    strangers = [name for name in asked.users or {} if name not in names | {ALL_USERS}]
+    if strangers:
+        raise BadInput(
+            Problem(f"compare.users.{name}", "nobody of the demand is called so", _nearest(name, names))
+            for name in strangers
+        )
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, sorted(names), n=3, cutoff=0.0)
+    return f"nearest: {', '.join(near)}" if near else "the demand names nobody: give one number of users"
+
+
+def _invoices(plan: Plan) -> tuple[TenantInvoice, ...]:
+    return (*([plan.invoice] if plan.invoice else []), *plan.invoices)
 
 
 def _unknown(name: str, note: str) -> Alternative:

@@ -73,11 +73,23 @@ class TasksSpec(Strict):
     """What a task is to the people who pay for it."""
 
     requests_per_task: Positive = 1.0
-    """Requests that one try of a task takes, retries and tool calls included."""
+    """Requests that one try of a task takes, tool calls that work included."""
     success: Annotated[Fraction, Field(gt=0.0)] = 1.0
     """Share of tries that succeed."""
+    tries: Annotated[Count, Field(ge=1)] = 1
+    """Tries of one task at most; what none of them solves is done by hand."""
+    failed_tool_calls: Annotated[Fraction, Field(lt=1.0)] = 0.0
+    """Share of requests that are sent once more, because the tool that they called failed."""
     usd_by_hand: Annotated[float, Field(ge=0.0)] = 0.0
-    """Hand work for each try that failed, in dollars."""
+    """Hand work for each task that no try solved, in dollars."""
+
+
+ALL_USERS = ""
+"""The name of everybody among users."""
+
+
+def _of_all(value: object) -> object:
+    return value if isinstance(value, dict) or value is None else {ALL_USERS: value}
 
 
 class CompareSpec(Strict):
@@ -89,8 +101,8 @@ class CompareSpec(Strict):
     """External models that would do the job, by their names in the catalog."""
     tasks: TasksSpec | None = None
     """For the cost of a successful task."""
-    users: Count | None = None
-    """For the cost of a user and month."""
+    users: Annotated[dict[str, Count], BeforeValidator(_of_all)] | None = None
+    """For the cost of a user and month: how many there are, or how many of each tenant, label, model or class."""
 
     @field_validator("apis")
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokenfleet import catalog, performance, workload
+from tokenfleet.app.alternatives import alternatives, users_are_known
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
@@ -94,6 +95,7 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
     must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
     trace, described = demand_of(scenario)
+    users_are_known(scenario.compare, trace)
     teller.say("working out what fits in memory")
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
     candidates, rejected = sort_out(model, gpus, scenario)
@@ -166,7 +168,6 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
     :func:`tokenfleet.app.spreading.spread_replays`.
     """
     from tokenfleet import planner, simulator
-    from tokenfleet.app.alternatives import alternatives
 
     simulator.warm_up(announce=teller.announce)
     plan = planner.plan(composition.question, composition.trace, progress=teller.step, replay=replay)

@@ -20,7 +20,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenfleet.app import memory_spec, pool_types, scaling_types, scenario_words, slo_types, takes_types
+from tokenfleet.app import compare_types, memory_spec, pool_types, scaling_types, scenario_words, slo_types, takes_types
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
 from tokenfleet.app.compare_types import CompareSpec, OwnedSpec, TasksSpec
@@ -81,7 +81,7 @@ _PARTS: Final = (
 )
 
 
-_SOURCES: Final = (types, pool_types, scaling_types, slo_types, takes_types)
+_SOURCES: Final = (types, pool_types, scaling_types, slo_types, takes_types, compare_types)
 """Modules whose strings stand under the keys they are about."""
 
 

@@ -56,7 +56,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         ("Limit", [*limits(plan.limits, plan.found_within_fraction), *utilization_lines(plan)]),
     ]
     if plan.bill is not None:
-        blocks.append(("Cost", [*cost(plan.bill), *_payers(plan.invoice)]))
+        blocks.append(("Cost", [*cost(plan.bill), *_payers(plan)]))
     if plan.alternatives is not None:
         blocks.append(("Instead", instead(plan.alternatives)))
     if read:
@@ -326,14 +326,18 @@ def cost(bill: Bill) -> list[str]:
     return lines
 
 
-def _payers(invoice: TenantInvoice | None) -> list[str]:
-    """Who pays most of a month, everything included."""
-    if invoice is None:
-        return []
+def _payers(plan: Plan) -> list[str]:
+    """Who pays most of a month, everything included: by tenant, label, model and class."""
+    every = (*([plan.invoice] if plan.invoice else []), *plan.invoices)
+    return [line for invoice in every for line in _paid_by(invoice)]
+
+
+def _paid_by(invoice: TenantInvoice) -> list[str]:
+    by = "" if invoice.by == "tenant" else f" by {invoice.by}"
     shown = [f"{each.tenant} {shown_usd(each.loaded_usd)}" for each in invoice.tenants[:_MOST_PAYERS]]
     more = len(invoice.tenants) - len(shown)
     others = f" and {more} others" if more > 0 else ""
-    return [f"a month {shown_usd(invoice.total_usd)}: {', '.join(shown)}{others}"]
+    return [f"a month {shown_usd(invoice.total_usd)}{by}: {', '.join(shown)}{others}"]
 
 
 def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:

@@ -28,6 +28,8 @@ class UnitCost:
     cost_usd: float
     formula: str
     """With its numbers, for a person."""
+    busy_usd: float | None = None
+    """The same of the time with work alone: what one more would cost while there is room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

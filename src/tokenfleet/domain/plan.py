@@ -207,6 +207,10 @@ class TenantShare:
     """For the gpu time of its requests."""
     loaded_usd: float
     """The same with idle time and spare replicas, shared by the gpu time that each takes at the peak."""
+    busy_usd_per_request: float | None = None
+    """Its work over its requests of the month; ``None`` where none finished."""
+    loaded_usd_per_request: float | None = None
+    loaded_usd_per_million_output_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,9 @@ class TenantInvoice:
     idle_usd: float
     spare_usd: float
     tenants: tuple[TenantShare, ...]
+    by: Literal["tenant", "label", "model", "class"] = "tenant"
+    """What stands for tenants: tenants of the log, its labels (task, tier, feature, business line), models it names, or
+    classes that promises are made to, each combination of classes on its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +400,8 @@ class Plan:
     confidence: Confidence | None = None
     invoice: TenantInvoice | None = None
     """``None`` when the trace names no tenants."""
+    invoices: tuple[TenantInvoice, ...] = ()
+    """The same month by label, model and class, where the trace has them."""
     purchase: Purchase | None = None
     """``None`` when the trace shows less than a day, or when the price is not that of an hour on demand."""
     warnings: tuple[Reason, ...] = ()

@@ -10,7 +10,7 @@ from tokenfleet.planner.bursts import Bounded, Burst, bursts
 from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.early import Hopeless
-from tokenfleet.planner.money import gpus_by_hour
+from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot
 from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
 from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
 from tokenfleet.planner.progress import PlanProgress, Progress
@@ -58,6 +58,7 @@ __all__ = [
     "drills",
     "filled",
     "gpus_by_hour",
+    "gpus_by_slot",
     "known_spike",
     "least_count",
     "pack",

@@ -20,7 +20,7 @@ from tokenfleet.planner.disaggregated import sought_apart
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
-from tokenfleet.planner.money import purchase, tenant_invoice
+from tokenfleet.planner.money import invoices, purchase, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
@@ -118,6 +118,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
     return replace(
         made,
         invoice=tenant_invoice(made, traffic),
+        invoices=invoices(made, traffic),
         purchase=purchase(made, traffic),
         rough=rough(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,

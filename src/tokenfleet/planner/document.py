@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
-from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial
+from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial, TenantInvoice
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import LengthSummary, Workload
@@ -124,7 +124,22 @@ def _cost(plan: Plan) -> dict[str, object] | None:
     return {
         **asdict(plan.bill),
         "purchase": asdict(plan.purchase) if plan.purchase else None,
+        "attributed": [_attributed(each) for each in plan.invoices],
         "alternatives": asdict(plan.alternatives) if plan.alternatives else None,
+    }
+
+
+def _attributed(invoice: TenantInvoice) -> dict[str, object]:
+    """A month by label, model or class: the shares, idle and spare are the total, to the cent."""
+    rows = (asdict(each) for each in invoice.tenants)
+    shares = [{"name": row.pop("tenant"), **row} for row in rows]
+    return {
+        "by": invoice.by,
+        "duration_s": invoice.duration_s,
+        "total_usd": invoice.total_usd,
+        "idle_usd": invoice.idle_usd,
+        "spare_usd": invoice.spare_usd,
+        "shares": shares,
     }
 
 

@@ -1,13 +1,14 @@
 """Who pays for the chosen fleet, and how to buy it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import cost
 from tokenfleet.domain.plan import Bill, Plan, Purchase, PurchaseLine, Sized, TenantInvoice, TenantShare
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Ints, Trace
 from tokenfleet.planner.traffic import Traffic
 
 HOURS_PER_MONTH = 730.0
@@ -15,55 +16,97 @@ _HOUR_S = 3600.0
 _LEAST_HOURS = 24
 
 
+By = Literal["tenant", "label", "model", "class"]
+NO_CLASS = "no class"
+
+
 def tenant_invoice(plan: Plan, traffic: Traffic) -> TenantInvoice | None:
-    """A month of the plan's bill by tenant, at the mean load of the trace.
+    """A month of the plan's bill by tenant, at the mean load of the trace; ``None`` when it names no tenants.
 
     Inside a line of the bill tenants pay by the gpu time that the replay charged to their requests; idle and spare, in
     the loaded view, by the gpu time of those that arrive in the peak window, for whoever makes the fleet large pays for
     it to be there.
 
-    Returns:
-        ``None`` when the trace names no tenants, or nothing was planned.
-
     Raises:
         ValueError: the plan was replayed without a ledger.
     """
+    trace = traffic.trace
+    return None if trace.tenant is None else _invoice(plan, traffic, "tenant", trace.tenant, trace.tenants)
+
+
+def invoices(plan: Plan, traffic: Traffic) -> tuple[TenantInvoice, ...]:
+    """The same month by whatever else the trace tells of its requests: label, model, traffic class."""
+    found: dict[tuple[TenantShare, ...], TenantInvoice] = {}
+    for by, codes, names in _keys(traffic.trace):
+        made = _invoice(plan, traffic, by, codes, names)
+        # Classes that are labels of the log are said once.
+        if made is not None:
+            found.setdefault(made.tenants, made)
+    return tuple(found.values())
+
+
+def _keys(trace: Trace) -> Iterator[tuple[By, Ints, tuple[str, ...]]]:
+    seen = trace.observed
+    if seen is not None and seen.label is not None and len(seen.labels) > 1:
+        yield "label", seen.label, seen.labels
+    if seen is not None and seen.model is not None and len(seen.models) > 1:
+        yield "model", seen.model, seen.models
+    if trace.class_bits is not None:
+        # A request of two classes is paid for once, so each combination stands for itself.
+        kinds, codes = np.unique(trace.class_bits, return_inverse=True)
+        yield "class", codes.astype(np.int32), tuple(_combined(int(bits), trace.classes) for bits in kinds)
+
+
+def _combined(bits: int, classes: tuple[str, ...]) -> str:
+    return " + ".join(name for index, name in enumerate(classes) if bits >> index & 1) or NO_CLASS
+
+
+def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str, ...]) -> TenantInvoice | None:
     trace, record, bill, chosen = traffic.trace, plan.degraded, plan.bill, plan.chosen
-    if trace.tenant is None or record is None or bill is None or chosen is None:
+    if record is None or bill is None or chosen is None:
         return None
     if record.ledger is None:
         raise ValueError("a record without a ledger says nothing of gpu time")
     work = cost.request_work(record.ledger)
-    usage = cost.usage_by_key(record, trace.tenant, trace.tenants, work=work)
+    usage = cost.usage_by_key(record, codes, names, work=work)
     usage = {name: used for name, used in usage.items() if used.request_count}
     if not usage or not _explained(bill, usage):
         return None
     spent_s = work.input_s + work.cached_s + work.output_s
     start_s, end_s = traffic.window_s
     inside = (trace.arrival_s >= start_s) & (trace.arrival_s < end_s)
-    reserved = {name: float(spent_s[inside & _of(trace.tenant, trace.tenants, name)].sum()) for name in usage}
+    reserved = {name: float(spent_s[inside & _of(codes, names, name)].sum()) for name in usage}
     if not sum(reserved.values()):
         return None
     month = cost.invoice(bill, usage, hours=HOURS_PER_MONTH, reserved=reserved)
-    loaded = month.loaded_cents or {}
-    shares = [
-        TenantShare(
-            tenant=name,
-            request_count=used.request_count,
-            input_tokens=used.input_tokens,
-            cached_tokens=used.cached_tokens,
-            output_tokens=used.output_tokens,
-            busy_usd=month.busy_cents(name) / 100,
-            loaded_usd=loaded[name] / 100,
-        )
-        for name, used in usage.items()
-    ]
+    # Each request of the trace stands for so many of the month, where a part of the demand was replayed for more.
+    parts = plan.question.stands_for_count
+    months = HOURS_PER_MONTH * _HOUR_S / max(record.end_s, trace.duration_s) * parts
+    shares = [_share(name, used, month, months) for name, used in usage.items()]
     return TenantInvoice(
         duration_s=HOURS_PER_MONTH * _HOUR_S,
         total_usd=month.total_cents / 100,
         idle_usd=month.part_cents("idle") / 100,
         spare_usd=month.part_cents("spare") / 100,
         tenants=tuple(sorted(shares, key=lambda share: (-share.loaded_usd, share.tenant))),
+        by=by,
+    )
+
+
+def _share(name: str, used: cost.TokenCounts, month: cost.Invoice, months: float) -> TenantShare:
+    busy_usd, loaded_usd = month.busy_cents(name) / 100, (month.loaded_cents or {})[name] / 100
+    requests, outputs = used.request_count * months, used.output_tokens * months
+    return TenantShare(
+        tenant=name,
+        request_count=used.request_count,
+        input_tokens=used.input_tokens,
+        cached_tokens=used.cached_tokens,
+        output_tokens=used.output_tokens,
+        busy_usd=busy_usd,
+        loaded_usd=loaded_usd,
+        busy_usd_per_request=busy_usd / requests,
+        loaded_usd_per_request=loaded_usd / requests,
+        loaded_usd_per_million_output_tokens=loaded_usd / outputs * 1e6 if outputs else None,
     )
 
 
@@ -120,15 +163,33 @@ def purchase(plan: Plan, traffic: Traffic) -> Purchase | None:
     )
 
 
+SLOTS_S = (3600.0, 1200.0, 300.0, 60.0)
+
+
+def gpus_by_slot(chosen: Sized, trace: Trace) -> tuple[float, npt.NDArray[np.int64]]:
+    """The longest of ``SLOTS_S`` of which the trace shows a day's worth (24), in seconds, and the GPUs of each.
+
+    Returns:
+        Minutes where the trace shows fewer; none where it is shorter than one.
+    """
+    slot_s = next((each for each in SLOTS_S if trace.duration_s // each >= _LEAST_HOURS), SLOTS_S[-1])
+    return slot_s, _gpus_by(chosen, trace, slot_s)
+
+
 def gpus_by_hour(chosen: Sized, trace: Trace) -> npt.NDArray[np.int64]:
     """GPUs of each whole hour of the trace, spare ones included."""
-    hour_count = int(trace.duration_s // _HOUR_S)
+    return _gpus_by(chosen, trace, _HOUR_S)
+
+
+def _gpus_by(chosen: Sized, trace: Trace, slot_s: float) -> npt.NDArray[np.int64]:
+    """GPUs of each whole slot: those of the peak times the tokens of its busiest minute over those of the peak."""
+    hour_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
     if hour_count == 0:
         return np.zeros(0, dtype=np.int64)
-    minute = np.minimum((trace.arrival_s // 60.0).astype(np.int64), hour_count * 60)
+    minute = np.minimum((trace.arrival_s // 60.0).astype(np.int64), hour_count * minutes)
     tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
-    by_minute = np.bincount(minute, weights=tokens, minlength=hour_count * 60 + 1)[: hour_count * 60]
-    peak_of_hour = by_minute.reshape(hour_count, 60).max(axis=1)
+    by_minute = np.bincount(minute, weights=tokens, minlength=hour_count * minutes + 1)[: hour_count * minutes]
+    peak_of_hour = by_minute.reshape(hour_count, minutes).max(axis=1)
     highest = peak_of_hour.max()
     share = peak_of_hour / highest if highest > 0.0 else np.ones(hour_count)
     replicas = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64) + chosen.spare_count

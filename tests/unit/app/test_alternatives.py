@@ -8,6 +8,7 @@ import pytest
 
 from tokenfleet import catalog
 from tokenfleet.app.cli import main
+from tokenfleet.app.compose import compose
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
 
@@ -57,7 +58,8 @@ def test_each_way_is_a_month_of_the_same_work(made):
     assert ways["owned"]["usd_per_month"] == pytest.approx(yearly / 12)
     rent = document["fleet"][0]["price_usd_per_gpu_hour"]
     assert ways["owned"]["break_even_utilization_fraction"] == pytest.approx(yearly / (8 * 8760) / rent)
-    assert ways["hybrid"]["usd_per_month"] is None
+    assert 0.0 < ways["hybrid"]["usd_per_month"] <= ways["rented"]["usd_per_month"]
+    assert "4 min of traffic stand for all hours" in ways["hybrid"]["note"]
     api = ways["api"]
     even = api["break_even_tokens_per_month"]
     assert even / 1e6 * api["usd_per_month"] == pytest.approx(
@@ -77,6 +79,45 @@ def test_a_unit_of_work_has_its_denominator_in_its_name(made):
     request = document["cost"]["usd_per_request"]
     assert units["per successful task"] == pytest.approx(request * 3 / 0.8 + 2 * (1 / 0.8 - 1))
     assert units["per user and month"] == pytest.approx(document["cost"]["total_usd_per_hour"] * 730 / 500)
+
+
+TIERS = """\
+slo:
+  ttft_p99: 2s
+  error_rate: 0.1%
+  classes: {premium: {takes: {share: 20%}, ttft_p99: 1s}}
+compare:
+  tasks: {requests_per_task: 3, failed_tool_calls: 10%, success: 60%, tries: 2, usd_by_hand: 2}
+  users: {premium: 50}
+"""
+
+
+def test_a_tier_has_a_price_for_each_of_its_users_and_a_task_counts_its_tries(tmp_path):
+    document = planned(tmp_path, SCENARIO.replace("slo: {ttft_p99: 2s, itl_p99: 80ms, error_rate: 0.1%}\n", TIERS))
+    units = {unit["name"]: unit for unit in document["cost"]["alternatives"]["units"]}
+    (by_class,) = document["cost"]["attributed"]
+    (premium,) = [share for share in by_class["shares"] if share["name"] == "premium"]
+    assert units["per user of premium and month"]["cost_usd"] == pytest.approx(premium["loaded_usd"] / 50)
+    assert units["per user of premium and month"]["busy_usd"] == pytest.approx(premium["busy_usd"] / 50)
+    one_try = document["cost"]["usd_per_request"] * 3 / 0.9
+    by_hand = 0.4**2
+    expected = ((1 - by_hand) / 0.6 * one_try + by_hand * 2) / (1 - by_hand)
+    task = units["per successful task"]
+    assert task["cost_usd"] == pytest.approx(expected)
+    assert task["busy_usd"] < task["cost_usd"]
+
+
+def test_users_of_nobody_are_refused(tmp_path):
+    tmp_path.joinpath("priced.yaml").write_text(SCENARIO + "compare: {users: {premum: 5}}\n")
+    with pytest.raises(BadInput, match="nobody of the demand is called so"):
+        compose(load_scenario(tmp_path / "priced.yaml"), Silent())
+
+
+class Silent:
+    def say(self, text):
+        pass
+
+    step = announce = say
 
 
 def test_a_person_reads_them_in_terminal_and_report(made, capsys):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tokenfleet import cost
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Observed, Trace
 from tokenfleet.planner import plan, plan_document
-from tokenfleet.planner.money import gpus_by_hour, purchase
+from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot, purchase
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.workload import profile
 from unit.planner import toy
@@ -101,3 +101,58 @@ def test_less_than_a_day_or_a_price_that_is_no_rent_says_nothing():
     reserved = replace(made.chosen, price=replace(made.chosen.price, term="reserved_1y"))
     assert purchase(replace(made, chosen=reserved), Traffic(days(2), (0.0, 60.0))) is None
     assert purchase(replace(made, chosen=None), Traffic(days(2), (0.0, 60.0))) is None
+
+
+def labelled(trace, labels=("premium", "standard"), share=0.2):
+    picked = (np.random.default_rng(5).random(trace.request_count) >= share).astype(np.int32)
+    bits = np.where(picked == 0, 1, 0) + np.where(trace.input_tokens > 520, 2, 0)
+    return replace(
+        trace,
+        observed=Observed(label=picked, labels=labels),
+        class_bits=bits.astype(np.int32),
+        classes=("premium", "long"),
+    )
+
+
+def test_every_split_of_a_month_adds_up_to_the_invoice_to_the_cent():
+    made = plan(question(), labelled(toy.trace(count=600, rate=40.0)))
+    assert [each.by for each in made.invoices] == ["label", "class"]
+    for month in made.invoices:
+        cents = sum(round(100 * share.busy_usd) for share in month.tenants)
+        assert cents + round(100 * (month.idle_usd + month.spare_usd)) == round(100 * month.total_usd)
+        assert sum(round(100 * share.loaded_usd) for share in month.tenants) == round(100 * month.total_usd)
+        assert sum(share.request_count for share in month.tenants) == 600
+    by_class = {share.tenant: share for share in made.invoices[1].tenants}
+    assert set(by_class) == {"premium", "long", "premium + long", "no class"}
+    by_label = {share.tenant: share for share in made.invoices[0].tenants}
+    both = by_class["premium"].busy_usd + by_class["premium + long"].busy_usd
+    assert both == pytest.approx(by_label["premium"].busy_usd, abs=0.02)
+
+
+def test_requests_of_all_shares_pay_the_bill():
+    made = plan(question(), labelled(toy.trace(count=600, rate=40.0)))
+    months = 730 * 3600 / max(made.degraded.end_s, made.degraded.arrival_s[-1])
+    shares = made.invoices[0].tenants
+    paid = sum(share.loaded_usd_per_request * share.request_count * months for share in shares)
+    assert paid == pytest.approx(made.invoices[0].total_usd)
+    assert all(share.busy_usd_per_request < share.loaded_usd_per_request for share in shares)
+    document = plan_document(made, profile(toy.trace()), {})
+    (label, _) = document["cost"]["attributed"]
+    assert (label["by"], {share["name"] for share in label["shares"]}) == ("label", {"premium", "standard"})
+
+
+def test_classes_that_are_the_labels_are_said_once():
+    trace = labelled(toy.trace(count=600, rate=40.0))
+    same = replace(trace, class_bits=(1 << trace.observed.label).astype(np.int32), classes=("premium", "standard"))
+    assert [each.by for each in plan(question(), same).invoices] == ["label"]
+
+
+@pytest.mark.parametrize(("hours", "slot_s"), [(48, 3600.0), (12, 1200.0), (3, 300.0), (0.1, 60.0)])
+def test_less_than_a_day_is_taken_in_shorter_slots(hours, slot_s):
+    trace = toy.trace(count=600)
+    longer = replace(trace, arrival_s=trace.arrival_s * hours * 3600.0 / trace.arrival_s[-1])
+    chosen = plan(question(), toy.trace()).chosen
+    found_s, gpus = gpus_by_slot(chosen, longer)
+    assert found_s == slot_s
+    assert len(gpus) == int(hours * 3600.0 // slot_s)
+    assert gpus.max() == chosen.gpu_count

@@ -1,14 +1,16 @@
 """Fifth section: a bill that adds up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
-from tokenfleet.app.report.words import cents_that_add_up, digits, exact, percent, usd
+from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
 
 _HOURS_PER_MONTH = 730
 _MOST_TENANTS = 20
+_PAYER = {"tenant": "Tenant", "label": "Label of the log", "model": "Model of the log", "class": "Class"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Money:
     prices: Table
     quote: Table
     tenants: Table | None
+    attributed: tuple[Table, ...]
+    """The same month by label, model and class."""
     purchase: Table | None
     alternatives: Table | None
     units: Table | None
@@ -46,6 +50,7 @@ def account(
     invoice: TenantInvoice | None = None,
     purchase: Purchase | None = None,
     other: Alternatives | None = None,
+    attributed: Sequence[TenantInvoice] = (),
 ) -> Money:
     """The bill of ``chosen``, who pays it, how to buy, and what else would do the work."""
     named = (
@@ -75,6 +80,7 @@ def account(
         prices=_price_range(chosen),
         quote=_quote(chosen),
         tenants=_tenants(invoice) if invoice else None,
+        attributed=tuple(_tenants(each) for each in attributed),
         purchase=_purchase(purchase) if purchase else None,
         alternatives=_alternatives(other) if other else None,
         units=_units(other) if other and other.units else None,
@@ -101,9 +107,15 @@ def _alternatives(other: Alternatives) -> Table:
 
 
 def _units(other: Alternatives) -> Table:
-    rows = tuple((f"${unit.cost_usd:,.4g} {unit.name}", unit.formula) for unit in other.units)
+    rows = tuple(
+        (unit.name, usd(unit.cost_usd), "" if unit.busy_usd is None else usd(unit.busy_usd), unit.formula)
+        for unit in other.units
+    )
     return Table(
-        head=("One unit of work", "Worked out"), rows=rows, numeric=frozenset(), caption="Idle and spare included"
+        head=("One unit of work", "Whole bill", "Its work alone", "Worked out"),
+        rows=rows,
+        numeric=frozenset({1, 2}),
+        caption="The whole bill has idle time and spare replicas in it",
     )
 
 
@@ -116,7 +128,13 @@ def _tenants(invoice: TenantInvoice) -> Table:
     shown = invoice.tenants[:_MOST_TENANTS]
     rest = invoice.tenants[_MOST_TENANTS:]
     rows = [
-        (share.tenant, exact(share.request_count), dollars(share.busy_usd), dollars(share.loaded_usd))
+        (
+            share.tenant,
+            exact(share.request_count),
+            dollars(share.busy_usd),
+            dollars(share.loaded_usd),
+            UNKNOWN if share.loaded_usd_per_request is None else usd(share.loaded_usd_per_request),
+        )
         for share in shown
     ]
     if rest:
@@ -126,17 +144,18 @@ def _tenants(invoice: TenantInvoice) -> Table:
                 exact(sum(share.request_count for share in rest)),
                 dollars(sum(share.busy_usd for share in rest)),
                 dollars(sum(share.loaded_usd for share in rest)),
+                "",
             )
         )
     rows += [
-        ("Idle", "", dollars(invoice.idle_usd), "shared out"),
-        ("Spare", "", dollars(invoice.spare_usd), "shared out"),
-        ("Invoice", "", dollars(invoice.total_usd), dollars(invoice.total_usd)),
+        ("Idle", "", dollars(invoice.idle_usd), "shared out", ""),
+        ("Spare", "", dollars(invoice.spare_usd), "shared out", ""),
+        ("Invoice", "", dollars(invoice.total_usd), dollars(invoice.total_usd), ""),
     ]
     return Table(
-        head=("Tenant", "Requests seen", "Its work, a month", "With idle and spare"),
+        head=(_PAYER[invoice.by], "Requests seen", "Its work, a month", "With idle and spare", "A request of it"),
         rows=tuple(rows),
-        numeric=frozenset({1, 2, 3}),
+        numeric=frozenset({1, 2, 3, 4}),
         caption="Work by GPU time; idle and spare by what each takes at the peak",
     )
 

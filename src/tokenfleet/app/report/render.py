@@ -130,7 +130,9 @@ def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
     if plan.record is not None and plan.degraded is not None:
         sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
     if plan.bill is not None:
-        sections["money"] = account(plan.bill, plan.chosen, plan.invoice, plan.purchase, plan.alternatives)
+        sections["money"] = account(
+            plan.bill, plan.chosen, plan.invoice, plan.purchase, plan.alternatives, plan.invoices
+        )
     return sections
 
 
