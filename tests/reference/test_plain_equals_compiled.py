@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from reference.comparing import assert_equal
-from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace
+from reference.fleets import (
+    engine,
+    fleet,
+    physics,
+    random_copies,
+    random_fleet,
+    random_overcommitted,
+    random_trace,
+    trace,
+)
+from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay
 
 
@@ -67,6 +77,20 @@ def test_retractions(seed: int) -> None:
         assert_equal(rows, drawn)
         retracted += replay(rows, drawn).preemption_count.sum()
     assert retracted > 5
+
+
+@pytest.mark.parametrize("blocks", [120, 1000])
+def test_with_many_shared_prefixes(blocks: int) -> None:
+    """More than the first table of the cache holds; in little memory they come and go."""
+    draw = np.random.default_rng(800 + blocks)
+    nodes, count = 150, 400
+    parent = np.array([int(draw.integers(-1, node)) if node else -1 for node in range(nodes)], dtype=np.int32)
+    tree = PrefixTree(parent=parent, token_count=draw.integers(3, 14, nodes).astype(np.int32))
+    chosen = draw.integers(0, nodes, count).astype(np.int32)
+    lengths = np.column_stack([tree.depth_tokens[chosen] + draw.integers(1, 9, count), draw.integers(0, 9, count)])
+    rows = trace(np.column_stack([np.arange(count) * 9, lengths]), prefix_node=chosen, prefixes=tree)
+    record = assert_equal(rows, fleet(physics(settings=engine(prefix_caching=True), blocks=blocks), count=2))
+    assert record.cached_tokens.mean() > 5
 
 
 @pytest.mark.long

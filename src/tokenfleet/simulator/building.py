@@ -103,7 +103,7 @@ def state_words(trace: Trace, group: ReplicaGroup, ring: int) -> tuple[int, int,
 
 
 def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
-    """Words of one replica's residents, their hash table and extents.
+    """Words of one replica's residents, their hash tables and extents.
 
     A resident has a block at least, or a sequence that decodes in it; an extent has a block at least.
     """
@@ -112,7 +112,15 @@ def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
     nodes = 0 if trace.prefixes is None else len(trace.prefixes.parent)
     blocks = group.replica.kv_block_count
     residents = min(nodes, blocks + group.replica.deployment.engine.max_sequence_count)
-    return residents * at.RESIDENT_WORDS, 1 << (2 * residents).bit_length(), blocks * at.EXTENT_WORDS
+    return residents * at.RESIDENT_WORDS, table_words(residents), blocks * at.EXTENT_WORDS
+
+
+def table_words(residents: int) -> int:
+    """Words of all hash tables that so many residents can ask for, one behind the other."""
+    largest = at.FIRST_TABLE
+    while largest < at.SLOTS_PER_RESIDENT * residents:
+        largest *= 2
+    return 2 * largest - at.FIRST_TABLE
 
 
 def ancestry(parent: npt.NDArray[np.integer]) -> tuple[Buffer, Buffer]:
@@ -154,7 +162,7 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
     tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
     states = tuple(planner.take(sum(state_words(trace, group, ring))) for group in replicas)
     caches = tuple(planner.take(sum(cache_words(trace, group))) for group in replicas)
-    nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * at.NODE_WORDS)
+    nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * node_words(fleet))
     path = planner.take(longest_path(trace))
     requests = planner.take(trace.request_count * at.REQUEST_WORDS)
     return Places(
@@ -168,6 +176,21 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
         words=planner.used,
         **sections,
     )
+
+
+def block_sizes(fleet: Fleet) -> list[int]:
+    """Tokens of a block, as they occur in the fleet."""
+    return sorted({group.replica.kv_block_tokens for group in fleet.groups})
+
+
+def node_words(fleet: Fleet) -> int:
+    """Words of a node of the prefix tree: its parent, and its end in blocks of each size."""
+    return at.FIRST_END + len(block_sizes(fleet))
+
+
+def node_end(fleet: Fleet, group: ReplicaGroup) -> int:
+    """The word of a node that has its end in blocks of a group."""
+    return at.FIRST_END + block_sizes(fleet).index(group.replica.kv_block_tokens)
 
 
 def leaf_count(replica_count: int) -> int:
@@ -199,10 +222,10 @@ def build(
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
         memory[at.PEAK_END] = to_ps(peak_window_s[1])
     memory[at.PATH_AT] = places.path.start
-    write_nodes(memory, places, trace)
+    write_nodes(memory, places, trace, fleet)
     for index, group in enumerate(fleet.groups):
         row = places.groups.start + index * at.GROUP_WORDS
-        write_group(memory, row, places.tables[index], group, ring_size(trace))
+        write_group(memory, row, places.tables[index], group, ring_size(trace), node_end(fleet, group))
     number = 0
     for index, group in enumerate(fleet.groups):
         for _ in range(group.replica_count):
@@ -211,7 +234,10 @@ def build(
     scrapes = memory[places.scrapes.start : places.scrapes.stop].reshape(-1, at.SCRAPE_WORDS)
     scrapes[:, at.REQUEST_COST] = request_costs(fleet)
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
-    write_requests(rows, trace, places.nodes.start)
+    write_requests(rows, trace)
+    if trace.prefix_node is not None:
+        known = looks_up(trace, trace.prefix_node)
+        rows[known, at.PREFIX] = places.nodes.start + node_words(fleet) * trace.prefix_node[known].astype(np.int64)
     if places.ledger.words:
         memory[at.LEDGER_AT] = places.ledger.start
         ledger_rows(memory, places)[:, at.SCHEDULED] = -1
@@ -282,8 +308,8 @@ def chunk_limits(engine: EngineSettings) -> tuple[tuple[int, int], tuple[int, in
     return (at.LONG_CHUNK, limit), (at.LONE_CHUNK, at.NO_CHUNK_LIMIT if lone_is_free(engine.name) else limit)
 
 
-def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int) -> None:
-    """Physics and rules of one replica group."""
+def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int, ends_at: int) -> None:
+    """Physics and rules of one replica group; ``ends_at`` is its :func:`node_end`."""
     replica = group.replica
     engine = replica.deployment.engine
     step = replica.step_time
@@ -314,21 +340,22 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.SERIAL_FRONT_END, engine.front_end == "serial"),
         (at.BY_PRIORITY, engine.scheduling == "priority"),
         (at.GPU_COUNT, replica.deployment.layout.gpu_count),
+        (at.NODE_END, ends_at),
     ):
         memory[row + field] = value
 
 
 def write_cache(memory: Buffer, row: int, start: int, words: tuple[int, int, int]) -> None:
     """The empty prefix cache of the replica at ``row``."""
-    residents, table, extents = words
+    residents, tables, extents = words
     if extents == 0:
         memory[row + at.UNHASHED] = at.UNLIMITED
         return
     memory[row + at.UNHASHED] = memory[row + at.FREE_BLOCKS]
     memory[row + at.FRESH_RESIDENT] = start
     memory[row + at.TABLE_AT] = start + residents
-    memory[row + at.TABLE_MASK] = table - 1
-    memory[row + at.FRESH_EXTENT] = start + residents + table
+    memory[row + at.TABLE_MASK] = at.FIRST_TABLE - 1
+    memory[row + at.FRESH_EXTENT] = start + residents + tables
 
 
 def write_replica(
@@ -360,30 +387,31 @@ def renew_replica(
 ) -> None:
     """The replica as at the start, with nothing in its cache; what it has spent its time on stays counted."""
     row = places.replicas.start + number * at.REPLICA_WORDS
+    state, cache = places.states[number], places.caches[number]
+    memory[state.start : state.stop] = 0
+    tables = cache.start + cache_words(trace, group)[0]
+    memory[tables : memory[row + at.TABLE_AT] + memory[row + at.TABLE_MASK] + 1] = 0
     kept = np.r_[
         row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1, row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1
     ]
     spent = memory[kept]
     memory[row : row + at.REPLICA_WORDS] = 0
     memory[kept] = spent
-    state, cache = places.states[number], places.caches[number]
-    residents, table, _ = cache_words(trace, group)
-    memory[state.start : state.stop] = 0
-    memory[cache.start + residents : cache.start + residents + table] = 0
     write_replica(memory, places, trace, number, index, group, ring)
 
 
-def write_nodes(memory: Buffer, places: Places, trace: Trace) -> None:
-    """The prefix tree: parents by row, depths in tokens."""
+def write_nodes(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> None:
+    """The prefix tree: parents by row, ends in blocks, so that nothing is divided where a path is walked."""
     if trace.prefixes is None:
         return
-    rows = memory[places.nodes.start : places.nodes.stop].reshape(-1, at.NODE_WORDS)
+    rows = memory[places.nodes.start : places.nodes.stop].reshape(-1, node_words(fleet))
     parent = trace.prefixes.parent.astype(np.int64)
-    rows[:, at.PARENT] = np.where(parent < 0, at.NONE, places.nodes.start + at.NODE_WORDS * parent)
-    rows[:, at.DEPTH] = trace.prefixes.depth_tokens
+    rows[:, at.PARENT] = np.where(parent < 0, at.NONE, places.nodes.start + node_words(fleet) * parent)
+    for end, block_tokens in enumerate(block_sizes(fleet), at.FIRST_END):
+        rows[:, end] = trace.prefixes.depth_tokens // block_tokens
 
 
-def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
+def write_requests(rows: Buffer, trace: Trace) -> None:
     """One row per request, written in place: a long trace has no room for copies."""
     if not trace.request_count:
         return
@@ -396,9 +424,6 @@ def write_requests(rows: Buffer, trace: Trace, nodes_start: int) -> None:
     if trace.priority is not None:
         rows[:, at.HISTORY] = np.searchsorted(priority_levels(trace), trace.priority)
         rows[:, at.HISTORY] <<= 56
-    if trace.prefix_node is not None:
-        known = looks_up(trace, trace.prefix_node)
-        rows[known, at.PREFIX] = nodes_start + at.NODE_WORDS * trace.prefix_node[known].astype(np.int64)
 
 
 def looks_up(trace: Trace, prefix_node: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

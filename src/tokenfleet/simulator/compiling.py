@@ -20,9 +20,10 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    "no_rewrites": True,
 }
 """``_nrt`` off: nothing in the kernel allocates, and without it calls carry no reference counting. No wrappers: only
-compiled code calls the helpers, and entry points are called as they are."""
+compiled code calls the helpers, and entry points are called as they are. No rewrites: those are for arrays."""
 
 MEMORY = numba.types.CPointer(numba.int64)  # type: ignore[no-untyped-call]
 """The buffer, as its bare address: an array would be seven machine words, and each index tested for its sign."""

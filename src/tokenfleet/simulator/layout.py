@@ -123,6 +123,7 @@ LONE_CHUNK = 22  # the same for a request that is alone
 SERIAL_FRONT_END = 23
 BY_PRIORITY = 24
 GPU_COUNT = 25
+NODE_END = 30  # where nodes have their ends in blocks of its size
 GROUP_WORDS = 32
 
 VLLM = 0
@@ -173,7 +174,7 @@ SPARE_EXTENT = 39  # extent rows given back
 FRESH_EXTENT = 40  # first extent row never used; rows are not touched before, so unused ones take no memory
 SPARE_RESIDENT = 41
 FRESH_RESIDENT = 42
-TABLE_AT = 43  # hash table from node to resident
+TABLE_AT = 43  # hash table from node to resident; it moves on when it grows
 TABLE_MASK = 44
 HIT_BLOCKS = 45  # what the last look-up found
 HIT_UNUSED = 46  # those of them nobody uses, so that taking them shrinks the free blocks
@@ -198,12 +199,19 @@ PREFILL_TOKENS = 64
 DECODE_TOKENS = 65
 READ_TOKENS = 66  # contexts of the decodes of all steps, added up
 PREFILL_PAIRS = 67  # query-key pairs of all steps
+RESIDENT_COUNT = 68  # resident rows used so far
+FOUND = 69  # the resident that was looked up last
 REPLICA_WORDS = 72
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
 CHAIN_WITH_A_HOLE = 3  # a sequence releases blocks that the cache does not know
 FIRSTS_FULL = 4  # no fault: the replay goes on when the first tokens have been read
+
+FIRST_TABLE = 64
+"""Slots of the first hash table of a replica, a power of two; each next one is twice as large and lies behind it."""
+SLOTS_PER_RESIDENT = 4
+"""Slots that the table has for each resident at least: fewer make lookups collide, more are spread over cold memory."""
 
 NO_CHUNK_LIMIT = 1 << 60
 UNLIMITED = 1 << 60
@@ -291,8 +299,7 @@ LEDGER_WORDS = 4
 
 # ---- node of the prefix tree
 PARENT = 0
-DEPTH = 1  # tokens from the root to its end
-NODE_WORDS = 2
+FIRST_END = 1  # blocks from the root to its end, for each size of blocks in the fleet
 
 # ---- resident: a node of which a replica has blocks in its cache, or is about to
 NODE = 0

@@ -25,7 +25,6 @@ from tokenfleet.simulator.layout import (
     COMPUTED,
     CONTENDED,
     DECODE,
-    DEPTH,
     ENDING,
     EXTENT_NEXT,
     EXTENT_PREVIOUS,
@@ -52,6 +51,7 @@ from tokenfleet.simulator.layout import (
     LEFT_OUT,
     LOW,
     NEWEST,
+    NODE_END,
     NONE,
     OLDER,
     ORDER,
@@ -74,24 +74,30 @@ from tokenfleet.simulator.residents import drop_if_empty, find_resident, need_re
 
 
 @compiled
-def node_start(memory: Memory, node: int, block_tokens: int) -> int:
+def node_ends(memory: Memory, replica: int) -> int:
+    """Where nodes have the position behind their last block, in blocks of this replica."""
+    return memory[memory[replica + GROUP] + NODE_END]
+
+
+@compiled
+def node_start(memory: Memory, node: int, ends: int) -> int:
     """Position of the first block that a node names."""
     parent = memory[node + PARENT]
-    return 0 if parent == NONE else memory[parent + DEPTH] // block_tokens
+    return 0 if parent == NONE else memory[parent + ends]
 
 
 @compiled
 def path_blocks(memory: Memory, replica: int, request: int) -> int:
     """Blocks on the path of a request: those it may share."""
     node = memory[request + PREFIX] & HALF
-    return 0 if node == NONE else memory[node + DEPTH] // memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    return 0 if node == NONE else memory[node + node_ends(memory, replica)]
 
 
 @compiled
-def node_at(memory: Memory, request: int, position: int, block_tokens: int) -> int:
+def node_at(memory: Memory, request: int, position: int, ends: int) -> int:
     """The node on the path of a request that names the block at a position."""
     node = memory[request + PREFIX] & HALF
-    while node_start(memory, node, block_tokens) > position:
+    while node_start(memory, node, ends) > position:
         node = memory[node + PARENT]
     return node
 
@@ -189,13 +195,13 @@ def first_order(memory: Memory, replica: int) -> int:
 def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> None:
     """Put the blocks of a sequence up to position ``until`` on its path into the cache by name."""
     request = memory[sequence + REQUEST]
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     position = memory[sequence + HASHED]
     while position < until:
-        node = node_at(memory, request, position, block_tokens)
+        node = node_at(memory, request, position, ends)
         resident = need_resident(memory, replica, node)
-        end = min(until, memory[node + DEPTH] // block_tokens)
-        reach = chain_end(memory, resident, node_start(memory, node, block_tokens))
+        end = min(until, memory[node + ends])
+        reach = chain_end(memory, resident, node_start(memory, node, ends))
         if position < reach:
             end = min(end, reach)
             extent = new_extent(memory, replica, resident, position, end, 1)
@@ -213,7 +219,7 @@ def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> Non
         if memory[sequence + GROWS_IN] != NONE:
             stop_growing(memory, replica, sequence)
             if end < path_blocks(memory, replica, request):
-                grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, end, block_tokens)))
+                grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, end, ends)))
 
 
 @compiled
@@ -244,13 +250,14 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served
     """
     request = memory[sequence + REQUEST]
     block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     until = min(tokens // block_tokens, path_blocks(memory, replica, request))
     while memory[sequence + HASHED] < until:
-        node = node_at(memory, request, memory[sequence + HASHED], block_tokens)
+        node = node_at(memory, request, memory[sequence + HASHED], ends)
         resident = find_resident(memory, replica, node)
         if resident != NONE:
             watch_growth(memory, replica, resident, sequence, served)
-        write_blocks(memory, replica, sequence, min(until, memory[node + DEPTH] // block_tokens))
+        write_blocks(memory, replica, sequence, min(until, memory[node + ends]))
 
 
 @compiled
@@ -260,19 +267,19 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
     position = memory[sequence + HASHED]
     if position >= path_blocks(memory, replica, request):
         return
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     node = memory[request + PREFIX] & HALF
-    while node != NONE and memory[node + DEPTH] // block_tokens > position:
+    while node != NONE and memory[node + ends] > position:
         resident = find_resident(memory, replica, node)
         if resident != NONE:
-            start = node_start(memory, node, block_tokens)
+            start = node_start(memory, node, ends)
             grower = memory[resident + FIRST_GROWER]
             if grower != NONE or chain_end(memory, resident, start) > max(position, start):
                 contend(memory, replica, sequence)
             if grower != NONE:
                 watch_growth(memory, replica, resident, sequence, first_order(memory, replica))
         node = memory[node + PARENT]
-    grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, position, block_tokens)))
+    grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, position, ends)))
 
 
 # ---- look up and hold
@@ -305,6 +312,7 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     memory[replica + HIT_BLOCKS] = 0
     memory[replica + HIT_UNUSED] = 0
     block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     limit = (known - 1) // block_tokens
     path = memory[PATH_AT]
     count = 0
@@ -316,8 +324,8 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     while count > 0:
         count -= 1
         node = memory[path + count]
-        start = node_start(memory, node, block_tokens)
-        end = memory[node + DEPTH] // block_tokens
+        start = node_start(memory, node, ends)
+        end = memory[node + ends]
         if end > start and find_hits_in(memory, replica, request, node, start, min(end, limit)) < end:
             return
     trim_own(memory, replica, request, limit)
@@ -360,10 +368,10 @@ def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
         remove_unused(memory, replica, own)
         spare_extent(memory, replica, own)
         memory[request + PREFIX] &= HALF
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     node = memory[request + PREFIX] & HALF
     while node != NONE:
-        if node_start(memory, node, block_tokens) < min(shared, memory[node + DEPTH] // block_tokens):
+        if node_start(memory, node, ends) < min(shared, memory[node + ends]):
             extent = memory[find_resident(memory, replica, node) + FIRST_EXTENT]
             while extent != NONE and memory[extent + LOW] < shared:
                 if memory[extent + HIGH] > shared:
@@ -413,11 +421,11 @@ def release_in(memory: Memory, replica: int, sequence: int, resident: int, start
 @compiled
 def release_path(memory: Memory, replica: int, sequence: int) -> None:
     """Release the blocks that a sequence holds on its path, the last first."""
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    ends = node_ends(memory, replica)
     end = memory[sequence + HASHED]
     node = memory[memory[sequence + REQUEST] + PREFIX] & HALF
     while node != NONE:
-        start = node_start(memory, node, block_tokens)
+        start = node_start(memory, node, ends)
         if end > start:
             release_in(memory, replica, sequence, find_resident(memory, replica, node), start, end)
             end = start

@@ -1,6 +1,7 @@
 """Which nodes of the prefix tree a replica has in its cache: a hash table from node to resident row.
 
-Open addressing with linear probing; a removal moves followers up, so that no tombstones pile up in a long replay.
+Open addressing with linear probing; a removal moves followers up, so that no tombstones pile up in a long replay. The
+table grows with the residents, because one for as many as there could be would be cold wherever it is touched.
 """
 
 from tokenfleet.simulator.compiling import compiled
@@ -8,12 +9,15 @@ from tokenfleet.simulator.layout import (
     FIRST_EXTENT,
     FIRST_GROWER,
     FIRST_SHADOW,
+    FOUND,
     FRESH_RESIDENT,
     LAST_EXTENT,
     LAST_SHADOW,
     NODE,
     NONE,
+    RESIDENT_COUNT,
     RESIDENT_WORDS,
+    SLOTS_PER_RESIDENT,
     SPARE_RESIDENT,
     TABLE_AT,
     TABLE_MASK,
@@ -29,15 +33,56 @@ def home_slot(memory: Memory, replica: int, node: int) -> int:
 
 @compiled
 def find_resident(memory: Memory, replica: int, node: int) -> int:
-    """The resident row of a node, or ``NONE``."""
+    """The resident row of a node, or ``NONE``. Mostly it is the one that was found last."""
+    resident = memory[replica + FOUND]
+    if resident != NONE and memory[resident + NODE] == node:
+        return resident
     table = memory[replica + TABLE_AT]
     slot = home_slot(memory, replica, node)
     while memory[table + slot] != NONE:
         resident = memory[table + slot]
         if memory[resident + NODE] == node:
+            memory[replica + FOUND] = resident
             return resident
         slot = (slot + 1) & memory[replica + TABLE_MASK]
     return NONE
+
+
+@compiled
+def enter_resident(memory: Memory, replica: int, resident: int) -> None:
+    """Put a resident that is not in the table into it."""
+    table = memory[replica + TABLE_AT]
+    slot = home_slot(memory, replica, memory[resident + NODE])
+    while memory[table + slot] != NONE:
+        slot = (slot + 1) & memory[replica + TABLE_MASK]
+    memory[table + slot] = resident
+
+
+@compiled
+def grow_table(memory: Memory, replica: int) -> None:
+    """Move on to the next table, twice as large."""
+    old = memory[replica + TABLE_AT]
+    size = memory[replica + TABLE_MASK] + 1
+    memory[replica + TABLE_AT] = old + size
+    memory[replica + TABLE_MASK] = 2 * size - 1
+    for slot in range(old, old + size):
+        if memory[slot] != NONE:
+            enter_resident(memory, replica, memory[slot])
+
+
+@compiled
+def new_resident(memory: Memory, replica: int) -> int:
+    """A resident row that is in use by nobody."""
+    resident = memory[replica + SPARE_RESIDENT]
+    if resident != NONE:
+        memory[replica + SPARE_RESIDENT] = memory[resident + NODE]
+        return resident
+    resident = memory[replica + FRESH_RESIDENT]
+    memory[replica + FRESH_RESIDENT] += RESIDENT_WORDS
+    memory[replica + RESIDENT_COUNT] += 1
+    if SLOTS_PER_RESIDENT * memory[replica + RESIDENT_COUNT] > memory[replica + TABLE_MASK] + 1:
+        grow_table(memory, replica)
+    return resident
 
 
 @compiled
@@ -46,23 +91,14 @@ def need_resident(memory: Memory, replica: int, node: int) -> int:
     resident = find_resident(memory, replica, node)
     if resident != NONE:
         return resident
-    resident = memory[replica + SPARE_RESIDENT]
-    if resident == NONE:
-        resident = memory[replica + FRESH_RESIDENT]
-        memory[replica + FRESH_RESIDENT] += RESIDENT_WORDS
-    else:
-        memory[replica + SPARE_RESIDENT] = memory[resident + NODE]
+    resident = new_resident(memory, replica)
     memory[resident + NODE] = node
     memory[resident + FIRST_EXTENT] = NONE
     memory[resident + LAST_EXTENT] = NONE
     memory[resident + FIRST_SHADOW] = NONE
     memory[resident + LAST_SHADOW] = NONE
     memory[resident + FIRST_GROWER] = NONE
-    table = memory[replica + TABLE_AT]
-    slot = home_slot(memory, replica, node)
-    while memory[table + slot] != NONE:
-        slot = (slot + 1) & memory[replica + TABLE_MASK]
-    memory[table + slot] = resident
+    enter_resident(memory, replica, resident)
     return resident
 
 

@@ -15,6 +15,7 @@ from tokenfleet.simulator.building import (
     Planner,
     Section,
     build,
+    node_end,
     place,
     ring_size,
     to_ps,
@@ -64,7 +65,8 @@ def surround(
         write_who(memory, around, trace, world)
         write_door(memory, around, world.door, 0)
     for (index, factor), (row, table) in around.slowed.items():
-        write_group(memory, row.start, table, slower(fleet.groups[index], factor), ring_size(trace))
+        group = slower(fleet.groups[index], factor)
+        write_group(memory, row.start, table, group, ring_size(trace), node_end(fleet, group))
     if loop is not None:
         write_loop(memory, places, around, loop)
     return memory, places, around
