@@ -11,12 +11,13 @@ from reference.worlds import Recorder, random_world
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Clients, Door, Happening, World
+from tokenfleet.domain.world import Clients, Door, Happening, Leaving, World
 from tokenfleet.simulator import replay
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAWS = settings(max_examples=60, deadline=None)
-SERVED = (Status.FINISHED, Status.REJECTED_TOO_LONG, Status.LOST)
+GAVE_UP = (Status.CANCELLED, Status.TIMED_OUT)
+SERVED = (Status.FINISHED, Status.REJECTED_TOO_LONG, Status.LOST, *GAVE_UP)
 TURNED_AWAY = tuple(status for status in Status if status not in SERVED)
 
 
@@ -44,11 +45,33 @@ def test_every_request_ends_once_and_every_attempt_is_accounted_for(seed: int) -
     assert (run.turmoil.attempt_count >= 1).all()
     assert (run.turmoil.attempt_count <= world.clients.attempt_count).all()
     answered = finished | (run.status == Status.REJECTED_TOO_LONG)
-    attempts = answered.sum() + run.turmoil.refused_count + run.turmoil.lost_count
-    assert run.turmoil.attempt_count.sum() == attempts
+    turmoil = run.turmoil
+    attempts = answered.sum() + turmoil.refused_count + turmoil.lost_count
+    assert turmoil.attempt_count.sum() == attempts + turmoil.cancelled_count + turmoil.timed_out_count
+    assert turmoil.cancelled_count == (run.status == Status.CANCELLED).sum()
     assert ((run.replica == -1) == np.isin(run.status, TURNED_AWAY)).all()
-    given_up = ~answered
+    given_up = ~answered & (run.status != Status.CANCELLED)
     assert (run.turmoil.attempt_count[given_up] == world.clients.attempt_count).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_every_token_is_in_an_answer_or_wasted(seed: int) -> None:
+    rows, drawn, world = surrounded(seed)
+    run = replay(rows, drawn, world=world)
+    finished = run.status == Status.FINISHED
+    partial = run.turmoil.partial_output_tokens
+    assert (partial[finished] == 0).all()
+    assert (partial >= 0).all()
+    assert (partial <= rows.output_tokens).all()
+    assert run.turmoil.wasted_output_tokens >= partial.sum()
+    gave_up = np.isin(run.status, GAVE_UP)
+    assert np.isnan(run.first_token_s[~finished & ~gave_up]).all()
+    assert (partial[gave_up & np.isfinite(run.first_token_s)] >= 1).all()
+    if world.leaving is not None and world.leaving.after_tokens is not None and world.leaving.after_s is None:
+        left = run.status == Status.CANCELLED
+        over = partial[left] - world.leaving.after_tokens[left]
+        assert ((over >= 0) & (over <= 2)).all(), "the engine knows within two steps"
 
 
 @LAWS
@@ -114,10 +137,11 @@ def test_a_controller_cannot_see_the_future(seed: int) -> None:
     rows, drawn, world = surrounded(seed)
     kept = rows.request_count // 2
     batch = None if world.batch is None else world.batch[:kept]
+    leaving = None if world.leaving is None else first_leaving(world.leaving, kept)
     world = replace(world, closed_loop=None, tick_s=0.01)
     names = ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session", "priority")
     cut = {name: getattr(rows, name)[:kept] for name in names if getattr(rows, name) is not None}
-    worlds = world, replace(world, batch=batch)
+    worlds = world, replace(world, batch=batch, leaving=leaving)
     assert_shown_the_same((rows, replace(rows, **cut)), drawn, worlds, rows.arrival_s[kept])
 
 
@@ -137,6 +161,12 @@ def test_a_controller_cannot_see_output_lengths_of_running_requests(seed: int) -
     longer = np.where(runs_on, outputs + draw.integers(1, 40, 30), outputs)
     second = trace(np.column_stack([arrival_ms, inputs, longer]))
     assert_shown_the_same((first, second), fleet(count=3), (world, world), until_s, closes_doors=False)
+
+
+def first_leaving(leaving: Leaving, count: int) -> Leaving:
+    columns = leaving.after_tokens, leaving.after_s
+    tokens, times_s = (None if column is None else column[:count] for column in columns)
+    return Leaving(after_tokens=tokens, after_s=times_s)
 
 
 def assert_shown_the_same(

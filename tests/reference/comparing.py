@@ -7,7 +7,7 @@ import numpy as np
 from reference.plain_fleet import PlainRun
 from reference.worlds import Recorder
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import replay
@@ -37,6 +37,10 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
         np.testing.assert_array_equal(turmoil.attempt_count, [r.attempts for r in rows])
         np.testing.assert_array_equal(fast.arrival_s, seconds([r.first_arrival for r in rows]))
         assert (turmoil.refused_count, turmoil.lost_count) == (plain.refused, plain.lost)
+        given_up = (turmoil.cancelled_count, turmoil.timed_out_count)
+        assert given_up == (plain.given_up[Status.CANCELLED], plain.given_up[Status.TIMED_OUT])
+        assert turmoil.wasted_output_tokens == plain.wasted
+        np.testing.assert_array_equal(turmoil.partial_output_tokens, [r.partial for r in rows])
         np.testing.assert_array_equal(turmoil.state_s, plain.state_s())
         decisions = [(each.time_s, each.kind, each.replicas, each.reason) for each in turmoil.decisions]
         assert decisions == [each for each in plain.decisions if each[0] <= plain.end / 1e12]

@@ -56,6 +56,11 @@ class Request:
     took_prefill: int = 0  # gpu-picoseconds in all attempts
     took_cached: int = 0
     took_decode: int = 0
+    sent: int = NEVER  # arrival of its attempt, while a replica has it
+    stays: int = NEVER  # how long its user does
+    stays_tokens: int = 0
+    leaves: int = NEVER
+    partial: int = 0
 
     @property
     def tokens(self) -> int:
@@ -67,6 +72,8 @@ class Request:
         self.blocks, self.fixed = [], []
         self.admitted = self.prefilling = False
         self.first = self.last = self.finish = self.replica = self.scheduled = -1
+        self.sent = NEVER
+        self.name = ("own", self.row, self.attempts)
 
     def block_key(self, index: int, block_tokens: int) -> object:
         end = (index + 1) * block_tokens
@@ -139,6 +146,7 @@ class Replica:
         self.front_end = 0  # when a serial front end is free again
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
+        self.gone = []  # (request, status): running, and its client has given up since the last boundary
         self.full = False  # SGLang: nobody is admitted until somebody has left
 
     # ---- one step
@@ -330,6 +338,7 @@ class Replica:
         return int(math.sqrt(math.sqrt(square * square + floor * floor)) + 0.5)
 
     def boundary(self) -> None:
+        self.let_go(self.clock)
         while self.flying and self.flying[0][0] <= self.clock:
             self.apply(*self.flying.popleft())
         planned = self.schedule()
@@ -373,10 +382,13 @@ class Replica:
                 else:
                     self.run.count_gap(end - request.last, end)
                 request.last = end
+                if request.produced == request.stays_tokens:
+                    request.leaves = min(request.leaves, end + 1)
                 if request in self.running and self.rules != "sglang":
                     self.pool.hash_blocks(request, request.computed - request.in_flight)
             if request.produced >= request.output:
                 request.finish = end
+                request.sent = NEVER
                 self.in_flight -= 1
                 self.full = False
                 self.emptied = end
@@ -387,14 +399,43 @@ class Replica:
                 (self.running if request in self.running else self.waiting).remove(request)
                 self.run.leave(request, end)
 
+    def is_served(self, request: Request) -> bool:
+        """Whether it runs, or was preempted with its last step in flight."""
+        last = {r for _, yields in self.flying for r in yields if r.produced + r.in_flight >= r.output}
+        return request in self.running or request in last
+
+    def let_go(self, time: int) -> None:
+        for request, status in self.gone:
+            self.drop(request, status, time)
+        self.gone = []
+
+    def drop(self, request: Request, status: Status, time: int) -> None:
+        """The client of a request has given up. What was fixed counts as if it had been done."""
+        for end, yields in self.flying:
+            if request in yields:
+                self.count_gap(request, end)
+                yields.remove(request)
+        if request in self.running:
+            self.full = False
+            if self.rules == "sglang":
+                self.pool.hash_blocks(request, request.computed)
+        self.pool.release([*request.blocks, *request.fixed])
+        (self.running if request in self.running else self.waiting).remove(request)
+        self.in_flight -= 1
+        self.emptied = time
+        self.run.come_to_nothing(request, time, 0, status)
+
+    def count_gap(self, request: Request, end: int) -> None:
+        if request.output > 0:
+            if request.last >= 0:
+                self.run.count_gap(end - request.last, end)
+            request.last = end
+
     def lose_all(self) -> list:
         """The replica fails. What was fixed counts as if it had been done."""
         held = {id(r): r for _, yields in self.flying for r in yields}
         held |= {id(r): r for r in [*self.running, *self.waiting]}
         for end, yields in self.flying:
             for request in yields:
-                if request.output > 0:
-                    if request.last >= 0:
-                        self.run.count_gap(end - request.last, end)
-                    request.last = end
+                self.count_gap(request, end)
         return list(held.values())

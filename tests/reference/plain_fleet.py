@@ -44,6 +44,8 @@ class PlainRun:
         self.agenda = [(round(happening.time_s * 1e12), happening) for happening in self.world.happenings]
         self.decisions = []
         self.entered = self.refused = self.lost = self.end = 0
+        self.given_up = {Status.CANCELLED: 0, Status.TIMED_OUT: 0}
+        self.wasted = 0
         self.told = (0, 0)
         self.tick = NEVER if self.world.controller is None else round(self.world.tick_s * 1e12)
         self.last_tick = -1
@@ -68,7 +70,8 @@ class PlainRun:
             replica = min(self.replicas, key=lambda replica: replica.event)
             late = self.late[0][0] if self.late else NEVER
             arrival = min(clocked[0].arrival if clocked else NEVER, late)
-            coming = min(replica.event, arrival)
+            alarm, leaver = self.next_alarm()
+            coming = min(replica.event, arrival, alarm)
             due = self.agenda[0][0] if self.agenda else NEVER
             scrape = scrapes * self.scrape_interval
             pause = min(due, scrape, ticks * self.tick, samples * self.interval, NEVER)
@@ -90,10 +93,16 @@ class PlainRun:
                         return
             elif coming == NEVER:
                 return
-            elif arrival <= replica.event:
+            elif coming == arrival:
                 self.arrive(clocked.popleft() if clocked and clocked[0].arrival <= late else heappop(self.late)[2])
             else:
-                replica.boundary()
+                self.go_on(replica, alarm, leaver)
+
+    def go_on(self, replica: Replica, alarm: int, leaver: Request | None) -> None:
+        if alarm <= replica.event:
+            self.give_up(leaver, alarm)
+        else:
+            replica.boundary()
 
     def arrive(self, request: Request) -> None:
         self.entered += 1
@@ -131,6 +140,7 @@ class PlainRun:
         free = replica.front_end if replica.engine.front_end == "serial" else 0
         request.ready = replica.front_end = max(request.arrival, free) + replica.step.request_ps
         replica.in_flight += 1
+        request.sent, request.leaves = request.arrival, request.arrival + request.stays
         replica.waiting.append(request)
         if replica.event == NEVER:
             replica.clock = replica.horizon = replica.event = request.ready
@@ -144,6 +154,12 @@ class PlainRun:
                 request.tenant = int(trace.tenant[request.row])
             request.opens_session = request.session is None or request.session not in known
             known.add(request.session)
+            leaving = self.world.leaving
+            if leaving is not None and leaving.after_tokens is not None:
+                tokens = int(leaving.after_tokens[request.row])
+                request.stays_tokens = tokens if tokens < request.output else 0
+            if leaving is not None and leaving.after_s is not None and leaving.after_s[request.row] < math.inf:
+                request.stays = round(float(leaving.after_s[request.row]) * 1e12)
 
     def knock(self, request: Request) -> Status | None:
         """How the door turns a request away, if it does."""
@@ -259,18 +275,45 @@ class PlainRun:
         for follower, delay in followers:
             self.send(follower, time + max(1, delay))
 
+    def next_alarm(self) -> tuple:
+        """Who gives up next, and when."""
+        waited_for = [request for request in self.requests if request.sent < NEVER]
+        found = min(waited_for, key=lambda request: (self.alarm(request), request.late, request.row), default=None)
+        return (NEVER if found is None else self.alarm(found)), found
+
+    def alarm(self, request: Request) -> int:
+        clients, times = self.world.clients, [request.leaves]
+        if clients.timeout_s is not None:
+            times.append(request.sent + round(clients.timeout_s * 1e12))
+        if clients.first_token_timeout_s is not None and request.first < 0:
+            times.append(request.sent + round(clients.first_token_timeout_s * 1e12))
+        return min(times)
+
+    def give_up(self, request: Request, time: int) -> None:
+        status = Status.CANCELLED if request.leaves <= time else Status.TIMED_OUT
+        self.given_up[status] += 1
+        replica = self.replicas[request.replica]
+        request.sent = NEVER
+        if replica.is_served(request):
+            replica.gone.append((request, status))
+        else:
+            replica.drop(request, status, time)
+
     def come_to_nothing(self, request: Request, time: int, least: int, status: Status) -> None:
-        replica = request.replica
+        replica, first, partial = request.replica, request.first, request.produced + request.in_flight
+        self.wasted += partial
         request.forget()
         clients = self.world.clients
-        if request.attempts < clients.attempt_count:
+        if request.attempts < clients.attempt_count and status != Status.CANCELLED:
             first, longest = round(clients.backoff_s * 1e12), round(clients.longest_backoff_s * 1e12)
             half = min(first * 2 ** (request.attempts - 1), longest) // 2
             drawn = control.scrambled(request.row, request.attempts) % 65536
             self.send(request, time + max(1, least, half + half // 65536 * drawn))
             return
-        request.status = status
-        request.replica = replica if status == Status.LOST else -1
+        request.status, request.partial = status, partial
+        gave_up = status in {Status.CANCELLED, Status.TIMED_OUT}
+        request.replica = replica if gave_up or status == Status.LOST else -1
+        request.first = first if gave_up else -1
         self.leave(request, time)
 
     # ---- replicas
@@ -302,6 +345,7 @@ class PlainRun:
             return False
         lives = self.states[number] in LIVES
         if state == ReplicaState.FAILED:
+            self.replicas[number].let_go(time)
             for request in self.replicas[number].lose_all():
                 self.lost += 1
                 self.come_to_nothing(request, time, 0, Status.LOST)

@@ -12,6 +12,7 @@ from tokenfleet.domain.world import (
     Door,
     FleetView,
     Happening,
+    Leaving,
     ReplicaState,
     World,
 )
@@ -120,6 +121,25 @@ def random_loop(draw: np.random.Generator, request_count: int) -> ClosedLoop:
     return ClosedLoop(after=after, delay_s=delay_s)
 
 
+def random_leaving(draw: np.random.Generator, request_count: int) -> Leaving:
+    """Users who leave after a time, with a token, with whichever is first, or not at all."""
+    after_s = draw.exponential(float(draw.choice([0.02, 0.2])), request_count) + 1e-6
+    if draw.random() < 0.5:
+        after_s = np.ceil(after_s * 100.0) / 100.0
+    after_s[draw.random(request_count) < 0.4] = np.inf
+    after_tokens = draw.integers(0, int(draw.choice([3, 20])), request_count).astype(np.int32)
+    chance = draw.random()
+    return Leaving(
+        after_tokens=None if chance < 0.3 else after_tokens,
+        after_s=None if chance > 0.7 else after_s,
+    )
+
+
+def random_timeout_s(draw: np.random.Generator) -> float | None:
+    """Short as a rule, often the length of some steps."""
+    return None if draw.random() < 0.6 else float(draw.choice([0.01, 0.03, 0.0777, 0.2, 1.0]))
+
+
 def random_world(draw: np.random.Generator, replica_count: int, request_count: int, span_s: float) -> World:
     """Trouble of every kind, and now and then none of some."""
     return World(
@@ -129,6 +149,8 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
             attempt_count=int(draw.choice([1, 2, 5, 12])),
             backoff_s=float(draw.choice([0.0, 0.001, 0.02, 0.3])),
             longest_backoff_s=float(draw.choice([0.0, 0.05, 60.0])),
+            first_token_timeout_s=random_timeout_s(draw),
+            timeout_s=random_timeout_s(draw),
         ),
         admission=Admission(
             queue_limit_count=None if draw.random() < 0.4 else int(draw.integers(1, 5)),
@@ -138,5 +160,6 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         batch=draw.random(request_count) < 0.4 if draw.random() < 0.5 else None,
         closed_loop=random_loop(draw, request_count) if draw.random() < 0.5 else None,
         controller=Recorder() if draw.random() < 0.4 else None,
+        leaving=random_leaving(draw, request_count) if draw.random() < 0.3 else None,
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),
     )

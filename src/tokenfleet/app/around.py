@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import workload
+from tokenfleet.app.leaving import first_leaving, leaving_of
 from tokenfleet.app.scaling_question import (
     batch_of,
     cold_start_of,
@@ -16,15 +17,16 @@ from tokenfleet.app.scaling_question import (
     without_effect,
 )
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
+from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, World
+from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, Leaving, World
 from tokenfleet.planner.scaling import ScalingSetting, scaler_of
 from tokenfleet.simulator.controlling import Controller
 
 _TICK_S: Final = 15.0
+LEAVING: Final = "Users who cancelled a call of the log leave here too: with its last token, or when they left it."
 ABSENT_COUNT: Final = "Means over replicas count those that are not there as empty."
 
 
@@ -44,6 +46,8 @@ class Around:
     admission: Admission = field(default_factory=Admission)
     loop: ClosedLoop | None = None
     """Who sends what when which request has ended."""
+    leaving: Leaving | None = None
+    """Users who leave before their answer is complete."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
 
@@ -56,7 +60,8 @@ class Around:
     def is_quiet(self) -> bool:
         """Whether nobody watches and nothing happens."""
         bound = self.admission.queue_limit_count is not None
-        return not (self.is_watched or self.happenings or bound or self.loop is not None)
+        loops = self.loop is not None or self.leaving is not None
+        return not (self.is_watched or self.happenings or bound or loops or gives_up(self.clients))
 
     def controller(self) -> Controller:
         """Somebody new to watch: every replay needs its own."""
@@ -84,6 +89,7 @@ class Around:
             admission=self.admission,
             batch=batch,
             closed_loop=self.loop,
+            leaving=first_leaving(self.leaving, first_count),
             controller=watching if self.is_watched else None,
             tick_s=_TICK_S if self.setting is None else self.setting.tick_s,
         )
@@ -97,9 +103,11 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
             replica there is not.
     """
     trace, loop = _looped(asked, trace)
+    leaving, trace = leaving_of(trace)
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
     batch = None if asked.ladder is None else batch_of(asked.ladder, trace)
     notes = () if ladder is None else without_effect(ladder, trace, batch)
+    notes += () if leaving is None else (LEAVING,)
     clients, admission, spec = clients_of(asked), admission_of(asked), asked.autoscaling
     if spec is None:
         happenings = happenings_of(asked, sum(group.replica_count for group in fleet.groups))
@@ -111,6 +119,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
             clients=clients,
             admission=admission,
             loop=loop,
+            leaving=leaving,
             notes=notes,
         )
         return around, trace
@@ -121,6 +130,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         clients=clients,
         admission=admission,
         loop=loop,
+        leaving=leaving,
         setting=setting,
         policy=policy_of(spec, setting, trace),
         ladder=ladder,

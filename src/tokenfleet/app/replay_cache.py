@@ -39,6 +39,7 @@ _FORMAT = b"4"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
+_TURMOIL = ("attempt_count", "partial_output_tokens", "state_s")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction", "active_tokens")
 _DONE = tuple(field.name for field in fields(WorkDone))
 _LEDGER = tuple(field.name for field in fields(Ledger))
@@ -221,7 +222,7 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
     arrays += [] if states is None else [states]
     arrays += [] if record.ready_s is None else [record.ready_s]
     turmoil = record.turmoil
-    arrays += [] if turmoil is None else [turmoil.attempt_count, turmoil.state_s]
+    arrays += [] if turmoil is None else [getattr(turmoil, name) for name in _TURMOIL]
     packed = [np.ascontiguousarray(array).tobytes() for array in arrays]
     body = b"".join(each + bytes(-len(each) % _WORD_BYTES) for each in packed)
     head = {
@@ -252,8 +253,7 @@ def _columns(body: bytes, shapes: list[list[Any]]) -> Iterator[npt.NDArray[Any]]
 
 def _counted(turmoil: Turmoil) -> dict[str, object]:
     return {
-        "refused_count": turmoil.refused_count,
-        "lost_count": turmoil.lost_count,
+        **{field.name: getattr(turmoil, field.name) for field in fields(Turmoil) if field.name not in _TURMOIL},
         "decisions": [asdict(each) for each in turmoil.decisions],
     }
 
@@ -289,7 +289,8 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
         decisions = tuple(
             Decision(**{**each, "replicas": tuple(each["replicas"])}) for each in head["turmoil"].pop("decisions")
         )
-        turmoil = Turmoil(attempt_count=column(), state_s=column(), decisions=decisions, **head["turmoil"])
+        counted: dict[str, Any] = head["turmoil"] | {name: column() for name in _TURMOIL}
+        turmoil = Turmoil(decisions=decisions, **counted)
     return RunRecord(
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,

@@ -301,8 +301,8 @@ class Scenario(Strict):
     events: list[EventSpec] = Field(default=[])
     """What becomes of replicas while the traffic runs, for ``simulate``: failures, drains, slow ones."""
     clients: ClientsSpec | None = None
-    """What clients do about a refusal or a failure. Left out, nobody tries again in ``simulate``, and three times where
-    a plan or a drill loses replicas."""
+    """What clients do about a refusal, a failure or a long wait. Left out, nobody tries again in ``simulate``, and
+    three times where a plan or a drill loses replicas."""
     admission: AdmissionSpec | None = None
     """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
     users: UsersSpec | None = None

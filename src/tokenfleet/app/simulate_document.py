@@ -14,7 +14,7 @@ from tokenfleet.app.world_words import world_document
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.run import GapHistogram, Ledger, RunRecord, Status, Telemetry
+from tokenfleet.domain.run import GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.trace import Trace
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -209,7 +209,7 @@ def request_columns(record: RunRecord, trace: Trace) -> Columns:
         "cached_tokens": (record.cached_tokens, served),
         "preemption_count": (record.preemption_count, served),
         **_share_columns(record.ledger),
-        **({} if record.turmoil is None else {"attempt_count": (record.turmoil.attempt_count, None)}),
+        **({} if record.turmoil is None else _tried(record.turmoil)),
         **({} if trace.session is None else {"session": (trace.session, trace.session >= 0)}),
         **({} if trace.tenant is None else {"tenant": (trace.tenant, trace.tenant >= 0)}),
     }
@@ -230,6 +230,13 @@ def _share_columns(ledger: Ledger | None) -> Columns:
     if ledger is None:
         return {}
     return {name: (getattr(ledger, name), None) for name in ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")}
+
+
+def _tried(turmoil: Turmoil) -> Columns:
+    return {
+        "attempt_count": (turmoil.attempt_count, None),
+        "partial_output_tokens": (turmoil.partial_output_tokens, None),
+    }
 
 
 def telemetry_columns(record: RunRecord, gauges: Telemetry, interval_s: float) -> Mapping[str, Column]:

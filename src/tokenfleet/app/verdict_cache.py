@@ -41,7 +41,9 @@ class VerdictCache:
         self._kept.write(self._path(asked), json.dumps(asdict(verdict)).encode())
 
     def _path(self, asked: Asked) -> Path:
-        return self._kept.path(asked.trace, asked.fleet, asked.window_s, asked.hopeless, asked.slo, _judging())
+        return self._kept.path(
+            asked.trace, asked.fleet, asked.window_s, asked.hopeless, asked.slo, asked.clients, _judging()
+        )
 
 
 def _verdict(found: dict[str, object]) -> Verdict:

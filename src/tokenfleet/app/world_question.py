@@ -46,11 +46,22 @@ def _of_event(event: EventSpec) -> list[Happening]:
 
 
 def clients_of(asked: Scenario) -> Clients:
-    """What clients do about a refusal or a loss."""
+    """What clients do about a refusal, a loss, or a long wait."""
     spec = asked.clients
     if spec is None:
         return Clients()
-    return Clients(attempt_count=spec.attempts, backoff_s=spec.backoff, longest_backoff_s=spec.longest_backoff)
+    return Clients(
+        attempt_count=spec.attempts,
+        backoff_s=spec.backoff,
+        longest_backoff_s=spec.longest_backoff,
+        first_token_timeout_s=spec.first_token_timeout,
+        timeout_s=spec.timeout,
+    )
+
+
+def gives_up(clients: Clients) -> bool:
+    """Whether clients ever give an attempt up."""
+    return clients.first_token_timeout_s is not None or clients.timeout_s is not None
 
 
 def admission_of(asked: Scenario) -> Admission:

@@ -31,7 +31,7 @@ class EventSpec(Strict):
 
 
 class ClientsSpec(Strict):
-    """What clients do when they are refused, or when the replica that served them fails."""
+    """What clients do when they are refused, when the replica that served them fails, or when it takes too long."""
 
     attempts: Annotated[Count, Field(ge=1, le=1000)] = 3
     """Tries of one request in all."""
@@ -39,6 +39,10 @@ class ClientsSpec(Strict):
     """Wait before the second try; doubled before each further one, and drawn between half of it and all of it."""
     longest_backoff: Duration = 60.0
     """The wait grows no longer than this."""
+    first_token_timeout: Duration | None = None
+    """A client gives an attempt up when its first token has not come by then; left out, never."""
+    timeout: Duration | None = None
+    """The same for the last token. Each attempt is timed anew; when all are spent, it counts as an error."""
 
 
 class AdmissionSpec(Strict):

@@ -13,6 +13,7 @@ _ENDS: Final = {
     Status.REJECTED_QUEUE_FULL: "found every queue full",
     Status.REJECTED_NOBODY_READY: "found no replica ready",
     Status.LOST: "were lost with their replica",
+    Status.TIMED_OUT: "timed out",
 }
 _BECAME: Final = {
     "start": "started loading",
@@ -34,6 +35,11 @@ def world_lines(run: Simulated) -> list[str]:
         f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
         f"{again:,} requests were sent more than once"
     ]
+    if turmoil.cancelled_count or turmoil.timed_out_count:
+        lines.append(
+            f"{turmoil.timed_out_count:,} attempts timed out, {turmoil.cancelled_count:,} were left by their users; "
+            f"{turmoil.wasted_output_tokens:,} output tokens were generated for nobody"
+        )
     ends = [(int((run.record.status == status).sum()), words) for status, words in _ENDS.items()]
     if any(count for count, _ in ends):
         last = ", ".join(f"{count:,} {words}" for count, words in ends if count)
@@ -61,5 +67,8 @@ def world_document(turmoil: Turmoil | None) -> dict[str, object] | None:
     return {
         "refused_attempt_count": turmoil.refused_count,
         "lost_attempt_count": turmoil.lost_count,
+        "timed_out_attempt_count": turmoil.timed_out_count,
+        "cancelled_attempt_count": turmoil.cancelled_count,
+        "wasted_output_tokens": turmoil.wasted_output_tokens,
         "requests_by_attempts": {str(tries): int(count) for tries, count in enumerate(counts) if count},
     }

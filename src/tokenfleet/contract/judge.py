@@ -61,7 +61,7 @@ def judge(
     histogram bin with the quantile, at most 2.2 % above it. The error rate counts every request that did not
     finish, less those turned away where these have a limit of their own. The queue is the most requests that wait for
     their first token at one replica when another comes. A deadline is the share of its time that a request takes.
-    Clauses of a traffic class see its requests alone.
+    Clauses of a traffic class see its requests alone. A request that its user left is not judged: nobody failed it.
 
     Args:
         record: What happened.
@@ -151,8 +151,9 @@ def _upper(predicted: float | None, high: float | None, factor: float) -> float 
 
 def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, float] | None) -> _View:
     finished = (record.status == Status.FINISHED) & np.isfinite(record.finish_s)
+    stayed = record.status != Status.CANCELLED
     if not peak_only:
-        return _View(record, np.ones(len(finished), dtype=np.bool_), finished, record.gaps)
+        return _View(record, stayed, finished, record.gaps)
     if window_s is None:
         raise ValueError("a peak needs its window")
     gaps = record.peak_gaps
@@ -162,7 +163,7 @@ def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, f
         gaps = record.gaps
     start_s, end_s = window_s
     inside = (record.arrival_s >= start_s) & (record.arrival_s < end_s)
-    return _View(record, inside, finished, gaps)
+    return _View(record, inside & stayed, finished, gaps)
 
 
 def _latency(view: _View, target: LatencyTarget) -> Found:

@@ -51,29 +51,31 @@ def judge_minutes(record: RunRecord, slo: Slo) -> Minutes:
 
     A clause at quantile ``q`` is broken in a minute when more than ``1 - q`` of its requests took longer than the
     limit; one that never finished took for ever. The error rate is broken when more than the promised share was
-    refused or lost, the rejection rate when more was turned away at the door.
+    refused, lost or timed out, the rejection rate when more was turned away at the door. A request that its user left
+    is not judged.
     """
+    stayed = record.status != Status.CANCELLED
     at = (record.arrival_s // MINUTE_S).astype(np.int64)
     size = int(at[-1]) + 1 if len(at) else 0
     finished = record.status == Status.FINISHED
     broken = {
-        target.name: _broken(at, size, *_late(record, finished, target), 1.0 - target.quantile)
+        target.name: _broken(at, size, *_late(record, finished, stayed, target), 1.0 - target.quantile)
         for target in slo.latency
         if target.metric != "itl"
     }
     for rate in slo.rates:
-        members = record.of_class(rate.traffic_class)
+        members = stayed & record.of_class(rate.traffic_class)
         bad = members & ended(record, finished, rate, apart=slo.counts_rejections(rate.traffic_class))
         broken[rate.name] = _broken(at, size, members, bad, rate.limit_fraction)
     return Minutes(request_count=np.bincount(at, minlength=size), broken=broken)
 
 
-def _late(record: RunRecord, finished: Marks, target: LatencyTarget) -> tuple[Marks, Marks]:
+def _late(record: RunRecord, finished: Marks, stayed: Marks, target: LatencyTarget) -> tuple[Marks, Marks]:
     """Which requests a clause speaks of, and which of them it finds too slow."""
     columns: dict[str, Floats] = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}
     time_s = columns[target.metric]
     # A finished request without a first or second token has nothing to be late with.
-    spoken_of = ~(finished & np.isnan(time_s)) & record.of_class(target.traffic_class)
+    spoken_of = stayed & ~(finished & np.isnan(time_s)) & record.of_class(target.traffic_class)
     late = ~finished | (time_s > target.limit_s)
     return spoken_of, spoken_of & late
 

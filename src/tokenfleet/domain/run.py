@@ -52,9 +52,19 @@ class Status(IntEnum):
     """Prompt and output limit were longer than the cap in force, at the last attempt."""
     REJECTED_OUTPUT_CAP = 9
     """The output limit was higher than the cap in force, at the last attempt."""
+    CANCELLED = 10
+    """Its user left before the last token. It is not tried again, and nobody failed."""
+    TIMED_OUT = 11
+    """Its client gave up waiting, at the last attempt."""
 
 
-NOT_TURNED_AWAY = (Status.FINISHED, Status.REJECTED_TOO_LONG, Status.LOST)
+NOT_TURNED_AWAY = (
+    Status.FINISHED,
+    Status.REJECTED_TOO_LONG,
+    Status.LOST,
+    Status.CANCELLED,
+    Status.TIMED_OUT,
+)
 """Endings that are no refusal at the door: one that no replica could ever serve is an error of the request."""
 
 
@@ -158,6 +168,14 @@ class Turmoil:
     """Attempts turned away, for a full queue or because nobody was ready."""
     lost_count: int
     """Attempts lost with their replica."""
+    cancelled_count: int
+    """Attempts that their users left."""
+    timed_out_count: int
+    """Attempts that clients gave up."""
+    wasted_output_tokens: int
+    """Output tokens of all attempts that came to nothing, those of the steps in flight at their end included."""
+    partial_output_tokens: Ints
+    """What the last attempt of each request had generated where it did not finish, so counted; 0 where it did."""
     state_s: Floats
     """Seconds that each replica spent in each :class:`tokenfleet.domain.world.ReplicaState`, up to the end of the
     run; shape (replica, state)."""
@@ -171,7 +189,8 @@ class RunRecord:
     arrival_s: Floats
     """At the router, of the first attempt: what a user counts from."""
     first_token_s: Floats
-    """Of the attempt that finished, like all that follows."""
+    """Of the attempt that finished, like all that follows; where the client gave up its last one, of that, if it came
+    before."""
     finish_s: Floats
     input_tokens: Ints
     output_tokens: Ints

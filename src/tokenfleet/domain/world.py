@@ -100,6 +100,20 @@ class Clients:
     backoff_s: float = 1.0
     """Wait before the second try; doubled before each further one, and drawn between half of it and all of it."""
     longest_backoff_s: float = 60.0
+    first_token_timeout_s: float | None = None
+    """An attempt is given up when its first token has not come by then; ``None``: never."""
+    timeout_s: float | None = None
+    """The same for the last token. Each attempt is timed from its own start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """Users who leave before their answer is complete, as a log or a study of them knows. They do not come back."""
+
+    after_tokens: Ints | None = None
+    """Output tokens with which each user leaves; 0, or all there are: stays."""
+    after_s: Floats | None = None
+    """Seconds after an attempt was sent at which its user leaves; ``inf``: stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +179,8 @@ class World:
     batch: npt.NDArray[np.bool_] | None = None
     """Which requests are batch, one entry per request; ``None``: none is."""
     closed_loop: ClosedLoop | None = None
+    leaving: Leaving | None = None
+    """Users who leave early, one entry per request; ``None``: all stay."""
     controller: Callable[[FleetView], Sequence[Happening]] | None = None
     """Asked at each tick; what it answers may lie at the tick or later."""
     tick_s: float = 15.0

@@ -14,7 +14,9 @@ import numpy as np
 from tokenfleet.contract import judge
 from tokenfleet.domain.run import GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.world import Clients
 from tokenfleet.planner.counting import CLEARLY
+from tokenfleet.planner.giving_up import given_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,12 @@ class Hopeless:
     slo: Slo
     window_s: tuple[float, float]
     peak_only: bool
+    clients: Clients | None = None
+    """Their time-outs count as errors."""
 
     def __call__(self, so_far: RunRecord) -> bool:
         """Judge the rest at its best; see :func:`at_best`."""
-        best = at_best(so_far)
+        best = given_up(at_best(so_far), self.clients)
         peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
         if self.peak_only:
             return any(result.sample_count and not result.kept for result in peak)

@@ -13,6 +13,7 @@ from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Clients, World
 from tokenfleet.planner.early import Hopeless, at_best
+from tokenfleet.planner.giving_up import given_up
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.traffic import Traffic
@@ -35,7 +36,15 @@ FEW_REQUESTS = 5_000
 class Replays:
     """The door to the simulator: same question, same router, one counter."""
 
-    def __init__(self, slo: Slo, router: Router, replay: Replay | None = None, *, door: World | None = None) -> None:
+    def __init__(
+        self,
+        slo: Slo,
+        router: Router,
+        replay: Replay | None = None,
+        *,
+        door: World | None = None,
+        clients: Clients | None = None,
+    ) -> None:
         """Open the door.
 
         Args:
@@ -43,8 +52,10 @@ class Replays:
             router: How requests find a replica.
             replay: Runs one; the simulator unless given.
             door: The world of replays that name none; ``None``: a quiet one.
+            clients: Their time-outs count as errors.
         """
         self.slo = slo
+        self.clients = clients
         self.door = door
         self.router: Router = router
         self.replay: Replay = replay or simulator.replay
@@ -62,7 +73,7 @@ class Replays:
         """Those that answer a question: with its router, and with its door where a share may be turned away."""
         bound = question.admission.queue_limit_count is not None and _may_be_turned_away(question.slo)
         door = World(admission=question.admission, clients=question.clients or Clients()) if bound else None
-        return cls(question.slo, cast(Router, question.router), replay, door=door)
+        return cls(question.slo, cast(Router, question.router), replay, door=door, clients=question.clients)
 
     def behind(self, router: Router) -> "Replays":
         """The same door, replicas behind another router; what is asked of it is counted here too."""
@@ -149,13 +160,14 @@ class Replays:
         return made
 
     def _asked(self, traffic: Traffic, replica: ReplicaPhysics, count: int, hopeless: Hopeless | None) -> Asked:
-        return Asked(traffic.trace, self.fleet(replica, count), traffic.window_s, hopeless, self.slo)
+        fleet = self.fleet(replica, count)
+        return Asked(traffic.trace, fleet, traffic.window_s, hopeless, self.slo, self.clients)
 
     def _hopeless(self, traffic: Traffic, peak_only: bool) -> Hopeless | None:
         """When to give a replay up; ``None`` where it is over sooner than it is looked at."""
         if traffic.trace.request_count <= FEW_REQUESTS or self.door is not None:
             return None
-        return Hopeless(self.slo, traffic.window_s, peak_only)
+        return Hopeless(self.slo, traffic.window_s, peak_only, self.clients)
 
     def judged(
         self,
@@ -167,6 +179,9 @@ class Replays:
         first_token_factor: float = 1.0,
     ) -> Verdict:
         """Judges a record in the peak window and over all requests."""
+        record = given_up(record, self.clients)
+        low = None if low is None else given_up(low, self.clients)
+        high = None if high is None else given_up(high, self.clients)
         window_s = traffic.window_s
         wide = first_token_factor
         peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high, first_token_factor=wide)

@@ -6,6 +6,7 @@ from typing import Protocol
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Clients
 from tokenfleet.planner import words
 from tokenfleet.planner.early import Hopeless, excess_of, worse_of
 
@@ -74,6 +75,8 @@ class Asked:
     window_s: tuple[float, float]
     hopeless: Hopeless | None
     slo: Slo
+    clients: Clients | None
+    """Their time-outs count as errors."""
 
 
 class Verdicts(Protocol):

@@ -273,6 +273,7 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.ROUTER, ROUTERS[fleet.router]),
         (at.READY_COUNT, count),
         (at.LATE_PS, at.NEVER_PS),
+        (at.ALARM_PS, at.NEVER_PS),
         (at.BOUNDS_AT, places.bounds.start),
         (at.GUESS_AT, places.guesses.start),
         (at.GAPS_AT, places.gaps.start),

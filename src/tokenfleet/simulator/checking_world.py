@@ -9,11 +9,22 @@ from typing import get_args
 import numpy as np
 
 from tokenfleet.domain.errors import Problem
-from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, NO_CAP, ClosedLoop, Door, Happening, HappeningKind, World
+from tokenfleet.domain.world import (
+    BY_CLOCK,
+    NEXT_IN_LINE,
+    NO_CAP,
+    ClosedLoop,
+    Door,
+    Happening,
+    HappeningKind,
+    Leaving,
+    World,
+)
 
 LONGEST_WAIT_S = 86_400.0
 """A client waits a day at most."""
 SHORTEST_TICK_S = 1e-6
+SHORTEST_TIMEOUT_S = 1e-6
 
 
 def world_problems(world: World, request_count: int, replica_count: int) -> Iterator[Problem]:
@@ -31,6 +42,8 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
     yield from _door_problems("world.door", world.door)
     if world.batch is not None and len(world.batch) != request_count:
         yield Problem("world.batch", f"{len(world.batch)} entries for {request_count} requests", "one per request")
+    if world.leaving is not None:
+        yield from _leaving_problems(world.leaving, request_count)
     if world.closed_loop is not None:
         yield from _loop_problems(world.closed_loop, request_count)
 
@@ -83,8 +96,29 @@ def _client_problems(world: World) -> Iterator[Problem]:
     ):
         if not 0.0 <= value <= LONGEST_WAIT_S:
             yield Problem(f"world.{name}", f"{value} s", "0 up to a day")
+    for name, timeout_s in (
+        ("clients.first_token_timeout_s", clients.first_token_timeout_s),
+        ("clients.timeout_s", clients.timeout_s),
+    ):
+        if timeout_s is not None and not SHORTEST_TIMEOUT_S <= timeout_s <= LONGEST_WAIT_S:
+            yield Problem(f"world.{name}", f"{timeout_s} s", "a microsecond up to a day, or None")
     if admission.queue_limit_count is not None and admission.queue_limit_count < 1:
         yield Problem("world.admission.queue_limit_count", f"{admission.queue_limit_count}", "at least 1")
+
+
+def _leaving_problems(leaving: Leaving, request_count: int) -> Iterator[Problem]:
+    for name, column in (("after_tokens", leaving.after_tokens), ("after_s", leaving.after_s)):
+        if column is not None and len(column) != request_count:
+            what = f"{len(column)} entries for {request_count} requests"
+            yield Problem(f"world.leaving.{name}", what, "one per request")
+    if leaving.after_tokens is not None and np.any(leaving.after_tokens < 0):
+        what = "a negative number of tokens"
+        yield Problem("world.leaving.after_tokens", what, "at least 0, which stands for staying")
+    if leaving.after_s is not None:
+        times_s = leaving.after_s
+        if not np.all((times_s == math.inf) | ((times_s >= SHORTEST_TIMEOUT_S) & (times_s <= LONGEST_WAIT_S))):
+            what = "a time that is none"
+            yield Problem("world.leaving.after_s", what, "a microsecond up to a day, or inf, which stands for staying")
 
 
 def _loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:

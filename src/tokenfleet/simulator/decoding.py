@@ -15,6 +15,7 @@ from tokenfleet.simulator.layout import (
     DECODED,
     DECODING,
     EMITTED,
+    EMPTIED,
     ENDING,
     EVENT_STEP,
     EVICTED,
@@ -64,6 +65,7 @@ from tokenfleet.simulator.memory import (
     produced_tokens,
     set_produced_tokens,
 )
+from tokenfleet.simulator.patience import leave_with_token, leaving_step, note_token
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
@@ -86,6 +88,9 @@ def await_event(memory: Memory, replica: int, sequence: int) -> None:
     window_full = window_full_step(memory, replica, sequence)
     if step <= window_full < event:
         event = window_full
+    leaving = leaving_step(memory, sequence)
+    if step <= leaving < event:
+        event = leaving
     put_in_ring(memory, replica, sequence, event)
 
 
@@ -253,6 +258,7 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
     remaining = output_tokens(memory, request) - produced_tokens(memory, request) - 1
     if remaining >= 0:
         set_produced_tokens(memory, request, produced_tokens(memory, request) + 1)
+        note_token(memory, request, produced_tokens(memory, request), horizon)
         if memory[request + FIRST_TOKEN] < 0:
             memory[request + FIRST_TOKEN] = horizon
             note_first(memory, request)
@@ -276,11 +282,18 @@ def unused_promise(memory: Memory, replica: int, sequence: int) -> int:
 
 
 @compiled
+def leave_replica(memory: Memory, replica: int, time_ps: int) -> None:
+    """A request is in flight at its replica no more."""
+    memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
+    memory[TOTAL_IN_FLIGHT] -= 1
+    memory[replica + EMPTIED] = time_ps
+
+
+@compiled
 def end_request(memory: Memory, replica: int, sequence: int) -> None:
     """The last token has left: record it, free what the sequence holds."""
     memory[memory[sequence + REQUEST] + FINISH] = memory[replica + CLOCK]
-    memory[memory[IN_FLIGHT_AT] + memory[replica + NUMBER]] -= 1
-    memory[TOTAL_IN_FLIGHT] -= 1
+    leave_replica(memory, replica, memory[replica + CLOCK])
     memory[replica + IS_FULL] = 0
     if memory[replica + PROMISED] > 0:
         memory[replica + PROMISED] -= unused_promise(memory, replica, sequence)
@@ -315,6 +328,8 @@ def collect_events(memory: Memory, replica: int) -> None:
         decodes = memory[sequence + STATE] == DECODE
         if decodes and window_full_step(memory, replica, sequence) == step:
             memory[replica + GROWING] -= 1
+        if decodes and leaving_step(memory, sequence) == step:
+            leave_with_token(memory, memory[sequence + REQUEST], memory[replica + HORIZON])
         if decodes and memory[sequence + LAST_STEP] > step:
             await_event(memory, replica, sequence)
         else:

@@ -8,8 +8,10 @@ first, among arrivals those by the clock.
 from tokenfleet.simulator.blocks import blocks_for
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import charge, refusal
+from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
 from tokenfleet.simulator.late import pop_late
 from tokenfleet.simulator.layout import (
+    ALARM_PS,
     ARRIVED_COUNT,
     BLOCK_COUNT,
     BLOCK_TOKENS,
@@ -32,6 +34,7 @@ from tokenfleet.simulator.layout import (
     MAX_BATCHED_TOKENS,
     NEVER_PS,
     NONE,
+    NUMBER,
     ORDER_GROUP,
     ORDER_KIND,
     ORDER_REPLICA,
@@ -72,7 +75,8 @@ from tokenfleet.simulator.layout import (
     VLLM,
 )
 from tokenfleet.simulator.ledger import charge_before_change, close_accounts
-from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens, set_produced_tokens
+from tokenfleet.simulator.patience import has_given_up, patience_of, start_waiting
 from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
@@ -176,6 +180,7 @@ def arrive(memory: Memory, request: int) -> None:
         return
     if in_world:
         charge(memory, request)
+        start_waiting(memory, request)
     ready_ps = ready_time_ps(memory, replica, memory[request + READY])
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:
@@ -196,9 +201,20 @@ def arrive(memory: Memory, request: int) -> None:
 
 @compiled
 def lose_request(memory: Memory, request: int, number: int) -> None:
-    """A request is lost with its replica, at the pause."""
+    """A request is lost with its replica, at the pause; what it has produced is wasted."""
     memory[LOST_COUNT] += 1
     come_to_nothing(memory, request, memory[PAUSED], 0, number | STATUS_LOST << 32)
+
+
+@compiled
+def lose_sequence(memory: Memory, replica: int, sequence: int) -> None:
+    """A request that runs is lost with its replica, unless its client has given up by now."""
+    request = memory[sequence + REQUEST]
+    set_produced_tokens(memory, request, generated_tokens(memory, replica, sequence))
+    if has_given_up(memory, request):
+        end_attempt(memory, replica, patience_of(memory, request), memory[PAUSED])
+    else:
+        lose_request(memory, request, memory[replica + NUMBER])
 
 
 @compiled
@@ -214,12 +230,12 @@ def fail(memory: Memory, number: int) -> None:
     close_accounts(memory, replica)
     sequence = memory[replica + FIRST_RUNNING]
     while sequence != NONE:
-        lose_request(memory, memory[sequence + REQUEST], number)
+        lose_sequence(memory, replica, sequence)
         sequence = memory[sequence + RUNNING_NEXT]
     sequence = memory[replica + PENDING]
     while sequence != NONE:
         if memory[sequence + STATE] == EVICTED:
-            lose_request(memory, memory[sequence + REQUEST], number)
+            lose_sequence(memory, replica, sequence)
         sequence = memory[sequence + RING_NEXT]
     if memory[memory[replica + GROUP] + BY_PRIORITY] != 0:
         queue_levels(memory, replica)
@@ -256,6 +272,17 @@ def obey(memory: Memory) -> None:
 
 
 @compiled
+def be_given_up(memory: Memory) -> None:
+    """An alarm rings; the run of the replica is cut short, where whoever gave up may be let go or make room."""
+    time_ps = memory[ALARM_PS]
+    number = ring(memory)
+    replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+    if memory[replica + RUN] > 1:
+        cut_run(memory, replica, time_ps)
+        replay_matches(memory, number)
+
+
+@compiled
 def advance(memory: Memory, until_ps: int) -> int:
     """Do what was ordered at the last pause, replay every event up to and including ``until_ps``, write the gauges.
 
@@ -278,7 +305,10 @@ def advance(memory: Memory, until_ps: int) -> int:
                 arrival_ps = memory[request + READY] if request < end else NEVER_PS
             else:
                 coming = pop_late(memory)
-            arrive(memory, coming)
+            if coming == NONE:
+                be_given_up(memory)
+            else:
+                arrive(memory, coming)
         else:
             number = memory[winner]
             pass_boundary(memory, memory[REPLICAS_AT] + number * REPLICA_WORDS)

@@ -4,7 +4,7 @@ The first is the one with the earliest time, among equals the one whose row come
 """
 
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.layout import LATE_AT, LATE_COUNT, LATE_PS, NEVER_PS, READY
+from tokenfleet.simulator.layout import ALARM_PS, LATE_AT, LATE_COUNT, LATE_PS, NEVER_PS, NONE, READY
 from tokenfleet.simulator.memory import Memory
 
 
@@ -22,6 +22,13 @@ def put_entry(memory: Memory, entry: int, time_ps: int, request: int) -> None:
 
 
 @compiled
+def note_earliest(memory: Memory) -> None:
+    """The first arrival of the heap or the first alarm has changed."""
+    arrival_ps = memory[memory[LATE_AT]] if memory[LATE_COUNT] > 0 else NEVER_PS
+    memory[LATE_PS] = min(arrival_ps, memory[ALARM_PS])
+
+
+@compiled
 def push_late(memory: Memory, request: int, time_ps: int) -> None:
     """A request will arrive at a time."""
     heap = memory[LATE_AT]
@@ -36,13 +43,15 @@ def push_late(memory: Memory, request: int, time_ps: int) -> None:
         put_entry(memory, heap + 2 * place, memory[entry], memory[entry + 1])
         place = above
     put_entry(memory, heap + 2 * place, time_ps, request)
-    memory[LATE_PS] = memory[heap]
+    note_earliest(memory)
 
 
 @compiled
 def pop_late(memory: Memory) -> int:
-    """Take out the request that arrives first."""
+    """Take out the request that arrives first; ``NONE`` when an alarm rings before."""
     heap = memory[LATE_AT]
+    if memory[LATE_COUNT] == 0 or memory[heap] > memory[ALARM_PS]:
+        return NONE
     first = memory[heap + 1]
     count = memory[LATE_COUNT] - 1
     memory[LATE_COUNT] = count
@@ -60,5 +69,5 @@ def pop_late(memory: Memory) -> int:
         put_entry(memory, heap + 2 * place, memory[entry], memory[entry + 1])
         place = below
     put_entry(memory, heap + 2 * place, time_ps, request)
-    memory[LATE_PS] = memory[heap] if count > 0 else NEVER_PS
+    note_earliest(memory)
     return first

@@ -54,7 +54,7 @@ BACKOFF = 29  # longest wait before the second attempt
 LONGEST_BACKOFF = 30
 LATE_AT = 31  # a heap of arrivals that are not by the clock, pairs of time and request row
 LATE_COUNT = 32
-LATE_PS = 33  # the first of them
+LATE_PS = 33  # the first of them, or the first alarm
 LINE = 34  # requests that the next free user sends, linked
 ENDED = 35  # last time that a request ended, well or not
 ENTERED_COUNT = 36  # attempts that reached the router
@@ -69,7 +69,16 @@ SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
 DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
 LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
-HEADER_WORDS = 48
+WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
+PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
+FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
+WHOLE_PATIENCE = 58  # the same to the last token
+ALARMS_AT = 59  # a heap of patience rows, the first alarm first
+ALARM_COUNT = 60
+ALARM_PS = 61  # the first of them
+CANCELLED_COUNT = 62  # attempts that their users left
+TIMED_OUT_COUNT = 63  # attempts that clients gave up
+HEADER_WORDS = 64
 
 MOST_FIRSTS = 1 << 16
 """First tokens after which the replay pauses for them to be read; one boundary may add some more."""
@@ -83,6 +92,8 @@ STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
 STATUS_QUEUE_FULL = int(Status.REJECTED_QUEUE_FULL)
 STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
 STATUS_LOST = int(Status.LOST)
+STATUS_CANCELLED = int(Status.CANCELLED)
+STATUS_TIMED_OUT = int(Status.TIMED_OUT)
 STATUS_BATCH_SHED = int(Status.REJECTED_BATCH_SHED)
 """Those behind it follow the codes of the door, in the same order."""
 
@@ -201,6 +212,8 @@ READ_TOKENS = 66  # contexts of the decodes of all steps, added up
 PREFILL_PAIRS = 67  # query-key pairs of all steps
 RESIDENT_COUNT = 68  # resident rows used so far
 FOUND = 69  # the resident that was looked up last
+EMPTIED = 70  # when a request left it last
+FIRST_GONE = 71  # patience rows of running requests whose clients have given up since the last boundary, linked
 REPLICA_WORDS = 72
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -277,6 +290,17 @@ ROW = 7  # its place in the trace
 NO_TOKEN = 8  # what its FIRST_TOKEN is before an attempt
 WHO = 9  # bit 0: batch, bit 1: opens a session; tenant + 1 from bit 2 on
 VISIT_WORDS = 10
+
+# ---- patience: when the client of a request gives up; one row per request, in the same order
+ALARM = 0  # when its client looks at the clock, or did last
+ALARM_PLACE = 1  # its place in the heap of alarms, from 1 on; 0 while none is set
+SENT = 2  # arrival of its attempt
+STAYS = 3  # how long its user stays, 0 for as long as it takes
+STAYS_TOKENS = 4  # output tokens with which its user leaves, 0 for none
+LEAVES = 5  # when its user leaves
+SERVED_BY = 6  # its sequence; NONE while it waits
+VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up
+PATIENCE_WORDS = 8
 
 # ---- door: one; then level and time of each tenant's bucket
 BATCH_IS_OPEN = 0

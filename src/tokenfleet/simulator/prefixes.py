@@ -286,6 +286,15 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def orphan_own(memory: Memory, request: int) -> None:
+    """The blocks of the tokens that a request shares with nobody are left to be evicted."""
+    own = memory[request + PREFIX] >> 32
+    if own != NONE:
+        memory[own + OWNER] = NONE
+        memory[request + PREFIX] &= HALF
+
+
+@compiled
 def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
     """Of its own blocks a request is served none from position ``limit`` on: leave those to be evicted.
 
@@ -295,8 +304,7 @@ def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
     if own == NONE or memory[own + HIGH] <= limit:
         return
     if memory[own + LOW] >= limit:
-        memory[own + OWNER] = NONE
-        memory[request + PREFIX] &= HALF
+        orphan_own(memory, request)
         return
     rest = new_extent(memory, replica, NONE, limit, memory[own + HIGH], 0)
     memory[own + HIGH] = limit

@@ -33,6 +33,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.ledger import note_scheduled
 from tokenfleet.simulator.memory import Memory, next_in_queue, set_next_in_queue
+from tokenfleet.simulator.patience import note_server
 from tokenfleet.simulator.urgency import leave_level, most_urgent, wait_in_level, waiting_in_levels
 
 
@@ -108,6 +109,7 @@ def start_running(memory: Memory, replica: int, request: int) -> int:
     memory[replica + RUNNING] += 1
     memory[replica + ADMITTED] += 1
     note_scheduled(memory, replica, request)
+    note_server(memory, request, sequence)
     memory[sequence + REQUEST] = request
     memory[sequence + RUNNING_NEXT] = NONE
     memory[sequence + RUNNING_PREVIOUS] = last

@@ -7,7 +7,17 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, GapHistogram, Ledger, RunRecord, Telemetry, Turmoil, WorkDone, entries_of
+from tokenfleet.domain.run import (
+    BusyTime,
+    GapHistogram,
+    Ledger,
+    RunRecord,
+    Status,
+    Telemetry,
+    Turmoil,
+    WorkDone,
+    entries_of,
+)
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
@@ -176,6 +186,9 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
     back[around.order] = np.arange(len(around.order))
     attempts = visits[back, at.ATTEMPTS].astype(np.int32)
     end_ps = int(memory[at.ENDED])
+    requests = roster.places.requests
+    links = memory[requests.start : requests.stop].reshape(-1, at.REQUEST_WORDS)[:, at.LINK]
+    partial = np.where(quiet.status == int(Status.FINISHED), 0, links >> 32).astype(np.int32)
     return replace(
         quiet,
         arrival_s=seconds(visits[back, at.FIRST_ARRIVAL]),
@@ -192,6 +205,10 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
             attempt_count=attempts,
             refused_count=int(memory[at.REFUSED_COUNT]),
             lost_count=int(memory[at.LOST_COUNT]),
+            cancelled_count=int(memory[at.CANCELLED_COUNT]),
+            timed_out_count=int(memory[at.TIMED_OUT_COUNT]),
+            wasted_output_tokens=int(memory[at.WASTED_TOKENS]),
+            partial_output_tokens=partial[back],
             state_s=roster.state_s(end_ps),
             decisions=tuple(each for each in roster.decisions if to_ps(each.time_s) <= end_ps),
         ),

@@ -24,6 +24,7 @@ class Roster:
         self.group_of = [index for index, group in enumerate(fleet.groups) for _ in range(group.replica_count)]
         self.numbers = range(len(self.group_of))
         self.states = memory[around.states.start : around.states.stop]
+        self.events = memory[places.events.start : places.events.stop]
         self.in_flight = memory[places.in_flight.start : places.in_flight.stop]
         self.rows = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
         self.factors = [1.0 for _ in self.numbers]
@@ -53,7 +54,7 @@ class Roster:
     def settle(self) -> None:
         """Note which of the stopping replicas are empty: they are gone since they were."""
         for number in np.flatnonzero((self.states == int(ReplicaState.STOPPING)) & (self.in_flight == 0)).tolist():
-            emptied_ps = int(self.rows[number, at.CLOCK])
+            emptied_ps = int(self.rows[number, at.EMPTIED])
             self._set_state(number, ReplicaState.ABSENT, max(emptied_ps, int(self.since_ps[number])))
 
     def states_now(self) -> npt.NDArray[np.int8]:
@@ -83,7 +84,7 @@ class Roster:
         if happening.kind == "fail" and before in HOLDING:
             self._order(number, at.FAIL, time_ps)
         if before not in HOLDING or state == ReplicaState.FAILED:
-            self._renew(number)
+            self._renew(number, time_ps)
         self._set_state(number, state, time_ps)
         return True
 
@@ -106,8 +107,11 @@ class Roster:
         self.memory[at.ORDER_KIND] = kind
         advance(self.memory, time_ps)
 
-    def _renew(self, number: int) -> None:
+    def _renew(self, number: int, time_ps: int) -> None:
         """A fresh replica, at its usual speed."""
+        if self.events[number] < at.NEVER_PS:
+            # It is empty, and would pass a boundary for somebody who has given up.
+            self._order(number, at.FAIL, time_ps)
         self.factors[number] = 1.0
         index = self.group_of[number]
         group = self.fleet.groups[index]

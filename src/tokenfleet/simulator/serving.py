@@ -63,6 +63,7 @@ from tokenfleet.simulator.memory import (
     is_delivered,
     set_produced_tokens,
 )
+from tokenfleet.simulator.patience import note_server
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import (
     computed_tokens,
@@ -171,6 +172,7 @@ def preempt(memory: Memory, replica: int, sequence: int, served: int) -> None:
         memory[sequence + STATE] = EVICTED
         return
     leave_batch(memory, replica, sequence)
+    note_server(memory, request, NONE)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         queue_last(memory, replica, request)
     else:

@@ -12,6 +12,7 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import apply_outputs, emit_first, emit_joined, record_pauses, record_resumed
 from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
+from tokenfleet.simulator.giving_up import let_go
 from tokenfleet.simulator.layout import (
     BUDGET,
     BUSY_UNTIL,
@@ -27,6 +28,7 @@ from tokenfleet.simulator.layout import (
     DECODING,
     EVENTS_AT,
     FAULT,
+    FIRST_GONE,
     FIRSTS_AT,
     GROUP,
     GROWING,
@@ -46,6 +48,7 @@ from tokenfleet.simulator.layout import (
     NUMBER,
     PAIR_PS,
     PAIRS,
+    PATIENCE_AT,
     PENDING,
     PREEMPTED,
     PREFILL,
@@ -104,8 +107,8 @@ def cut_run(memory: Memory, replica: int, ready_ps: int) -> None:
 def is_settled(memory: Memory, replica: int) -> bool:
     """Whether the steps after the next are like it, until an event of the ring."""
     unsettled = memory[replica + PREEMPTED] | memory[replica + PENDING] | memory[replica + CONTENDED]
-    if memory[FIRSTS_AT] != NONE:
-        # A controller must see a first token when it leaves, so the run that yields it does not hide it.
+    if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
+        # A controller and a client must see a first token when it leaves, so the run that yields it does not hide it.
         unsettled |= memory[replica + JOINED]
     return unsettled | memory[replica + LEFT_OUT_COUNT] == 0
 
@@ -261,7 +264,9 @@ def wake(memory: Memory, replica: int, ready_ps: int) -> None:
 def run_nothing(memory: Memory, replica: int) -> None:
     """No sequence can compute anything: wait for the step in flight, for an arrival, or for ever."""
     head = memory[replica + QUEUE_HEAD]
-    if memory[replica + RUNNING] > 0 or memory[replica + PENDING] != NONE:
+    # A step may be in flight for requests only whose clients have given up.
+    in_flight = memory[replica + RUNNING] > 0 or memory[replica + PENDING] != NONE
+    if in_flight or memory[replica + HORIZON] > memory[replica + CLOCK]:
         memory[replica + STEP] += 1
         memory[replica + CLOCK] = memory[replica + HORIZON]
         set_event(memory, replica, memory[replica + CLOCK])
@@ -281,6 +286,8 @@ def pass_boundary(memory: Memory, replica: int) -> None:
     """Everything that a replica does at one boundary: apply what is done, fix what comes next."""
     if memory[replica + RUN] > 0:
         finish_run(memory, replica)
+    if memory[PATIENCE_AT] != NONE and memory[replica + FIRST_GONE] != NONE:
+        let_go(memory, replica, memory[replica + CLOCK])
     apply_outputs(memory, replica)
     first = schedule(memory, replica)
     if first != NONE:

@@ -38,6 +38,9 @@ class Surroundings:
     """Empty without a controller."""
     door: Section
     """Empty where everybody is let in."""
+    patience: Section
+    """Empty where no client ever gives up."""
+    alarms: Section
     slowed: dict[tuple[int, float], tuple[Section, Section]]
     """Row and token table of a group whose steps are slower, by number of the group and factor."""
     order: npt.NDArray[np.int64]
@@ -67,6 +70,8 @@ def surround(
     for (index, factor), (row, table) in around.slowed.items():
         group = slower(fleet.groups[index], factor)
         write_group(memory, row.start, table, group, ring_size(trace), node_end(fleet, group))
+    if around.patience.words:
+        write_patience(memory, around, trace, world)
     if loop is not None:
         write_loop(memory, places, around, loop)
     return memory, places, around
@@ -98,6 +103,8 @@ def place_surroundings(
         visits=planner.take(len(order) * at.VISIT_WORDS),
         late=planner.take(2 * len(order)),
         door=planner.take(at.DOOR_WORDS + at.BUCKET_WORDS * len(trace.tenants) if has_door(world) else 0),
+        patience=planner.take(len(order) * at.PATIENCE_WORDS if gives_up(world) else 0),
+        alarms=planner.take(len(order) if gives_up(world) else 0),
         states=planner.take(sum(group.replica_count for group in fleet.groups)),
         slowed=slowed,
         order=order,
@@ -121,6 +128,10 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.MOST_ATTEMPTS, clients.attempt_count),
         (at.BACKOFF, to_ps(clients.backoff_s)),
         (at.LONGEST_BACKOFF, to_ps(clients.longest_backoff_s)),
+        (at.PATIENCE_AT, around.patience.start if around.patience.words else at.NONE),
+        (at.ALARMS_AT, around.alarms.start),
+        (at.FIRST_PATIENCE, 0 if clients.first_token_timeout_s is None else to_ps(clients.first_token_timeout_s)),
+        (at.WHOLE_PATIENCE, 0 if clients.timeout_s is None else to_ps(clients.timeout_s)),
     ):
         memory[field] = value
 
@@ -129,6 +140,26 @@ def has_door(world: World) -> bool:
     """Whether anybody may ever be turned away at the door."""
     changed = any(happening.kind == "door" for happening in world.happenings)
     return world.door != Door() or changed or world.controller is not None
+
+
+def gives_up(world: World) -> bool:
+    """Whether any client ever does."""
+    clients = world.clients
+    return clients.first_token_timeout_s is not None or clients.timeout_s is not None or world.leaving is not None
+
+
+def write_patience(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:
+    """When the user of each request leaves; one who stays to the last token does not."""
+    if world.leaving is None:
+        return
+    rows = memory[around.patience.start : around.patience.stop].reshape(-1, at.PATIENCE_WORDS)
+    if world.leaving.after_tokens is not None:
+        tokens = np.asarray(world.leaving.after_tokens)
+        rows[:, at.STAYS_TOKENS] = np.where(tokens < trace.output_tokens, tokens, 0)[around.order]
+    if world.leaving.after_s is not None:
+        after_s = np.asarray(world.leaving.after_s)[around.order]
+        leaves = np.flatnonzero(np.isfinite(after_s))
+        rows[leaves, at.STAYS] = np.rint(after_s[leaves] * 1e12)
 
 
 def write_door(memory: Buffer, around: Surroundings, door: Door, time_ps: int) -> None:

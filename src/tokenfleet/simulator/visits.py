@@ -25,7 +25,6 @@ from tokenfleet.simulator.layout import (
     HISTORY,
     KEY,
     LINE,
-    LINK,
     LONGEST_BACKOFF,
     MOST_ATTEMPTS,
     MOST_FIRSTS,
@@ -38,11 +37,20 @@ from tokenfleet.simulator.layout import (
     REQUEST_WORDS,
     REQUESTS_AT,
     ROW,
+    STATUS_CANCELLED,
     VISIT_WORDS,
     VISITS_AT,
+    WASTED_TOKENS,
 )
 from tokenfleet.simulator.ledger import forget_scheduled
-from tokenfleet.simulator.memory import Memory, only_level
+from tokenfleet.simulator.memory import (
+    Memory,
+    only_level,
+    produced_tokens,
+    set_next_in_queue,
+    set_produced_tokens,
+)
+from tokenfleet.simulator.patience import stop_waiting
 
 scrambled = compiled(hashing.scrambled)
 
@@ -85,6 +93,7 @@ def enter(memory: Memory, request: int) -> None:
 @compiled
 def leave(memory: Memory, request: int, time_ps: int) -> None:
     """A request has ended, well or not: those that waited for it will come, or else the next in line."""
+    stop_waiting(memory, request)
     memory[ENDED] = max(memory[ENDED], time_ps)
     follower = memory[visit_of(memory, request) + FIRST_FOLLOWER]
     if follower == NONE and memory[LINE] != NONE:
@@ -98,8 +107,10 @@ def leave(memory: Memory, request: int, time_ps: int) -> None:
 
 
 @compiled
-def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, place: int) -> None:
+def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, place: int) -> bool:
     """An attempt is over without success: the client waits and tries again, or the request ends.
+
+    A user who has left does not come back.
 
     Args:
         memory: The buffer.
@@ -107,22 +118,29 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
         time_ps: Now.
         least_ps: What the client was told to wait at least.
         place: Where and how it ends when this was the last attempt, as in ``PLACE``.
+
+    Returns:
+        Whether it was. Then its output tokens so far stay known.
     """
     visit = visit_of(memory, request)
     attempt = memory[visit + ATTEMPTS]
     memory[request + FIRST_TOKEN] = memory[visit + NO_TOKEN]
     memory[request + FINISH] = -1
     memory[request + HISTORY] = only_level(memory, request)
-    memory[request + LINK] = 0
     memory[request + PREFIX] = memory[visit + DEEPEST]
     forget_scheduled(memory, request)
-    if attempt == memory[MOST_ATTEMPTS]:
+    memory[WASTED_TOKENS] += produced_tokens(memory, request)
+    set_next_in_queue(memory, request, NONE)
+    if attempt == memory[MOST_ATTEMPTS] or place >> 32 == STATUS_CANCELLED:
         memory[request + PLACE] = place
         leave(memory, request, time_ps)
-        return
+        return True
+    stop_waiting(memory, request)
+    set_produced_tokens(memory, request, 0)
     memory[request + PLACE] = memory[visit + KEY]
     wait_ps = backoff_ps(memory[visit + ROW], attempt, memory[BACKOFF], memory[LONGEST_BACKOFF])
     push_late(memory, request, time_ps + max(1, least_ps, wait_ps))
+    return False
 
 
 @compiled

@@ -60,6 +60,26 @@ def test_events_are_replayed_and_told(tmp_path):
     assert "replica 0 failed (as the scenario says)" in page
 
 
+def test_clients_that_time_out_are_counted(tmp_path):
+    slow = "events:\n  - {at: 2min, what: slow, replicas: 2, factor: 40, back_after: 1min}\n"
+    out = simulated(tmp_path, SCENARIO + slow + "clients: {attempts: 2, first_token_timeout: 5s, timeout: 1min}\n")
+    summary = json.loads((out / "summary.json").read_text())
+    world = summary["world"]
+    assert world["timed_out_attempt_count"] > 0
+    assert world["cancelled_attempt_count"] == 0
+    table = polars.read_parquet(out / "requests.parquet")
+    timed_out = table.filter(polars.col("status") == "timed_out")
+    assert summary["rejected_count"] == timed_out.height > 0
+    assert 0 < timed_out["partial_output_tokens"].sum() <= world["wasted_output_tokens"]
+    assert timed_out["attempt_count"].to_list() == [2] * timed_out.height
+
+
+def test_time_outs_alone_are_a_world(tmp_path):
+    out = simulated(tmp_path, SCENARIO + "clients: {timeout: 1h}\n")
+    world = json.loads((out / "summary.json").read_text())["world"]
+    assert (world["timed_out_attempt_count"], world["wasted_output_tokens"]) == (0, 0)
+
+
 def test_users_wait_for_their_answers(tmp_path):
     out = simulated(tmp_path, SCENARIO + USERS)
     table = polars.read_parquet(out / "requests.parquet")
@@ -78,6 +98,7 @@ def test_users_wait_for_their_answers(tmp_path):
         ("events:\n  - {at: 3min, what: explode}\n", "events"),
         ("events:\n  - {at: 3min, replicas: []}\n", "events"),
         ("clients: {attempts: 0}\n", "clients.attempts"),
+        ("clients: {timeout: 0s}\n", "clients.timeout"),
         ("users: {count: 0}\n", "users.count"),
         ("admission: {queue_limit: 5}\nladder: {queue_limit: 9, rungs: []}\n", "both bound the queue"),
     ],

@@ -50,6 +50,14 @@ def test_rank(count, quantile, rank):
     assert conservative_rank(count, quantile) == rank
 
 
+def test_a_request_that_its_user_left_is_not_judged():
+    status = [Status.FINISHED, Status.CANCELLED, Status.TIMED_OUT, Status.FINISHED]
+    left = run([0.1, 9.0, 0.3, 0.2], status=status)
+    ttft, errors = judge(left, promise(("ttft", 0.5, 1.0), errors=0.4))
+    assert (ttft.predicted, ttft.sample_count) == (pytest.approx(0.2), 3)
+    assert (errors.predicted, errors.sample_count) == (pytest.approx(1 / 3), 3)
+
+
 def test_a_p99_of_few_requests_is_the_slowest_of_them():
     ttft, errors = judge(run(np.linspace(0.1, 0.9, 30)), promise(("ttft", 0.99, 0.9)))
     assert ttft.predicted == pytest.approx(0.9)

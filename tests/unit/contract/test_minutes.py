@@ -74,6 +74,14 @@ def test_a_minute_without_arrivals_does_not_end_a_broken_stretch():
     assert found.longest_broken_count == 4
 
 
+def test_who_left_is_not_judged():
+    rows = record([(0.0, None), (1.0, None), (2.0, 0.1), (60.0, None)])
+    status = np.where(rows.status == Status.FINISHED, rows.status, Status.CANCELLED).astype(np.int8)
+    found = judge_minutes(replace(rows, status=status), SLO)
+    assert not found.any_broken.any()
+    assert judge_minutes(rows, SLO).any_broken.all()
+
+
 def test_a_request_without_output_has_nothing_to_be_late_with():
     run = record([(0.0, None), (1.0, 0.5)])
     embedded = replace(run, status=np.zeros(2, dtype=np.int8), output_tokens=np.zeros(2, dtype=np.int32))
