@@ -19,10 +19,10 @@ from tokenfleet.workload.client_tally import (
     clients_of_tables,
     square_sum,
 )
-from tokenfleet.workload.fact_tally import FACT_COLUMNS, FactTally, fact_tally
+from tokenfleet.workload.fact_tally import FACT_COLUMNS, NAMED_FACTS, FactTally, Named, fact_tally
 from tokenfleet.workload.formats.frames import Loaded, chunks, load_rows, load_text
 from tokenfleet.workload.formats.rows import Clock, Reading, ReadOptions
-from tokenfleet.workload.formats.table import COUNT_ROLES, as_status, as_text, canonical
+from tokenfleet.workload.formats.table import COUNT_ROLES, as_status, as_text, canonical, told_columns
 from tokenfleet.workload.joint import BINS, fixed_edges
 from tokenfleet.workload.session_tally import SessionRows, hashed_sessions, session_rows
 from tokenfleet.workload.tally import NS, Tally, add, tally_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Longs = npt.NDArray[np.int64]
 
 _MINUTE_NS = 60 * NS
-_NAMED = ("tenant", "status", "session")
+_NAMED = ("tenant", "session", *NAMED_FACTS)
 _BY_ROW = {"session", *FACT_COLUMNS} - {"status"}
 """Roles for which the rows kept are gone through again; few words say a status, so those are looked at by word."""
 _MOST_TABLES = 64
@@ -138,7 +138,7 @@ def _count_piece(part: Part, loaded: Loaded) -> Counted:
         clock=reading.clock if known else None,
         cached_above_input=above,
         ticks=ticks,
-        detected=reading.detected,
+        detected={**reading.detected, "columns": told_columns(part.columns)},
     )
 
 
@@ -188,8 +188,11 @@ def _stepped(part: Part, reading: Reading, dropped: dict[str, int]) -> _Found:
         tenant=tenant,
         tenants=tenants,
     )
-    told = [name for role, name in FACT_COLUMNS.items() if role in part.columns]
-    facts = fact_tally(kept.select(*told, "input_tokens", "output_tokens")) if told else None
+    told = {name for role, name in FACT_COLUMNS.items() if role in part.columns}
+    named = {name: _named(kept[name]) for name in NAMED_FACTS if name in told}
+    others = {name: kept[name] for name in told - named.keys()}
+    tokens = kept["input_tokens"].to_numpy(), kept["output_tokens"].to_numpy()
+    facts = fact_tally(tokens, named, others) if told else None
     tally = replace(tally_of(trace), sessions=rows, facts=facts)
     return tally, int(arrival_ns[0]), tick_of(arrival_ns) is not None
 
@@ -222,7 +225,7 @@ def _swept(part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", dropped: dic
     clients = _clients(part, names, kept_ns, tables)
     by_row = not part.columns.keys().isdisjoint(_BY_ROW)
     places = sweep.kept_rows(columns, status, kinds, drop) if by_row else np.zeros(0, dtype=np.int64)
-    facts = _facts(part, rows, places, columns[1])
+    facts = _facts(part, rows, frame, places, columns[1:])
     if "status" in part.columns:
         named = FactTally(request_count=kept, groups={}, parts={}, names={"status": _said(words, tables.said)})
         facts = named if facts is None else replace(facts, names={**facts.names, **named.names})
@@ -369,12 +372,27 @@ def _said(words: list[str | None], counts: Longs) -> dict[str, int]:
     return found
 
 
-def _facts(part: Part, rows: "pl.DataFrame", kept: Longs, given: Longs) -> FactTally | None:
+def _facts(
+    part: Part, rows: "pl.DataFrame", frame: "pl.DataFrame", kept: Longs, tokens: tuple[Longs, Longs]
+) -> FactTally | None:
     """What the kept rows say, their status aside; ``None`` when the file has no such columns."""
+    named: dict[str, Named] = {}
+    for role in NAMED_FACTS:
+        if role in part.columns and role != "status":
+            place, names = _codes(part, frame, role)
+            named[role] = (place[kept], names) if names else (np.zeros(len(kept), dtype=np.uint32), [""])
     told = [name for role, name in FACT_COLUMNS.items() if role in part.columns and name in rows.columns]
-    if not told:
+    if not named and not told:
         return None
-    return fact_tally(rows.select(*told, "output_tokens").with_columns(input_tokens=given)[kept])
+    columns = {name: rows[name] if len(kept) == rows.height else rows[name].gather(kept) for name in told}
+    return fact_tally((tokens[0][kept], tokens[1][kept]), named, columns)
+
+
+def _named(column: "pl.Series") -> Named:
+    """Place of each row's name and the names, with one for unknown at the end."""
+    place, names = indexed(column)
+    known = np.full(len(column), -1, dtype=np.int32) if place is None else place
+    return np.where(known < 0, len(names), known), (*names, "")
 
 
 def _codes(part: Part, frame: "pl.DataFrame", role: str) -> tuple[npt.NDArray[np.uint32], list[str]]:

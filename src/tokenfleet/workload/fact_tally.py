@@ -1,6 +1,6 @@
 """What rows say beyond lengths and times, counted so that parts add up exactly: models, kinds, caches, endings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,16 @@ Longs = npt.NDArray[np.int64]
 
 _GROUPS = {"model": "models", "label": "labels"}
 _PARTS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
-_NAMED = ("finish", "status")
+NAMED_FACTS = (*_GROUPS, "finish", "status")
+"""Columns that hold names."""
 _LATENCIES = {"ttft": "ttft_s", "e2e": "e2e_s"}
-FACT_COLUMNS = {name: name for name in (*_GROUPS, *_PARTS, *_NAMED, "streamed")} | _LATENCIES
+FACT_COLUMNS = {name: name for name in (*NAMED_FACTS, *_PARTS, "streamed")} | _LATENCIES
 """Role of a column -> its canonical name."""
 _MOST_GROUPS, _MOST_COUNTED = 50, 2000
+
+
+Named = tuple[npt.NDArray[np.integer[Any]], Sequence[str]]
+"""Place of each row's name, and the names: each once, '' for unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +52,57 @@ class FactTally:
     latencies: Mapping[str, LatencyTally] = field(default_factory=dict)
 
 
-def fact_tally(kept: "pl.DataFrame") -> FactTally:
-    """Count rows under canonical names, of which any may be missing."""
-    have = set(kept.columns)
-    names = {name: _by_name(kept[name]) for name in _NAMED if name in have}
-    if "streamed" in have:
-        names["streamed"] = {name.lower(): count for name, count in _by_name(kept["streamed"]).items()}
+def fact_tally(
+    tokens: tuple[Longs, Longs], named: Mapping[str, Named], columns: Mapping[str, "pl.Series"]
+) -> FactTally:
+    """Count rows.
+
+    Args:
+        tokens: Input and output tokens of each row.
+        named: Columns of names, by canonical name.
+        columns: The other columns of :data:`FACT_COLUMNS`; any may be missing.
+    """
+    names = {name: _by_name(*named[name]) for name in NAMED_FACTS if name in named and name not in _GROUPS}
+    if "streamed" in columns:
+        yes, known = int(columns["streamed"].sum() or 0), len(columns["streamed"]) - columns["streamed"].null_count()
+        names["streamed"] = {"true": yes, "false": known - yes}
+    whole = dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
     return FactTally(
-        request_count=kept.height,
-        groups={title: _grouped(kept, name) for name, title in _GROUPS.items() if name in have},
-        parts={name: _part_of(kept, name, whole) for name, whole in _PARTS.items() if name in have},
+        request_count=len(tokens[0]),
+        groups={title: _grouped(*named[name], tokens) for name, title in _GROUPS.items() if name in named},
+        parts={name: _part_of(columns[name], whole[of]) for name, of in _PARTS.items() if name in columns},
         names=names,
-        latencies={name: latency_tally(kept[name]) for name in _LATENCIES.values() if name in have},
+        latencies={name: latency_tally(columns[name]) for name in _LATENCIES.values() if name in columns},
     )
 
 
-def _by_name(column: "pl.Series") -> dict[str, int]:
-    counts = column.drop_nulls().value_counts()
-    return {str(name): int(count) for name, count in counts.iter_rows()}
+def _by_name(place: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(place, minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count and name}
 
 
-def _grouped(kept: "pl.DataFrame", name: str) -> dict[str, tuple[LengthCounts, LengthCounts]] | None:
-    if kept[name].n_unique() > _MOST_COUNTED:
+def _grouped(
+    place: npt.NDArray[np.integer[Any]], names: Sequence[str], tokens: tuple[Longs, Longs]
+) -> dict[str, tuple[LengthCounts, LengthCounts]] | None:
+    sizes = np.bincount(place, minlength=len(names))
+    if np.count_nonzero(sizes) > _MOST_COUNTED:
         return None
-    found = {}
-    for (group,), rows in kept.group_by(name):
-        sides = (count_values(rows[side].to_numpy()) for side in ("input_tokens", "output_tokens"))
-        found["" if group is None else str(group)] = (next(sides), next(sides))
-    return found
+    # Sixteen bits sort in one pass over the rows.
+    order = np.argsort(place.astype(np.uint16 if len(names) < 2**16 else np.int64), kind="stable")
+    sides = [side[order] for side in tokens]
+    ends = np.cumsum(sizes)
+    return {
+        name: (count_values(sides[0][end - size : end]), count_values(sides[1][end - size : end]))
+        for name, size, end in zip(names, sizes.tolist(), ends.tolist(), strict=True)
+        if size
+    }
 
 
-def _part_of(kept: "pl.DataFrame", name: str, whole: str) -> PartOf:
-    known = kept.filter(kept[name] >= 0)
+def _part_of(part: "pl.Series", whole: Longs) -> PartOf:
+    values = part.fill_null(-1).to_numpy()
+    known = values >= 0
     return PartOf(
-        known_count=known.height, whole_tokens=int(known[whole].sum()), values=count_values(known[name].to_numpy())
+        known_count=int(known.sum()), whole_tokens=int(whole[known].sum()), values=count_values(values[known])
     )
 
 

@@ -21,6 +21,7 @@ _STEPS = _EXACT_US - _EXACT_US // 10
 _LONGEST_S = 1e8
 """Three years: no call takes longer, and sums stay whole numbers."""
 _POWERS = 10 ** np.arange(4, 15, dtype=np.int64)
+_SCALES = 10.0 ** np.arange(12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def step_of(us: Longs) -> Longs:
         us: Microseconds, from 0 on.
     """
     power = np.searchsorted(_POWERS, us, side="right")
-    return np.asarray(power * _STEPS + np.rint(us / 10.0**power).astype(np.int64), dtype=np.int64)
+    return np.asarray(power * _STEPS + np.rint(us / _SCALES[power]).astype(np.int64), dtype=np.int64)
 
 
 def us_of(step: Longs) -> Longs:

@@ -48,6 +48,7 @@ def assert_same(whole, parts):
     assert whole.quality.rows_read == parts.quality.rows_read
     assert whole.quality.rows_dropped == parts.quality.rows_dropped
     assert whole.extra["start_utc"] == parts.extra["start_utc"]
+    assert whole.quality.detected["columns"] == parts.quality.detected["columns"]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "csv with mark"])

@@ -1,5 +1,6 @@
 """Counting in one compiled go gives what counting step by step gives, whatever the rows hold."""
 
+import dataclasses
 import random
 from datetime import datetime, timedelta
 
@@ -30,6 +31,8 @@ def plain(value):
         return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -267,3 +270,33 @@ def quick(monkeypatch, stamps):
 def general(monkeypatch, stamps):
     monkeypatch.setattr(clock, "_FEWEST_ALIKE", 10**9)
     return read(stamps)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 400),
+            st.integers(-1, 3000),
+            st.integers(0, 900),
+            st.sampled_from([None, "", "llama", " llama", "qwen", "none"]),
+            st.sampled_from([None, "stop", "length"]),
+            st.sampled_from([None, True, False]),
+            st.sampled_from([None, 0, 7]),
+            st.sampled_from([None, -1.0, 3.5, 120.0]),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_rows_say_beyond_lengths_is_counted_alike(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("facts") / "rows.parquet"
+    names = ("time_s", "input_tokens", "output_tokens", "model", "finish", "streamed", "cached_tokens", "e2e")
+    kinds = (pl.Int64, pl.Int64, pl.Int64, pl.String, pl.String, pl.Boolean, pl.Int64, pl.Float64)
+    frame = pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row").rename({"e2e": "e2e_ms"})
+    frame.write_parquet(path)
+    part = part_of(path, len(rows))
+    columns = {name: name for name in names if name not in ("time_s", "e2e")} | {"arrival": "time_s", "e2e": "e2e_ms"}
+    part = dataclasses.replace(part, columns=columns, options=ReadOptions(time_unit="s", cached="inside"))
+    with pytest.MonkeyPatch.context() as patch:
+        same(counting.count_part(part), stepped(part, patch))

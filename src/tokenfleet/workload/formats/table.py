@@ -1,6 +1,6 @@
 """Tables: CSV, JSON lines and Parquet with one row per request, by column name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ def canonical(
     import polars as pl
 
     frame = loaded.frame
-    detected = {"format": name, "columns": ", ".join(f"{role}={column}" for role, column in mapped.items())}
+    detected = {"format": name, "columns": told_columns(mapped)}
     stamp = mapped["arrival"]
     arrival, clock = to_ns(
         frame[stamp], options, where=f"{where}, column '{stamp}'", detected=detected, unit=unit or unit_of_name(stamp)
@@ -111,6 +111,11 @@ def canonical(
         dropped={"not a record": broken} if broken else {},
         broken_lines=list(loaded.broken),
     )
+
+
+def told_columns(mapped: Mapping[str, str]) -> str:
+    """Which column is read as what, for the quality report."""
+    return ", ".join(f"{role}={column}" for role, column in mapped.items())
 
 
 def _lines(lines: Sequence[int]) -> "pl.Series":
