@@ -14,8 +14,8 @@ from tokenfleet.app.takes_types import ClockTime, TakesSpec
 from tokenfleet.domain.slo import Deadline, LatencyTarget, Metric, RateTarget, Slo, TrafficClass, clock
 
 SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
-MOST_CLASSES: Final = 31
-"""As many as there are bits for."""
+MOST_CLASSES: Final = 30
+"""As many as there are bits for, and one for the batch of a ladder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """``spike``: an event that is known, and the bursts that are not, for the fleet that a scenario plans."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 from tokenfleet import planner, workload
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
+from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
 from tokenfleet.app.slo_words import shown_value, spoken
@@ -17,7 +19,7 @@ from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Bools, Trace
 
 _HOUR_S = 3600.0
 
@@ -43,6 +45,8 @@ class Spike:
     ready: Ready | None
     known: planner.KnownSpike | None
     bursts: tuple[planner.Burst, ...]
+    notes: tuple[str, ...] = ()
+    """Rungs of the ladder that this demand cannot show."""
 
     @property
     def trigger_s(self) -> float | None:
@@ -90,6 +94,10 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
             question, trace, base.sized, event, ready_after_s=start.typical_s, progress=teller.step
         )
     teller.say("looking for the largest burst")
+    spec = scenario.ladder
+    # The bound of the queue alone is told with the bursts.
+    ladder = None if spec is None or not spec.rungs else ladder_of(spec)
+    batch = None if spec is None or ladder is None else batch_of(spec, trace)
     return Spike(
         usual=base.sized,
         why_not=(),
@@ -97,12 +105,23 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
         known=known,
         bursts=planner.bursts(
             question,
-            trace,
+            _with_batch(trace, batch),
             base.sized,
             queue_limit_count=question.admission.queue_limit_count,
+            ladder=ladder,
             progress=teller.step,
         ),
+        notes=() if ladder is None else without_effect(ladder, trace, batch),
     )
+
+
+def _with_batch(trace: Trace, batch: Bools | None) -> Trace:
+    """The demand with the requests that ``shed_batch`` refuses as a class of their own."""
+    if batch is None:
+        return trace
+    usual = np.zeros(trace.request_count, dtype=np.int32) if trace.class_bits is None else trace.class_bits
+    bits = usual | np.where(batch, 1 << len(trace.classes), 0).astype(np.int32)
+    return replace(trace, class_bits=bits.astype(np.int32), classes=(*trace.classes, planner.BATCH))
 
 
 def _event(trace: Trace, options: SpikeOptions) -> planner.Event | None:
@@ -148,6 +167,7 @@ def spike_document(found: Spike) -> dict[str, object]:
         "ready": asdict(found.ready) if found.ready else None,
         "event": _known(found) if found.known else None,
         "bursts": [asdict(burst) for burst in found.bursts],
+        "notes": list(found.notes),
     }
 
 
@@ -200,6 +220,8 @@ def spike_blocks(found: Spike) -> list[Block]:
     if found.known is not None:
         blocks += _known_blocks(found, found.known)
     blocks.append(("Bursts", list(_burst_lines(found))))
+    if any(burst.rungs for burst in found.bursts):
+        blocks.append(("Ladder", [*_ladder_lines(found), *found.notes]))
     return blocks
 
 
@@ -309,6 +331,28 @@ def _burst_lines(found: Spike) -> Iterator[str]:
                 f"  with at most {door.queue_limit_count} waiting per replica {door.refused_fraction:.0%} of it are "
                 f"turned away, and the others have their first token within {_time(door.ttft_p99_s)} (p99)"
             )
+
+
+def _ladder_lines(found: Spike) -> Iterator[str]:
+    yield "how large a burst may be for those served to be served as promised, others refused, all replicas there:"
+    for burst in found.bursts:
+        yield f"{shown_duration(burst.length_s)}, and what becomes of one of {burst.larger_factor:.2f} times the usual:"
+        yield from map(_ride, burst.rungs)
+
+
+def _ride(ride: planner.RungRide) -> str:
+    given_up = f"+ {ride.kinds[-1]}" if ride.kinds else "the bound of the queue"
+    least = " or more" if ride.at_least else ""
+    kept = "the others as promised" if ride.larger_kept else "the others late"
+    taken = f", {ride.larger_climbed_count} of {len(ride.kinds)} rungs taken" if ride.kinds else ""
+    over = (
+        "not over within this demand"
+        if ride.larger_settled_s is None
+        else f"over {shown_duration(ride.larger_settled_s)} after its end"
+        if ride.larger_settled_s
+        else "over with its end"
+    )
+    return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {over}"
 
 
 def _endured(endured: planner.Endured) -> str:

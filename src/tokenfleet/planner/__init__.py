@@ -15,6 +15,7 @@ from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for
 from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.rungs import BATCH, RungRide
 from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
 from tokenfleet.planner.splits import split_trials
 from tokenfleet.planner.spread import Pending, Replay, Spread
@@ -24,6 +25,7 @@ from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
 from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 __all__ = [
+    "BATCH",
     "DRILLS",
     "FEW_REQUESTS",
     "Asked",
@@ -46,6 +48,7 @@ __all__ = [
     "Pool",
     "Progress",
     "Replay",
+    "RungRide",
     "Spread",
     "TierOption",
     "TokenBudget",

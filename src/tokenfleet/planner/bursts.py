@@ -1,21 +1,22 @@
 """Bursts nobody foresaw: how much more than usual a fleet rides out at its peak, and how a larger one ends."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.contract import conservative_rank
+from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, World
+from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner import words
+from tokenfleet.planner.counting import largest_factor
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.rungs import RungRide, Shock, ridden
 from tokenfleet.planner.traffic import Traffic, stretch
 
 BURST_LENGTHS_S = (10.0, 60.0, 300.0)
@@ -54,6 +55,8 @@ class Burst:
     """...and how long after its end the promise holds again; ``None``: not in this trace."""
     bounded: Bounded | None
     """The larger burst with a bound on the queue; ``None`` where there is none."""
+    rungs: tuple[RungRide, ...] = ()
+    """How much each rung of the ladder adds; empty without one."""
 
 
 def bursts(
@@ -62,6 +65,7 @@ def bursts(
     sized: Sized,
     *,
     queue_limit_count: int | None = None,
+    ladder: Ladder | None = None,
     progress: Progress | None = None,
 ) -> tuple[Burst, ...]:
     """Finds by replay how large a burst each length may have in the middle of the peak window.
@@ -73,12 +77,19 @@ def bursts(
         trace: The usual demand.
         sized: The fleet planned for it.
         queue_limit_count: Requests that may wait at one replica, to see what a bounded queue makes of a larger burst.
+        ladder: What is given up under pressure, to see what each rung adds. Requests of the class :data:`BATCH` are
+            those that ``shed_batch`` refuses.
         progress: Told what is being tried.
     """
     replays = Replays.of(question)
     traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
     reporter = Reporter(progress)
-    return tuple(_burst(replays, traffic, sized, length_s, queue_limit_count, reporter) for length_s in BURST_LENGTHS_S)
+    found = []
+    for length_s in BURST_LENGTHS_S:
+        burst, shock = _burst(replays, traffic, sized, length_s, queue_limit_count, reporter)
+        rides = () if ladder is None else tuple(ridden(shock, ladder, question.clients or Clients(), reporter))
+        found.append(replace(burst, rungs=rides))
+    return tuple(found)
 
 
 def _burst(
@@ -88,10 +99,12 @@ def _burst(
     length_s: float,
     queue_limit_count: int | None,
     reporter: Reporter,
-) -> Burst:
+) -> tuple[Burst, Shock]:
     start_s = _start_s(traffic, length_s)
 
     def surged(factor: float) -> Traffic:
+        if factor <= 1.0:
+            return traffic
         trace = workload.surge(traffic.trace, start_s=start_s, length_s=length_s, factor=factor)
         return Traffic(trace, workload.peak_window(trace))
 
@@ -100,11 +113,15 @@ def _burst(
         reporter.say("sizing", f"{burst} on {words.fleet(sized.replica, count)}", 0.5)
         return replays.verdict(surged(factor), sized.replica, count).kept
 
-    carrying = _largest(lambda factor: keeps(sized.carrying_count, factor))
-    whole = carrying if not sized.spare_count else _largest(lambda factor: keeps(sized.replica_count, factor))
+    def largest(count: int) -> float:
+        return largest_factor(lambda factor: keeps(count, factor), most=_LARGEST_FACTOR, precision=_PRECISION)
+
+    carrying = largest(sized.carrying_count)
+    whole = carrying if not sized.spare_count else largest(sized.replica_count)
     larger = min(1.0 + _FACTOR_OF_TWICE * max(whole - 1.0, _PRECISION - 1.0), 2.0 * _LARGEST_FACTOR)
     record = replays.run(surged(larger), sized.replica, sized.replica_count)
-    return Burst(
+    shock = Shock(replays, sized, (start_s, start_s + length_s), surged, larger)
+    burst = Burst(
         length_s=length_s,
         carrying_factor=carrying,
         whole_factor=whole,
@@ -115,6 +132,7 @@ def _burst(
         if queue_limit_count is None
         else _bounded(replays, surged(larger), sized, (start_s, start_s + length_s), queue_limit_count),
     )
+    return burst, shock
 
 
 def _bounded(
@@ -141,19 +159,3 @@ def _start_s(traffic: Traffic, length_s: float) -> float:
     # In thin traffic a short burst could begin where nobody is: it waits for the next arrival.
     next_s = float(trace.arrival_s[min(following, trace.request_count - 1)])
     return middle_s if next_s < middle_s + length_s else next_s
-
-
-def _largest(keeps: Callable[[float], bool]) -> float:
-    """The largest factor that is kept, to 5 %, by bisection from 1 up."""
-    good, bad = 1.0, 2.0
-    while bad <= _LARGEST_FACTOR and keeps(bad):
-        good, bad = bad, bad * 2.0
-    if good >= _LARGEST_FACTOR:
-        return good
-    while bad / good > _PRECISION:
-        middle = math.sqrt(good * bad)
-        if keeps(middle):
-            good = middle
-        else:
-            bad = middle
-    return good

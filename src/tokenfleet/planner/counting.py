@@ -1,5 +1,6 @@
 """The smallest count that is enough, with few questions."""
 
+import math
 from collections.abc import Callable
 
 CLEARLY = 1.03
@@ -80,3 +81,22 @@ def _bracket(enough: Callable[[int], bool], start: int, cap: int) -> tuple[int, 
         low = probe
         step *= 2
     return low, None
+
+
+def largest_factor(keeps: Callable[[float], bool], *, most: float, precision: float) -> float:
+    """The largest factor that is kept, within ``precision``, by doubling from 1 up to ``most`` and then halving.
+
+    1 is taken to be kept.
+    """
+    good, bad = 1.0, 2.0
+    while bad <= most and keeps(bad):
+        good, bad = bad, bad * 2.0
+    if good >= most:
+        return good
+    while bad / good > precision:
+        middle = math.sqrt(good * bad)
+        if keeps(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

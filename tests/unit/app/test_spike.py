@@ -83,6 +83,29 @@ def test_a_bounded_queue_turns_away_what_the_fleet_cannot_take_and_serves_the_re
     assert "waiting per replica" in said
 
 
+LADDER = """\
+ladder:
+  queue_limit: 4
+  climb: 15s
+  rungs:
+    - {give_up: cap_output, limit: 300, enter: {waiting: 2}, leave: {waiting: 1}}
+    - {give_up: tenant_quota, quota: 100, enter: {waiting: 3}, leave: {waiting: 1}}
+"""
+
+
+def test_each_rung_of_a_ladder_is_gone_up_and_those_that_show_nothing_are_named(run):
+    code, out, err = run("--json", text=SCENARIO + LADDER)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    for burst in found["bursts"]:
+        kinds = [ride["kinds"] for ride in burst["rungs"]]
+        assert kinds == [[], ["cap_output"], ["cap_output", "tenant_quota"]]
+    assert found["notes"] == ["The rung tenant_quota turns nobody away: the traffic names no tenants."]
+    _, said, _ = run(text=SCENARIO + LADDER)
+    assert "the bound of the queue: " in said
+    assert "+ cap_output: " in said
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -1,0 +1,122 @@
+"""Which rung of the degradation ladder rides out how large a burst, and how soon it is over.
+
+The bound of the queue alone comes first, then it with the first rung, with the first two, and so on: the ladder climbs
+in the replay as it would in life, at its ticks, by its marks. Who is refused is refused; the promise is held against
+all others, who must be served as promised. Beside the largest burst for which that is so stands one burst, the same for
+all rungs, so that they can be told apart.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenfleet.control import Ladder
+from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.run import NOT_TURNED_AWAY, RunRecord, requests_of
+from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.trace import of_class
+from tokenfleet.domain.world import Admission, Clients, World
+from tokenfleet.planner.counting import largest_factor
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.simulator.controlling import Controller
+
+BATCH = "ladder.batch"
+"""Class of the requests that ``shed_batch`` refuses."""
+MOST_FACTOR = 16.0
+_PRECISION = 1.1
+_WINDOW_S = 60.0
+"""Arrivals that are judged together, to say when it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungRide:
+    """A burst with so much of the ladder in force."""
+
+    kinds: tuple[str, ...]
+    """Rungs that may be climbed; none: the bound of the queue alone."""
+    factor: float
+    """Demand against the usual with which those served are served as promised, on all replicas, to 10 %; 1 where no
+    more than the usual is."""
+    at_least: bool
+    """Nothing broke where the search stopped."""
+    larger_kept: bool
+    """Of the larger burst those served are served as promised."""
+    larger_refused_fraction: float
+    """Of those that arrive in it."""
+    larger_climbed_count: int
+    """Rungs that it takes."""
+    larger_settled_s: float | None
+    """After its end, until those who arrive are served as promised, refusals as errors; ``None``: not in this trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shock:
+    """Bursts of one length on one fleet."""
+
+    replays: Replays
+    sized: Sized
+    burst_s: tuple[float, float]
+    surged: Callable[[float], Traffic]
+    """The traffic with so many times the usual demand in the burst."""
+    larger_factor: float
+    """A burst that is more than the fleet rides out with nothing given up."""
+
+
+def ridden(shock: Shock, ladder: Ladder, clients: Clients, reporter: Reporter) -> Iterator[RungRide]:
+    """How large a burst each part of a ladder rides out, the bound of the queue alone first."""
+    for count in range(len(ladder.rungs) + 1):
+        yield _with_rungs(shock, replace(ladder, rungs=ladder.rungs[:count]), clients, reporter)
+
+
+def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Reporter) -> RungRide:
+    kinds = tuple(rung.kind for rung in ladder.rungs)
+    among_served = Replays(_to_those_served(shock.replays.slo), shock.replays.router)
+
+    def kept(traffic: Traffic, record: RunRecord) -> bool:
+        served = requests_of(record, np.isin(record.status, NOT_TURNED_AWAY))
+        return among_served.judged(traffic, served).kept
+
+    def keeps(factor: float) -> bool:
+        given_up = ", ".join(kinds) or "the bound of the queue"
+        reporter.say("sizing", f"{factor:.3g} times the usual with {given_up}", 0.7)
+        traffic = shock.surged(factor)
+        return kept(traffic, _watched(shock, traffic, ladder, clients)[0])
+
+    factor = largest_factor(keeps, most=MOST_FACTOR, precision=_PRECISION)
+    larger = shock.surged(shock.larger_factor)
+    record, climbed = _watched(shock, larger, ladder, clients)
+    inside = (record.arrival_s >= shock.burst_s[0]) & (record.arrival_s < shock.burst_s[1])
+    refused = inside & ~np.isin(record.status, NOT_TURNED_AWAY)
+    return RungRide(
+        kinds=kinds,
+        factor=factor,
+        at_least=factor >= MOST_FACTOR,
+        larger_kept=kept(larger, record),
+        larger_refused_fraction=float(refused.sum() / max(1, inside.sum())),
+        larger_climbed_count=climbed,
+        larger_settled_s=recovery_s(record, shock.replays.slo, shock.burst_s[1], window_s=_WINDOW_S),
+    )
+
+
+def _to_those_served(slo: Slo) -> Slo:
+    """The promise without what it says of refusals: those served are no errors."""
+    rates = tuple(rate for rate in slo.class_rates if rate.kind == "error_rate")
+    return replace(slo, rejection_rate_fraction=None, class_rates=rates)
+
+
+def _watched(shock: Shock, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
+    """The run with somebody who climbs the ladder, and how far up it went."""
+    controller = Controller(None, ladder)
+    batch = of_class(traffic.trace, BATCH) if BATCH in traffic.trace.classes else None
+    world = World(
+        admission=Admission(queue_limit_count=ladder.queue_limit_count),
+        clients=clients,
+        batch=batch,
+        controller=controller if ladder.rungs else None,
+    )
+    record = shock.replays.run(traffic, shock.sized.replica, shock.sized.replica_count, world=world)
+    return record, max((step.rung_count for step in controller.ladder_steps), default=0)
