@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Bools, Trace, rows_of
+from tokenfleet.domain.ways import RouterOfEquals
 
 _CAP_QUANTILE = 0.95
+_ROUTER = "router"
 _RESERVATIONS: tuple[Term, ...] = ("reserved_1y", "reserved_3y")
 
 
@@ -26,6 +29,8 @@ class Options(Strict):
     """Most output tokens; left out, the 95th percentile of the outputs."""
     prompt_cut: Fraction = 0.3
     """Share of the unshared prompt tokens to cut."""
+    routed_share: Fraction = 0.5
+    """Share of the requests that go to the smaller model, where one is named and the log tells no tiers apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,18 @@ class Lever:
     """The cheapest fleet with it; ``None`` when none keeps the promise, or when it was not planned."""
     why_not: str = ""
     """Why there is no fleet."""
+    beside: Sized | None = None
+    """A second fleet that it takes, such as that of a smaller model for some of the requests."""
+
+    @property
+    def fleets(self) -> tuple[Sized, ...]:
+        """Every fleet it takes; empty where there is none."""
+        return tuple(each for each in (self.sized, self.beside) if each is not None)
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """What all of them cost for one hour; ``None`` without any."""
+        return sum(each.price_usd_per_hour for each in self.fleets) if self.sized else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +70,8 @@ class Levers:
 
     def saving_fraction(self, lever: Lever) -> float | None:
         """Share of the bill that it saves; below 0 where it costs more; ``None`` without a fleet on both sides."""
-        if self.base is None or lever.sized is None:
-            return None
-        return 1.0 - lever.sized.price_usd_per_hour / self.base.price_usd_per_hour
+        usd = lever.price_usd_per_hour
+        return None if self.base is None or usd is None else 1.0 - usd / self.base.price_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,8 @@ class _Try:
     trace: Trace
     nothing: str = ""
     """Why there is nothing to plan."""
+    beside: tuple[PlanQuestion, Trace] | None = None
+    """A second fleet to plan, and its requests."""
 
 
 def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner.Replay | None = None) -> Levers:
@@ -92,12 +110,23 @@ def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner
         if each.nothing:
             found.append(Lever(name=each.name, change=each.change, risk=each.risk, sized=None, why_not=each.nothing))
             continue
-        made = _planned(each.question, each.trace, teller, replay)
-        found.append(
-            Lever(name=each.name, change=each.change, risk=each.risk, sized=made.sized, why_not=_why_not(made))
-        )
-    found.sort(key=lambda lever: lever.sized.price_usd_per_hour if lever.sized else float("inf"))
+        found.append(_pulled(each, teller, replay))
+    found.sort(key=lambda lever: float("inf") if lever.price_usd_per_hour is None else lever.price_usd_per_hour)
     return Levers(base=base.sized, why_not=_why_not(base), levers=tuple(found))
+
+
+def _pulled(each: _Try, teller: Teller, replay: planner.Replay | None) -> Lever:
+    made = _planned(each.question, each.trace, teller, replay)
+    change = each.change
+    if each.name == _ROUTER:
+        change = f"router: {made.router}, " + ("as now" if made.router == each.question.router else "the best of all")
+    lever = Lever(name=each.name, change=change, risk=each.risk, sized=made.sized, why_not=_why_not(made))
+    if each.beside is None or made.sized is None:
+        return lever
+    second = _planned(*each.beside, teller, replay)
+    if second.sized is None:
+        return replace(lever, sized=None, why_not=_why_not(second))
+    return replace(lever, beside=second.sized)
 
 
 def _planned(question: PlanQuestion, trace: Trace, teller: Teller, replay: planner.Replay | None) -> planner.Cheapest:
@@ -116,12 +145,14 @@ def _tries(scenario: Scenario, composition: Composition, base: Sized | None, opt
             scenario.model_copy(update={"model": options.smaller_model}),
             question,
             trace,
-            ("smaller model", options.smaller_model, "answers of the smaller model on your own tasks"),
+            ("smaller or distilled model", options.smaller_model, "answers of the smaller model on your own tasks"),
         )
+        yield _routed(scenario, question, trace, options.smaller_model, options.routed_share)
     yield _capped(question, trace, options.output_cap)
     yield _shorter_prompts(question, trace, options.prompt_cut)
     yield from _prefix_cache(scenario, question, trace)
     yield from _steps(scenario, question, trace)
+    yield _router(scenario, question, trace)
     yield from _reservations(scenario, question, trace)
 
 
@@ -134,6 +165,34 @@ def _other(scenario: Scenario, question: PlanQuestion, trace: Trace, said: tuple
     candidates, rejected = sort_out(model, gpus, scenario)
     asked = replace(question, model=model, candidates=candidates, rejected=rejected)
     return _Try(*said, asked, trace)
+
+
+def _routed(scenario: Scenario, question: PlanQuestion, trace: Trace, model: str, share: float) -> _Try:
+    """Some requests go to the smaller model: the later tiers, or those with the shortest prompts."""
+    easy, who = _easy(trace, share)
+    smaller = _other(scenario.model_copy(update={"model": model}), question, trace, ("", "", ""))
+    change = f"{who} ({float(easy.mean()):.0%} of requests) to {model}"
+    risk = "whether the easy requests are those sent there; answers of the smaller model to them"
+    if easy.all() or not easy.any():
+        return _Try("routing by tier", change, risk, question, trace, "it would take all requests, or none")
+    beside = smaller.question, rows_of(trace, easy)
+    return _Try("routing by tier", change, risk, question, rows_of(trace, ~easy), beside=beside)
+
+
+def _easy(trace: Trace, share: float) -> tuple[Bools, str]:
+    tiers = trace.priority
+    if tiers is not None and tiers.min() < tiers.max():
+        return np.asarray(tiers > tiers.min()), "every tier but the first"
+    limit = int(np.quantile(trace.input_tokens, share))
+    return np.asarray(trace.input_tokens <= limit), f"prompts up to {limit:,} tokens"
+
+
+def _router(scenario: Scenario, question: PlanQuestion, trace: Trace) -> _Try:
+    """Another way to find a replica; see :mod:`tokenfleet.planner.routers`."""
+    asked = replace(question, routers=tuple(get_args(RouterOfEquals)))
+    risk = "prefix affinity: a hot prefix on one replica; routers that look: how old what they see is"
+    nothing = "" if set(scenario.also_try.routers) != set(asked.routers) else "the scenario lets the planner choose it"
+    return _Try(_ROUTER, "router: any", risk, asked, trace, nothing)
 
 
 def _smaller_numbers(scenario: Scenario, question: PlanQuestion, trace: Trace, base: Sized | None) -> Iterator[_Try]:

@@ -1,7 +1,7 @@
 """``pack``: the fleets of several scenarios on shared nodes, and whose bill the nodes are."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Teller, compose
@@ -34,6 +34,17 @@ class Shared:
         return self.usd_per_hour * self.packing.replica_count(pool.name) * pool.gpu_count / used
 
     @property
+    def hottest_room_count(self) -> int:
+        """Replicas of the hottest pool that find room beside what stands, if others' spare ones stop."""
+        return planner.room_for_failover(self.packing, self.pools, self.hottest.name)
+
+    @property
+    def more_nodes_for_hottest_count(self) -> int:
+        """Empty nodes more with which all replicas that carry the hottest pool find room."""
+        each = self.packing.gpus_per_node_count // self.hottest.gpu_count
+        return -(-(self.hottest.carrying_count - min(self.hottest.carrying_count, self.hottest_room_count)) // each)
+
+    @property
     def hottest(self) -> planner.Pool:
         """The pool with most GPUs in use: the one whose move would ask for most."""
         return max(self.pools, key=lambda pool: pool.carrying_count * pool.gpu_count)
@@ -44,13 +55,20 @@ class Packed:
     """All scenarios."""
 
     sized: dict[str, Sized]
+    """Chosen together: the fleets whose whole nodes cost least."""
+    alone: dict[str, Sized]
+    """The cheapest fleet of each scenario, for itself."""
+    alone_usd_per_hour: float
+    """Whole nodes of those, packed as well as they can be."""
     shared: tuple[Shared, ...]
     infeasible: dict[str, tuple[str, ...]]
     """Scenarios that no fleet serves, and why."""
 
 
-def packed(scenarios: Sequence[Scenario], isolated: Sequence[str], teller: Teller) -> Packed:
-    """Plans each scenario alone, then puts their replicas on as few nodes as hold them.
+def packed(
+    scenarios: Sequence[Scenario], isolated: Sequence[str], teller: Teller, replay: planner.Replay | None = None
+) -> Packed:
+    """Plans each scenario on each of its gpus, then takes the fleets that together need the cheapest whole nodes.
 
     Raises:
         BadInput: as for a plan; two scenarios of one name, or an isolated one that is not among them.
@@ -59,20 +77,61 @@ def packed(scenarios: Sequence[Scenario], isolated: Sequence[str], teller: Telle
 
     _check(scenarios, isolated)
     simulator.warm_up(announce=teller.announce)
-    sized: dict[str, Sized] = {}
+    fleets: dict[str, list[Sized]] = {}
     infeasible: dict[str, tuple[str, ...]] = {}
     for scenario in scenarios:
-        composition = compose(scenario, teller)
-        made = planner.cheapest(composition.question, composition.trace, progress=teller.step)
-        if made.sized is None:
-            infeasible[scenario.name] = tuple(reason.text for reason in made.reasons)
+        found, reasons = _fleets(scenario, teller, replay)
+        if found:
+            fleets[scenario.name] = found
         else:
-            sized[scenario.name] = made.sized
+            infeasible[scenario.name] = reasons
     teller.say("packing nodes")
-    gpus = dict.fromkeys(each.replica.deployment.gpu for each in sized.values())
     asked = {scenario.name: scenario for scenario in scenarios}
-    shared = tuple(_shared(gpu, sized, asked, isolated) for gpu in gpus)
-    return Packed(sized=sized, shared=shared, infeasible=infeasible)
+    options = [[_option(name, each, asked[name], name in isolated) for each in found] for name, found in fleets.items()]
+    choice = planner.pack_together(options) if options else ()
+    sized = {name: found[at] for (name, found), at in zip(fleets.items(), choice, strict=True)}
+    gpus = dict.fromkeys(each.replica.deployment.gpu for each in sized.values())
+    return Packed(
+        sized=sized,
+        alone={name: found[0] for name, found in fleets.items()},
+        alone_usd_per_hour=planner.nodes_usd_per_hour([each[0] for each in options]),
+        shared=tuple(_shared(gpu, sized, asked, isolated) for gpu in gpus),
+        infeasible=infeasible,
+    )
+
+
+def _fleets(scenario: Scenario, teller: Teller, replay: planner.Replay | None) -> tuple[list[Sized], tuple[str, ...]]:
+    """The cheapest fleet on each gpu of the scenario, the cheapest first; why there is none where there is none."""
+    composition = compose(scenario, teller)
+    question = composition.question
+    found: list[Sized] = []
+    reasons: tuple[str, ...] = tuple(reason.text for each in question.rejected for reason in each.reasons)
+    for gpu in dict.fromkeys(candidate.deployment.gpu for candidate in question.candidates):
+        mine = tuple(candidate for candidate in question.candidates if candidate.deployment.gpu == gpu)
+        asked = replace(question, candidates=mine, rejected=())
+        made = planner.cheapest(asked, composition.trace, progress=teller.step, replay=replay)
+        if made.sized is not None:
+            found.append(made.sized)
+        else:
+            reasons = tuple(reason.text for reason in made.reasons)
+    # A replica that spans nodes takes whole ones and shares none; it is there where nothing else is.
+    inside = [each for each in found if _fits_a_node(each)] or found
+    return sorted(inside, key=lambda each: (each.price_usd_per_hour, each.replica.deployment.gpu)), reasons
+
+
+def _fits_a_node(sized: Sized) -> bool:
+    deployment = sized.replica.deployment
+    return deployment.layout.gpu_count <= catalog.gpu(deployment.gpu).gpus_per_node_count
+
+
+def _option(name: str, sized: Sized, scenario: Scenario, isolated: bool) -> planner.Option:
+    gpu = sized.replica.deployment.gpu
+    return planner.Option(
+        gpu=gpu,
+        gpus_per_node_count=catalog.gpu(gpu).gpus_per_node_count,
+        usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
+        pool=_pool(name, sized, scenario, isolated),
+    )
 
 
 def _check(scenarios: Sequence[Scenario], isolated: Sequence[str]) -> None:
@@ -91,7 +150,7 @@ def _shared(gpu: str, sized: dict[str, Sized], asked: dict[str, Scenario], isola
     per_node = catalog.gpu(gpu).gpus_per_node_count
     return Shared(
         gpu=gpu,
-        price_usd_per_gpu_hour=next(iter(mine.values())).price.price_usd_per_gpu_hour,
+        price_usd_per_gpu_hour=max(each.price.price_usd_per_gpu_hour for each in mine.values()),
         pools=pools,
         packing=planner.pack(pools, per_node),
         apart_node_count=sum(planner.pack([pool], per_node).node_count for pool in pools),
@@ -114,6 +173,7 @@ def pack_document(found: Packed) -> dict[str, object]:
     return {
         "nodes": [_document(shared, found) for shared in found.shared],
         "usd_per_hour": sum(shared.usd_per_hour for shared in found.shared),
+        "alone_usd_per_hour": found.alone_usd_per_hour,
         "infeasible": {name: list(reasons) for name, reasons in found.infeasible.items()},
     }
 
@@ -139,14 +199,16 @@ def _document(shared: Shared, found: Packed) -> dict[str, object]:
                 "survives_node": _survives(packing, pool),
                 "neighbours": list(packing.neighbours(pool.name)),
                 "usd_per_hour": shared.share_usd_per_hour(pool),
-                "usd_per_hour_alone": found.sized[pool.name].price_usd_per_hour,
+                "usd_per_hour_alone": found.alone[pool.name].price_usd_per_hour,
+                "gpu_alone": found.alone[pool.name].replica.deployment.gpu,
             }
             for pool in shared.pools
         ],
         "failover": {
             "pool": hottest.name,
-            "replica_count": planner.room_for_failover(packing, shared.pools, hottest.name),
+            "replica_count": shared.hottest_room_count,
             "wanted_count": hottest.carrying_count,
+            "more_node_count": shared.more_nodes_for_hottest_count,
         },
     }
 
@@ -162,11 +224,22 @@ def pack_blocks(found: Packed) -> list[Block]:
         blocks.append(("Nodes", list(_nodes(shared))))
         blocks.append(("Pools", [_pool_line(shared, pool, found) for pool in shared.pools]))
         blocks.append(("Move", [_failover(shared)]))
-    total = sum(shared.usd_per_hour for shared in found.shared)
     if found.shared:
-        blocks.append(("Cost", [f"{shown_usd(total)}/h for whole nodes, whatever stays free on them"]))
+        blocks.append(("Cost", list(_cost(found))))
     blocks += [("Without", [f"{name}: no fleet keeps its promise", *why]) for name, why in found.infeasible.items()]
     return blocks
+
+
+def _cost(found: Packed) -> Iterator[str]:
+    total = sum(shared.usd_per_hour for shared in found.shared)
+    yield f"{shown_usd(total)}/h for whole nodes, whatever stays free on them"
+    for name, sized in found.sized.items():
+        gpu, usual = sized.replica.deployment.gpu, found.alone[name].replica.deployment.gpu
+        if gpu != usual:
+            yield f"{name} alone would be cheapest on {usual}; beside the others it is on {gpu}"
+    saved = found.alone_usd_per_hour - total
+    if saved > 0.005:
+        yield f"{shown_usd(saved)}/h less than the cheapest fleet of each, packed as well as they can be"
 
 
 def _nodes(shared: Shared) -> Iterator[str]:
@@ -198,12 +271,14 @@ def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
 
 
 def _failover(shared: Shared) -> str:
-    pool = shared.hottest
-    room = planner.room_for_failover(shared.packing, shared.pools, pool.name)
+    pool, more = shared.hottest, shared.more_nodes_for_hottest_count
+    usd = more * shared.packing.gpus_per_node_count * shared.price_usd_per_gpu_hour
+    room = "all" if not more else f"{shared.hottest_room_count} of the"
+    rest = f"; {_plural(more, 'node')} more ({shown_usd(usd)}/h) would hold them all" if more else ""
     return (
-        f"if {pool.name} came over from another region: room for {room} of the {pool.carrying_count} replicas that "
-        "carry it, in free GPUs and those of spare replicas, while every other pool keeps its promise; they would have "
-        "to start first"
+        f"if {pool.name} came over from another region: room for {room} "
+        f"{pool.carrying_count} replicas that carry it, in free GPUs and those of spare replicas, while every other "
+        f"pool keeps its promise; they would have to start first{rest}"
     )
 
 

@@ -11,7 +11,16 @@ from tokenfleet.planner.document import plan_document, why_it_lost
 from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
 from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot
-from tokenfleet.planner.packing import PackedNode, Packing, Pool, pack, room_for_failover
+from tokenfleet.planner.packing import (
+    Option,
+    PackedNode,
+    Packing,
+    Pool,
+    nodes_usd_per_hour,
+    pack,
+    pack_together,
+    room_for_failover,
+)
 from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
 from tokenfleet.planner.progress import PlanProgress, Progress
 from tokenfleet.planner.quotes import quote
@@ -41,6 +50,7 @@ __all__ = [
     "HotPrefix",
     "KnownSpike",
     "Latencies",
+    "Option",
     "PackedNode",
     "Packing",
     "Pending",
@@ -64,7 +74,9 @@ __all__ = [
     "gpus_by_slot",
     "known_spike",
     "least_count",
+    "nodes_usd_per_hour",
     "pack",
+    "pack_together",
     "plan",
     "plan_document",
     "plenty_of",

@@ -91,6 +91,8 @@ class Cheapest:
     reasons: tuple[Reason, ...]
     """Why there is none."""
     replayed_count: int
+    router: Router = "least_in_flight"
+    """Behind which the fleet serves: that of the question, or the best of those it lets be tried."""
 
 
 def cheapest(
@@ -101,7 +103,9 @@ def cheapest(
     traffic = Traffic(trace, workload.peak_window(trace))
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
     if found.answers:
-        return Cheapest(sized=whole_of(found.answers[0].sized, question), reasons=(), replayed_count=work.counted.count)
+        sized = whole_of(found.answers[0].sized, question)
+        router = work.replays.router
+        return Cheapest(sized=sized, reasons=(), replayed_count=work.counted.count, router=router)
     made = _infeasible(work, screened, found)
     return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.counted.count)
 

@@ -18,6 +18,8 @@ from tokenfleet.domain.errors import BadInput
 _TIME_LIMIT_S = 20.0
 _MOST_TRIED = 200_000
 _MOST_MIXES = 2_000
+_MOST_CHOICES = 20_000
+_SAME_USD = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,68 @@ def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing:
         nodes=tuple(node for nodes, _ in packed for node in nodes),
         proved=all(proved for _, proved in packed),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One fleet that serves a scenario."""
+
+    gpu: str
+    gpus_per_node_count: int
+    usd_per_gpu_hour: float
+    pool: Pool
+
+    @property
+    def least_usd_per_hour(self) -> float:
+        """Price of its own replicas: no packing is cheaper."""
+        used = self.pool.gpu_count * (self.pool.carrying_count + self.pool.spare_count)
+        return used * self.usd_per_gpu_hour
+
+
+def pack_together(options: Sequence[Sequence[Option]]) -> tuple[int, ...]:
+    """Which fleet of each scenario makes the whole nodes of all of them cheapest.
+
+    A fleet that is dearer alone may share nodes that others leave half empty. Choices are packed in order of what their
+    replicas cost, until that alone is more than the cheapest nodes found.
+
+    Args:
+        options: Of each scenario, the fleets that serve it.
+
+    Returns:
+        The place of the fleet chosen in each list; of equal prices, the choice whose replicas cost less.
+
+    Raises:
+        BadInput: as for :func:`pack`, or more choices than can be tried.
+    """
+    count = int(np.prod([float(len(each)) for each in options]))
+    if count > _MOST_CHOICES:
+        what = f"{len(options)} scenarios have {count:,} choices of fleets together"
+        raise BadInput.at("gpus", what, "name fewer gpus in each scenario")
+
+    def least(choice: tuple[int, ...]) -> float:
+        return sum(each[at].least_usd_per_hour for each, at in zip(options, choice, strict=True))
+
+    best: tuple[float, tuple[int, ...]] | None = None
+    for choice in sorted(product(*(range(len(each)) for each in options)), key=lambda choice: (least(choice), choice)):
+        if best is not None and least(choice) >= best[0]:
+            break
+        usd = nodes_usd_per_hour([each[at] for each, at in zip(options, choice, strict=True)])
+        if best is None or usd < best[0] - _SAME_USD:
+            best = usd, choice
+    if best is None:
+        raise ValueError("a scenario without a fleet cannot be packed")
+    return best[1]
+
+
+def nodes_usd_per_hour(chosen: Sequence[Option]) -> float:
+    """Price of the whole nodes that hold these fleets, each gpu on nodes of its own."""
+    total = 0.0
+    for gpu in dict.fromkeys(option.gpu for option in chosen):
+        mine = [option for option in chosen if option.gpu == gpu]
+        per_node = mine[0].gpus_per_node_count
+        nodes = pack([option.pool for option in mine], per_node).node_count
+        total += nodes * per_node * max(option.usd_per_gpu_hour for option in mine)
+    return total
 
 
 def room_for_failover(packing: Packing, pools: Sequence[Pool], name: str) -> int:

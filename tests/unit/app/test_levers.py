@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokenfleet.app.cli import main
-from tokenfleet.app.levers import _shorter_prompts
+from tokenfleet.app.levers import _easy, _shorter_prompts
 from tokenfleet.domain.trace import PrefixTree, Trace
 
 SCENARIO = """
@@ -33,11 +33,11 @@ def test_each_lever_is_planned_for_the_same_promise(tmp_path, capsys):
     assert code == 0
     document = json.loads(shown.out)
     levers = {lever["name"]: lever for lever in document["levers"]}
-    assert {"fp8 weights", "fp8 KV cache", "smaller model", "output cap", "shorter prompts"} <= set(levers)
+    assert {"fp8 weights", "fp8 KV cache", "smaller or distilled model", "output cap", "shorter prompts"} <= set(levers)
     assert {"prefix cache", "batching window", "reservation, 3y"} <= set(levers)
     assert "no shared prefix" in levers["prefix cache"]["why_not"]
     planned = [lever for lever in document["levers"] if lever["fleet"]]
-    prices = [lever["fleet"]["price_usd_per_hour"] for lever in planned]
+    prices = [lever["price_usd_per_hour"] for lever in planned]
     assert prices == sorted(prices)
     for lever in planned:
         assert lever["fleet"]["slo"]["ttft_p99"] <= 1.0
@@ -45,10 +45,16 @@ def test_each_lever_is_planned_for_the_same_promise(tmp_path, capsys):
         assert lever["risk"]
         if document["base"]:
             before = document["base"]["price_usd_per_hour"]
-            assert lever["saving_fraction"] == pytest.approx(1 - lever["fleet"]["price_usd_per_hour"] / before)
-    smaller, base = levers["smaller model"]["fleet"], document["base"]
+            assert lever["saving_fraction"] == pytest.approx(1 - lever["price_usd_per_hour"] / before)
+    smaller, base = levers["smaller or distilled model"]["fleet"], document["base"]
     assert base is None or smaller["price_usd_per_hour"] <= base["price_usd_per_hour"]
     assert levers["output cap"]["change"] == "at most 100 output tokens"
+    routed = levers["routing by tier"]
+    both = routed["fleet"]["price_usd_per_hour"] + routed["beside"]["price_usd_per_hour"]
+    assert routed["price_usd_per_hour"] == pytest.approx(both)
+    assert "Qwen/Qwen2.5-3B-Instruct" in routed["change"]
+    assert routed["beside"]["slo"]["ttft_p99"] <= 1.0
+    assert levers["router"]["change"].startswith("router: ")
     code, shown = run(capsys, str(path), "--quiet")
     assert code == 0
     assert "check: quality on your own tasks" in shown.out
@@ -63,6 +69,28 @@ def test_a_lever_that_cannot_be_read_is_named(tmp_path, capsys, option, value):
     code, shown = run(capsys, str(path), option, value)
     assert code == 2
     assert shown.err.startswith(option)
+
+
+def test_a_reservation_that_somebody_sells_is_planned(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO.replace("gpus: l40s", "gpus: h100_sxm"))
+    code, shown = run(capsys, str(path), "--json")
+    assert code == 0
+    levers = {lever["name"]: lever for lever in json.loads(shown.out)["levers"]}
+    assert levers["reservation, 1y"]["change"] == "prices: {term: reserved_1y}"
+    assert levers["reservation, 1y"]["fleet"]
+
+
+def test_the_easy_requests_are_the_later_tiers_or_the_short_ones():
+    rows = {"arrival_s": np.arange(8.0), "output_tokens": np.full(8, 5, dtype=np.int32)}
+    trace = Trace(input_tokens=np.arange(100, 900, 100, dtype=np.int32), **rows)
+    easy, who = _easy(trace, 0.25)
+    assert (easy.tolist(), who) == ([True] * 2 + [False] * 6, "prompts up to 275 tokens")
+    tiered = replace(trace, priority=np.array([0, 1, 2, 0, 1, 2, 0, 0], dtype=np.int32))
+    easy, who = _easy(tiered, 0.25)
+    assert (easy.tolist(), who) == ((tiered.priority > 0).tolist(), "every tier but the first")
+    alike = replace(trace, priority=np.zeros(8, dtype=np.int32))
+    assert _easy(alike, 0.5)[1] == "prompts up to 450 tokens"
 
 
 def test_prompts_are_cut_past_what_they_share():

@@ -71,3 +71,27 @@ def test_what_cannot_be_packed_is_said(run):
     code, out, _ = run("hasty.yaml", "search.yaml")
     assert code == 0
     assert "hasty: no fleet keeps its promise" in " ".join(out.split())
+
+
+def test_scenarios_are_planned_together(run):
+    for name in ("chat", "search"):
+        text = (
+            Path(f"{name}.yaml")
+            .read_text()
+            .replace("[l40s]", "[l40s, h100_sxm]")
+            .replace("mean_rate: 12", "mean_rate: 3")
+        )
+        Path(f"{name}.yaml").write_text(text)
+    code, out, _ = run("chat.yaml", "search.yaml", "--json")
+    assert code == 0
+    found = json.loads(out)
+    pools = {pool["name"]: (shared["gpu"], pool) for shared in found["nodes"] for pool in shared["pools"]}
+    assert set(pools) == {"chat", "search"}
+    assert found["usd_per_hour"] <= found["alone_usd_per_hour"]
+    moved = [name for name, (gpu, pool) in pools.items() if gpu != pool["gpu_alone"]]
+    assert bool(moved) == (found["usd_per_hour"] < found["alone_usd_per_hour"] - 0.01)
+    for shared in found["nodes"]:
+        move = shared["failover"]
+        more = move["wanted_count"] - move["replica_count"]
+        assert (move["more_node_count"] > 0) == (more > 0)
+    assert run("chat.yaml", "search.yaml", "--json", "--no-cache")[1] == out

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.planner.packing import Pool, pack, room_for_failover
+from tokenfleet.planner.packing import Option, Pool, nodes_usd_per_hour, pack, pack_together, room_for_failover
 
 
 def pool(name, gpus, carrying, spare=1, **more):
@@ -98,3 +99,48 @@ def test_what_no_node_holds_is_bad_input():
         pack([pool("chat", 1, 1), pool("chat", 2, 1)], 8)
     with pytest.raises(BadInput, match="too many ways"):
         pack([pool(str(number), 1, 1) for number in range(8)], 8)
+
+
+def option(gpu, usd, gpus, carrying, spare=0, **how):
+    return Option(gpu=gpu, gpus_per_node_count=8, usd_per_gpu_hour=usd, pool=pool("", gpus, carrying, spare, **how))
+
+
+def named(options):
+    """The same, each scenario's pool by its own name."""
+    return [
+        [replace(each, pool=replace(each.pool, name=str(at))) for each in those] for at, those in enumerate(options)
+    ]
+
+
+def test_a_fleet_that_is_dearer_alone_fills_nodes_that_others_leave_half_empty():
+    small = [option("l40s", 1.0, 1, 3), option("h100_sxm", 2.0, 1, 2)]
+    large = [option("h100_sxm", 2.0, 2, 2), option("l40s", 1.0, 8, 4)]
+    options = named([small, large])
+    # Apart: a node of eight L40S for three, and one of eight H100 for four. The H100 node has room for both.
+    assert nodes_usd_per_hour([options[0][0], options[1][0]]) == 8.0 + 16.0
+    assert pack_together(options) == (1, 0)
+    assert nodes_usd_per_hour([options[0][1], options[1][0]]) == 16.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["l40s", "h100_sxm"]), st.integers(1, 4), st.integers(1, 4)),
+            min_size=1,
+            max_size=2,
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_no_other_choice_of_fleets_needs_cheaper_nodes(drawn):
+    usd = {"l40s": 1.0, "h100_sxm": 2.5}
+    options = named([[option(gpu, usd[gpu], gpus, carrying) for gpu, gpus, carrying in those] for those in drawn])
+    chosen = nodes_usd_per_hour([those[at] for those, at in zip(options, pack_together(options), strict=True)])
+    assert chosen == pytest.approx(min(nodes_usd_per_hour(choice) for choice in product(*options)))
+
+
+def test_more_choices_than_can_be_tried_are_bad_input():
+    with pytest.raises(BadInput, match="choices of fleets"):
+        pack_together(named([[option("l40s", 1.0, 1, 1)] * 12] * 5))

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 @click.command("levers", short_help="What each way to save would save, re-planned, with its price in latency.")
 @click.argument("scenario", type=click.Path(path_type=Path))
 @click.option("--smaller-model", metavar="NAME", help="Also plan for this model.")
+@click.option(
+    "--routed-share",
+    metavar="SHARE",
+    help="Share of requests that go to it, where the log has no tiers. [default: 50%]",
+)
 @click.option("--output-cap", metavar="TOKENS", help="Most output tokens. [default: their 95th percentile]")
 @click.option("--prompt-cut", metavar="SHARE", help="Share of the unshared prompt tokens to cut. [default: 30%]")
 @click.option(
@@ -32,6 +37,7 @@ def command(
     face: Face,
     scenario: Path,
     smaller_model: str | None,
+    routed_share: str | None,
     output_cap: str | None,
     prompt_cut: str | None,
     executor: "Executor",
@@ -39,8 +45,9 @@ def command(
 ) -> int:
     """Plan SCENARIO, then again with each lever pulled alone: what it saves, what it does to latency, what to check.
 
-    Tried: fp8 and int4 weights, fp8 KV cache, a smaller model if named, a cap on outputs, shorter prompts, the prefix
-    cache and the batching window where the scenario fixes them, and one- and three-year reservations.
+    Tried: fp8 and int4 weights, fp8 KV cache, a smaller model if named, for all requests and for some, a cap on
+    outputs, shorter prompts, another router, the prefix cache and the batching window where the scenario fixes them,
+    and one- and three-year reservations.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays
@@ -50,7 +57,12 @@ def command(
 
     face.action = "levers"
     asked = load_scenario(scenario)
-    given = {"smaller_model": smaller_model, "output_cap": output_cap, "prompt_cut": prompt_cut}
+    given = {
+        "smaller_model": smaller_model,
+        "output_cap": output_cap,
+        "prompt_cut": prompt_cut,
+        "routed_share": routed_share,
+    }
     values = {name: value for name, value in given.items() if value is not None}
     options = checked(Options, values, lambda path: f"--{path[0]}".replace("_", "-"))
     with (
@@ -75,6 +87,8 @@ def _document(found: "Levers") -> dict[str, object]:
                 "name": lever.name,
                 "change": lever.change,
                 "fleet": _fleet(lever.sized),
+                "beside": _fleet(lever.beside),
+                "price_usd_per_hour": lever.price_usd_per_hour,
                 "saving_fraction": found.saving_fraction(lever),
                 "risk": lever.risk,
                 "why_not": lever.why_not or None,
@@ -135,9 +149,10 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
     lines = [f"{lever.name}: {lever.change}"]
     if lever.sized is None:
         return [*lines, lever.why_not or "no fleet keeps the promise"]
-    sized = lever.sized
-    lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
-    return [*lines, _latency(sized, found.base), f"check: {lever.risk}"]
+    for sized in lever.fleets:
+        lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
+        lines.append(_latency(sized, found.base))
+    return [*lines, f"check: {lever.risk}"]
 
 
 def _latency(sized: "Sized", base: "Sized | None") -> str:
