@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from tokenfleet.app.intervals import intervals_of
 from tokenfleet.app.plan_files import whole_or_nothing
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.simulate_document import (
-    Column,
+    Columns,
     gaps_document,
     group_document,
     latencies,
@@ -89,9 +89,6 @@ def write_pools(run: SimulatedPools, document: Mapping[str, object], page: str, 
         return tuple(sorted(entry.name for entry in draft.iterdir()))
 
 
-Columns = dict[str, tuple[Column, npt.NDArray[np.bool_] | None]]
-
-
 def _calls(run: SimulatedPools) -> list[Columns]:
     """One row per call, pool by pool; ``request`` is the row of ``requests.parquet`` behind it."""
     tables = []
@@ -109,12 +106,11 @@ def _gauges(run: SimulatedPools) -> list[Columns]:
     for name, pool in run.staged.pools.items():
         if pool.record.telemetry is None:
             raise ValueError("the run sampled no gauges")
-        columns = telemetry_columns(pool.record, pool.record.telemetry, run.interval_s)
-        rows = len(next(iter(columns.values())))
-        table: Columns = {"pool": (np.full(rows, name), None)}
-        for key, values in columns.items():
-            table[key] = (values, None)
-        tables.append(table)
+        fleet = run.pools.fleets[name]
+        model = next(row.named.model for row in run.rows if row.named.name == name)
+        done = intervals_of(pool.record, run.interval_s, fleet, [model] * len(fleet.groups))
+        columns = telemetry_columns(pool.record, pool.record.telemetry, done)
+        tables.append({"pool": (np.full(len(columns["replica"][0]), name), None), **columns})
     return tables
 
 

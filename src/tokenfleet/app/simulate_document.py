@@ -1,13 +1,13 @@
 """A simulation as a document and as tables for machines. The names here are a promise: they do not change."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.app.intervals import BOUNDS, Intervals, Waits, in_interval
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
 from tokenfleet.app.world_words import world_document
@@ -16,6 +16,7 @@ from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.run import GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import ReplicaState
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 STATUS_NAMES: Final = {int(status): status.name.lower() for status in Status}
@@ -129,6 +130,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "telemetry_interval_s": run.interval_s,
         "scaling": scaling_document(run),
         "world": world_document(record.turmoil),
+        "fairness": None if run.fairness is None else asdict(run.fairness),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }
@@ -239,29 +241,73 @@ def _tried(turmoil: Turmoil) -> Columns:
     }
 
 
-def telemetry_columns(record: RunRecord, gauges: Telemetry, interval_s: float) -> Mapping[str, Column]:
-    """Column -> values; one row per sampled moment and replica.
+def telemetry_columns(record: RunRecord, gauges: Telemetry, done: Intervals) -> Columns:
+    """Column -> values, and where they are known; one row per sampled moment and replica.
 
-    Gauges are as they stand at ``time_s``; counts are of the interval that ends there.
+    Gauges are as they stand at ``time_s``; the rest is of the interval that ends there.
     """
     samples, replicas = gauges.running.shape
 
     def counted(times_s: npt.NDArray[np.float64]) -> Column:
         known = np.isfinite(times_s) & (record.status == Status.FINISHED)
-        # The last sample lies at or behind the last event, so rounding alone could point past the end.
-        sample = np.clip(np.ceil(times_s[known] / interval_s).astype(np.int64) - 1, 0, samples - 1)
-        place = sample * replicas + record.replica[known]
+        place = in_interval(times_s[known], done.interval_s, samples) * replicas + record.replica[known]
         return np.bincount(place, minlength=samples * replicas)
 
-    return {
+    bound_by = done.bound_by.ravel()
+    columns: dict[str, Column] = {
         "time_s": np.repeat(gauges.time_s, replicas),
         "replica": np.tile(np.arange(replicas, dtype=np.int32), samples),
         "running": gauges.running.ravel(),
         "waiting": gauges.waiting.ravel(),
         "kv_used_fraction": gauges.kv_used_fraction.ravel(),
+        "active_tokens": gauges.active_tokens.ravel(),
         "arrived_count": counted(record.arrival_s),
         "first_token_count": counted(record.first_token_s),
         "finished_count": counted(record.finish_s),
+        "prefill_tokens_per_s": done.prefill_tokens.ravel() / done.interval_s,
+        "decode_tokens_per_s": done.decode_tokens.ravel() / done.interval_s,
+        "busy_fraction": done.busy_fraction.ravel(),
+        **{f"{name}_fraction": done.bound_fraction[name].ravel() for name in BOUNDS},
+    }
+    found: Columns = {name: (values, None) for name, values in columns.items()}
+    found["bound_by"] = np.array([*BOUNDS, ""])[bound_by], bound_by >= 0
+    if gauges.state is not None:
+        names = np.array([state.name.lower() for state in ReplicaState])
+        found["state"] = names[gauges.state.ravel()], None
+    return found
+
+
+def waits_columns(waits: Waits) -> Columns:
+    """One row for each interval, replica and priority in which somebody left a queue."""
+    priority = np.zeros(len(waits.replica), dtype=np.int32) if waits.priority is None else waits.priority
+    return {
+        "time_s": (waits.time_s, None),
+        "replica": (waits.replica, None),
+        "priority": (priority, np.full(len(priority), waits.priority is not None)),
+        "scheduled_count": (waits.scheduled_count, None),
+        "wait_mean_s": (waits.mean_s, None),
+        "wait_longest_s": (waits.longest_s, None),
+    }
+
+
+def fleet_columns(run: Simulated) -> Columns:
+    """One row for each sampled moment: what the whole fleet was, did and cost in the interval that ends there."""
+    gauges, whole, done = run.record.telemetry, run.fleet_intervals, run.intervals
+    if gauges is None:
+        raise ValueError("the run sampled no gauges")
+    price = whole.usd_per_million_output_tokens
+    unknown = np.full(len(gauges.time_s), np.nan)
+    values = unknown if price is None else price
+    return {
+        "time_s": (gauges.time_s, None),
+        "ready_count": (whole.ready_count, None),
+        "starting_count": (whole.starting_count, None),
+        "rejected_count": (whole.rejected_count, None),
+        "prefill_tokens_per_s": (done.prefill_tokens.sum(axis=1) / done.interval_s, None),
+        "decode_tokens_per_s": (done.decode_tokens.sum(axis=1) / done.interval_s, None),
+        "busy_fraction": (done.busy_fraction.mean(axis=1), None),
+        **{f"{name}_fraction": (done.bound_fraction[name].mean(axis=1), None) for name in BOUNDS},
+        "usd_per_million_output_tokens": (values, np.isfinite(values)),
     }
 
 

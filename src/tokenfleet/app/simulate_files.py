@@ -9,13 +9,28 @@ import numpy.typing as npt
 
 from tokenfleet.app.plan_files import check_folder, whole_or_nothing
 from tokenfleet.app.scaling_words import decisions_document
-from tokenfleet.app.simulate_document import Column, gaps_document, request_columns, telemetry_columns
+from tokenfleet.app.simulate_document import (
+    Column,
+    fleet_columns,
+    gaps_document,
+    request_columns,
+    telemetry_columns,
+    waits_columns,
+)
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.domain.errors import BadInput
 
 DECISIONS = "decisions.json"
 """Written too where somebody watches the fleet."""
-FILES = ("gaps.json", "requests.parquet", "summary.json", "telemetry.parquet", "timeline.html")
+FILES = (
+    "fleet.parquet",
+    "gaps.json",
+    "requests.parquet",
+    "summary.json",
+    "telemetry.parquet",
+    "timeline.html",
+    "waits.parquet",
+)
 
 
 def check_target(folder: Path) -> None:
@@ -44,8 +59,9 @@ def write_simulation(run: Simulated, document: Mapping[str, object], page: str, 
         gauges = run.record.telemetry
         if gauges is None:
             raise ValueError("the run sampled no gauges")
-        columns = telemetry_columns(run.record, gauges, run.interval_s)
-        write_parquet({name: (values, None) for name, values in columns.items()}, draft / "telemetry.parquet")
+        write_parquet(telemetry_columns(run.record, gauges, run.intervals), draft / "telemetry.parquet")
+        write_parquet(waits_columns(run.waits), draft / "waits.parquet")
+        write_parquet(fleet_columns(run), draft / "fleet.parquet")
         (draft / "timeline.html").write_text(page, encoding="utf-8")
         return tuple(sorted(entry.name for entry in draft.iterdir()))
 

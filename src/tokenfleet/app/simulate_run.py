@@ -1,5 +1,6 @@
 """Replays a scenario's traffic on a given fleet, and the same requests alone, and judges what happened."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,12 +9,14 @@ import numpy.typing as npt
 
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import Around, around_of
-from tokenfleet.app.compose import Teller, about_demand, demand_of
+from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
+from tokenfleet.app.intervals import FleetIntervals, Intervals, Waits, fleet_intervals, intervals_of, waits_of
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.contract import Diagnosis, DiagnosisLimits, Minutes
+from tokenfleet.contract import Diagnosis, DiagnosisLimits, Fairness, Minutes
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.run import BusyTime, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
@@ -75,6 +78,11 @@ class Simulated:
     """Who watched the run, with the log of what was decided."""
     minutes: Minutes
     gpu_hours: float
+    intervals: Intervals
+    waits: Waits
+    fleet_intervals: FleetIntervals
+    fairness: Fairness | None
+    """``None`` where fewer than two tenants are known."""
 
 
 def interval_for(duration_s: float) -> float:
@@ -183,6 +191,8 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     teller.say("replaying at both ends of the error band, and requests alone")
     whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
+    prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
+    done = intervals_of(record, interval_s, around.fleet, [model] * len(fleet.groups))
     return Simulated(
         name=asked.name,
         model=model.name,
@@ -196,13 +206,26 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         peak_window_s=window_s,
         whole=whole,
         peak=peak,
-        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
+        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=(about_demand(asked.workload, asked.seed), *model.notes, *around.notes),
         around=around,
         controller=controller,
         minutes=contract.judge_minutes(record, asked.slo.targets()),
         gpu_hours=gpu_hours(record, around.fleet),
+        intervals=done,
+        waits=waits_of(record, trace, interval_s),
+        fleet_intervals=fleet_intervals(record, done, around.fleet, cheapest(prices)),
+        fairness=None if trace.tenant is None else contract.fairness_of(record, trace.tenant, trace.tenants),
     )
+
+
+def cheapest(prices: Iterable[GpuPrice]) -> dict[str, float]:
+    """Dollars per gpu-hour by gpu, where any price is known."""
+    found: dict[str, float] = {}
+    for price in prices:
+        usd = price.price_usd_per_gpu_hour
+        found[price.gpu] = min(usd, found.get(price.gpu, usd))
+    return found
 
 
 def _judged(

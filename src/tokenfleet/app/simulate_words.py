@@ -10,7 +10,7 @@ from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.summary import data, verdict
 from tokenfleet.app.world_words import world_lines
-from tokenfleet.contract import Against, Diagnosis
+from tokenfleet.contract import Against, Diagnosis, Fairness
 from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
@@ -19,6 +19,8 @@ Block = tuple[str, Sequence[str]]
 _MOST_REPLICAS: Final = 8
 _LONG_TAIL: Final = 3.0
 """The slowest gaps are worth a word from this multiple of the middle one on."""
+_SLOWED: Final = 1.05
+"""A slowdown worth a word."""
 _BURSTS: Final = 0.4
 """Below this share of the work, prefill cannot be the limit all the time."""
 _VERDICTS: Final = {
@@ -154,6 +156,7 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     ]
     for name, lines in (
         ("World", world_lines(run)),
+        ("Tenants", tenant_lines(run.fairness)),
         ("Scaling", scaling_lines(run)),
         ("Ladder", ladder_lines(run)),
     ):
@@ -228,6 +231,29 @@ def _load(run: Simulated) -> list[str]:
     if len(rows) > _MOST_REPLICAS:
         lines.append(f"... and {len(rows) - _MOST_REPLICAS} replicas that are less full")
     return lines
+
+
+def tenant_lines(found: Fairness | None) -> list[str]:
+    """How equally tenants were served; nothing where there are fewer than two."""
+    if found is None:
+        return []
+    lines = [
+        f"{len(found.tenants):,} tenants: Jain's index {found.served_jain_fraction:.3f} of the shares that were served"
+        f"{_of_slowdowns(found)}"
+    ]
+    slowest = found.tenants[0]
+    if slowest.slowdown is not None and slowest.slowdown >= _SLOWED:
+        lines.append(
+            f"{slowest.tenant} waits most: answers take {slowest.slowdown:.2f} times what they take once admitted"
+        )
+    if found.worst_ttft_tenant is not None and found.worst_ttft_factor is not None:
+        factor = _times(found.worst_ttft_factor)
+        lines.append(f"TTFT p95 of {found.worst_ttft_tenant} is {factor} times that of the median tenant")
+    return lines
+
+
+def _of_slowdowns(found: Fairness) -> str:
+    return "" if found.slowdown_jain_fraction is None else f", {found.slowdown_jain_fraction:.3f} of their slowdowns"
 
 
 def whole_words(run: Simulated) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
     from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
     from tokenfleet.contract.document import contract_document, fleet_of, with_drills
+    from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
 
@@ -22,11 +23,14 @@ _HOME = {
     "ContractCheck": "check",
     "Diagnosis": "diagnosis",
     "DiagnosisLimits": "diagnosis",
+    "Fairness": "fairness",
     "Minutes": "minutes",
+    "TenantService": "fairness",
     "check_contract": "check",
     "contract_document": "document",
     "contract_text": "paper",
     "diagnose": "diagnosis",
+    "fairness_of": "fairness",
     "fleet_of": "document",
     "judge_minutes": "minutes",
     "read_contract": "paper",
@@ -40,7 +44,9 @@ __all__ = [
     "ContractCheck",
     "Diagnosis",
     "DiagnosisLimits",
+    "Fairness",
     "Minutes",
+    "TenantService",
     "check_contract",
     "clauses_of",
     "conservative_rank",
@@ -48,6 +54,7 @@ __all__ = [
     "contract_text",
     "diagnose",
     "ended",
+    "fairness_of",
     "fleet_of",
     "judge",
     "judge_minutes",

@@ -16,7 +16,7 @@ from tokenfleet.performance.replica import replica_physics
 from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
 from tokenfleet.performance.shard import Stage
 from tokenfleet.performance.slices import gpu_slice
-from tokenfleet.performance.step_time import scaled, step_shares, step_time_model
+from tokenfleet.performance.step_time import scaled, step_parts, step_shares, step_time_model
 from tokenfleet.performance.support import missing_facts, unsupported
 from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
 from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
@@ -53,6 +53,7 @@ __all__ = [
     "share_gpu",
     "smallest_fitting_layouts",
     "startup_budget_s",
+    "step_parts",
     "step_shares",
     "step_time_model",
     "tensor_bytes",

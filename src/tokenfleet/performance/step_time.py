@@ -8,6 +8,7 @@ from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, StepShares, StepTimeModel
+from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.pipeline import pipelined_terms
 from tokenfleet.performance.support import unsupported
 from tokenfleet.performance.terms import StepTerms
@@ -108,24 +109,60 @@ def step_shares(
     Raises:
         OutOfRange: The deployment is not supported.
     """
+    parts = step_parts(
+        model,
+        gpu,
+        deployment,
+        tokens=np.asarray(token_count, dtype=np.float64),
+        sequences=np.asarray(sequence_count, dtype=np.float64),
+        context_tokens=np.asarray(context_tokens, dtype=np.float64),
+        pairs=np.asarray(pair_count, dtype=np.float64),
+        prefill=prefill,
+    )
+    seconds = {name: float(each) for name, each in parts.items()}
+    return StepShares(
+        step_s=sum(seconds.values()),
+        compute_s=seconds["compute"],
+        bandwidth_s=seconds["bandwidth"],
+        communication_s=seconds["communication"],
+        overhead_s=seconds["overhead"],
+    )
+
+
+def step_parts(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    deployment: Deployment,
+    *,
+    tokens: Floats,
+    sequences: Floats,
+    context_tokens: Floats,
+    pairs: Floats | None = None,
+    prefill: bool = False,
+) -> dict[str, Floats]:
+    """What many steps are made of, mean ones too: :func:`step_shares` of arrays of one shape, whole numbers or not.
+
+    Returns:
+        Seconds by ``compute``, ``bandwidth``, ``communication`` and ``overhead``; together they are the steps.
+
+    Raises:
+        OutOfRange: The deployment is not supported.
+    """
     terms = supported_terms(model, gpu, deployment)
-    split = terms.token_split(np.asarray(token_count, dtype=np.float64))
-    mean = context_tokens / sequence_count if sequence_count else 0.0
-    in_window = sequence_count * min(mean, terms.window_tokens) if terms.window_tokens else 0.0
-    compute = float(split.compute) + pair_count * terms.pair_s - sequence_count * terms.sequence_credit_s
-    bandwidth = float(split.bandwidth) + sequence_count * terms.sequence_state_s
+    split = terms.token_split(tokens)
+    mean = context_tokens / np.maximum(sequences, 1e-9)
+    in_window = sequences * np.minimum(mean, terms.window_tokens)
+    compute = split.compute - sequences * terms.sequence_credit_s
+    if pairs is not None:
+        compute = compute + pairs * terms.pair_s
+    bandwidth = split.bandwidth + sequences * terms.sequence_state_s
     for size, each in ((context_tokens, terms.context), (in_window, terms.window)):
         if each.compute_s > each.bandwidth_s:
-            compute += size * each.compute_s
+            compute = compute + size * each.compute_s
         else:
-            bandwidth += size * each.bandwidth_s
-    overhead = float(split.overhead) + sequence_count * terms.sequence_overhead_s
-    base = compute + bandwidth + float(split.communication) + overhead
-    step = float(np.sqrt(np.sqrt(base**4 + terms.eager_s**4))) if prefill else base
-    return StepShares(
-        step_s=step,
-        compute_s=compute,
-        bandwidth_s=bandwidth,
-        communication_s=float(split.communication),
-        overhead_s=overhead + step - base,
-    )
+            bandwidth = bandwidth + size * each.bandwidth_s
+    overhead = split.overhead + sequences * terms.sequence_overhead_s
+    if prefill:
+        base = compute + bandwidth + split.communication + overhead
+        overhead = overhead + np.sqrt(np.sqrt(base**4 + terms.eager_s**4)) - base
+    return {"compute": compute, "bandwidth": bandwidth, "communication": split.communication, "overhead": overhead}

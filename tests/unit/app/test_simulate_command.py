@@ -77,6 +77,44 @@ def test_requests_telemetry_gaps_and_summary_tell_one_story(simulated, summary):
     assert gauges["kv_used_fraction"].max() == max(row["kv_peak_fraction"] for row in summary["replicas"])
 
 
+def test_what_replicas_did_is_what_requests_took(simulated, summary):
+    requests = pl.read_parquet(simulated / "requests.parquet")
+    gauges = pl.read_parquet(simulated / "telemetry.parquet")
+    interval_s = summary["telemetry_interval_s"]
+    busy_s = summary["busy"]["prefill_s"] + summary["busy"]["decode_s"]
+    took_s = requests["prefill_gpu_s"].sum() + requests["decode_gpu_s"].sum()
+    assert took_s == pytest.approx(busy_s, rel=1e-9)
+    assert gauges["busy_fraction"].sum() * interval_s == pytest.approx(busy_s, rel=1e-9)
+    parts = [f"{name}_fraction" for name in ("compute", "bandwidth", "communication", "overhead")]
+    assert gauges.select(sum(pl.col(part) for part in parts)).to_series().to_list() == pytest.approx(
+        gauges["busy_fraction"].to_list()
+    )
+    assert set(gauges["bound_by"].unique()) <= {"compute", "bandwidth", "overhead", None}
+    assert (gauges["bound_by"].is_null() == (gauges["busy_fraction"] == 0.0)).all()
+    assert gauges["prefill_tokens_per_s"].sum() * interval_s == pytest.approx(requests["input_tokens"].sum())
+    decoded = (requests["output_tokens"] - 1).sum()
+    assert gauges["decode_tokens_per_s"].sum() * interval_s == pytest.approx(decoded)
+
+
+def test_waits_and_the_fleet_add_up(simulated, summary):
+    requests = pl.read_parquet(simulated / "requests.parquet")
+    waits = pl.read_parquet(simulated / "waits.parquet")
+    whole = pl.read_parquet(simulated / "fleet.parquet")
+    assert waits["scheduled_count"].sum() == requests.height
+    waited_s = (requests["scheduled_s"] - requests["queued_s"]).sum()
+    assert (waits["scheduled_count"] * waits["wait_mean_s"]).sum() == pytest.approx(waited_s)
+    assert waits["wait_longest_s"].max() == pytest.approx((requests["scheduled_s"] - requests["queued_s"]).max())
+    assert (waits["priority"].is_null()).all()
+    assert set(whole["ready_count"]) == {2}
+    assert whole["starting_count"].sum() == whole["rejected_count"].sum() == 0
+    paid = whole.filter(pl.col("usd_per_million_output_tokens").is_not_null())
+    interval_s = summary["telemetry_interval_s"]
+    # Two replicas of one gpu: price times tokens is the same sum of money in every interval.
+    assert paid.height > 10
+    assert (paid["usd_per_million_output_tokens"] > 0).all()
+    assert whole["decode_tokens_per_s"].sum() * interval_s == pytest.approx((requests["output_tokens"] - 1).sum())
+
+
 def test_in_flight_is_what_arrived_and_has_not_finished(simulated):
     gauges = pl.read_parquet(simulated / "telemetry.parquet").sort("replica", "time_s")
     count = gauges.select(
@@ -119,7 +157,7 @@ def test_every_name_and_column_is_on_its_page(simulated, summary):
     text = PAGE.read_text()
     for name in summary:
         assert f"`{name}`" in text
-    for name in ("requests", "telemetry"):
+    for name in ("requests", "telemetry", "waits", "fleet"):
         part = text.split(f"## {name}.parquet")[1].split("## ")[0]
         rows = re.findall(r"^\| (`.*?) \| (\w+) \|", part, re.MULTILINE)
         documented = {column.strip("` "): kind for columns, kind in rows for column in columns.split(",")}
@@ -127,13 +165,15 @@ def test_every_name_and_column_is_on_its_page(simulated, summary):
         assert documented == {
             **written,
             **({"session": "Int32", "tenant": "Int32", "attempt_count": "Int32"} if name == "requests" else {}),
+            **({"state": "String"} if name == "telemetry" else {}),
         }
 
 
 def test_the_page_is_one_file_that_fetches_nothing(simulated):
     text = (simulated / "timeline.html").read_text()
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1])
-    assert set(figures) == {"rates", "queue", "kv", "fullest-queue", "ttft-over-time", "gaps"}
+    work = {"busy", "tokens", "waits", "price"}
+    assert set(figures) == {"rates", "queue", "kv", "fullest-queue", "ttft-over-time", "gaps"} | work
     for key, figure in figures.items():
         plain = json.loads(re.sub(r"var\(--[\w-]+\)", "#123456", json.dumps(figure)))
         drawn = plotly.graph_objects.Figure(plain)

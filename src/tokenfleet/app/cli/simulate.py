@@ -66,7 +66,8 @@ def command(
     """Replay the traffic of SCENARIO on a fleet you name, without a search, and say what holds it up.
 
     The fleet comes from options, from an earlier plan with --plan, or from the pools of the scenario. Writes
-    requests.parquet, telemetry.parquet, gaps.json, summary.json and timeline.html to DIR, and calls.parquet with pools.
+    requests.parquet, telemetry.parquet, waits.parquet, fleet.parquet, gaps.json, summary.json and timeline.html to DIR;
+    with pools calls.parquet, and neither waits nor fleet.
     """
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown

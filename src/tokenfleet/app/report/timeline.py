@@ -25,10 +25,11 @@ from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.replicas import replica_charts
 from tokenfleet.app.report.sampling import TIME_BUCKETS, in_buckets
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent, promise
+from tokenfleet.app.report.work import work_charts
 from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import latencies, replica_rows
 from tokenfleet.app.simulate_run import Simulated, goodput
-from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, whole_words
+from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, tenant_lines, whole_words
 from tokenfleet.app.summary import data, verdict
 from tokenfleet.app.world_words import world_lines
 from tokenfleet.domain.run import RunRecord, Status
@@ -79,7 +80,7 @@ def timeline_page(run: Simulated) -> TimelinePage:
     return TimelinePage(
         lead=_lead(run),
         finding=_finding(run),
-        whole=(*whole_words(run), *world_lines(run)),
+        whole=(*whole_words(run), *world_lines(run), *tenant_lines(run.fairness)),
         watched=(*scaling_lines(run), *ladder_lines(run)),
         promises=promises_table(run.peak.slo, run.whole.slo),
         latency=latency_table(record),
@@ -90,6 +91,7 @@ def timeline_page(run: Simulated) -> TimelinePage:
             *replica_charts(run, scale, window),
             *gauge_charts(record.telemetry, scale, window),
             _fullest_queue(run, scale, window),
+            *work_charts(run, scale, window),
             ttft_chart(run.slo, record, scale, window),
             gaps_chart(record, run.slo),
         ),

@@ -1,0 +1,235 @@
+"""What the replicas of a simulation did between two samples: time, tokens, waits, money.
+
+Counters of the replay are taken apart by interval. What a replica was busy for is known to the picosecond; what bounds
+that time is told from the mean steps of the interval, with and without prefill, by the terms of the step time model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet import catalog, performance
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.domain.world import ReplicaState
+
+BOUNDS: Final = ("compute", "bandwidth", "communication", "overhead")
+"""What a step waits for, as in :class:`tokenfleet.domain.replica.StepShares`."""
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Arrays of shape (sample, replica): of the interval that ends with each sample."""
+
+    interval_s: float
+    prefill_tokens: Counts
+    decode_tokens: Counts
+    busy_fraction: Floats
+    """Share of the time in which a step ran: what a dashboard shows as the use of a gpu."""
+    bound_fraction: Mapping[str, Floats]
+    """The same time by what it waits for, one array for each of :data:`BOUNDS`; together they are ``busy_fraction``."""
+
+    @property
+    def bound_by(self) -> npt.NDArray[np.int64]:
+        """Place in :data:`BOUNDS` of what most of the time waits for; -1 where no step ran."""
+        most = np.stack([self.bound_fraction[name] for name in BOUNDS]).argmax(axis=0)
+        return np.where(self.busy_fraction > 0.0, most, -1)
+
+
+def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Sequence[ModelArchitecture]) -> Intervals:
+    """Take the counters of a run apart by interval.
+
+    Args:
+        record: The run, sampled every ``interval_s``.
+        interval_s: Seconds.
+        fleet: What served it.
+        models: What each of its groups serves.
+
+    Raises:
+        ValueError: a record without telemetry.
+    """
+    if record.telemetry is None:
+        raise ValueError("the run sampled no gauges")
+    done = record.telemetry.done
+    counted = {field.name: np.diff(getattr(done, field.name), axis=0, prepend=0) for field in fields(done)}
+    # A replica that fails has its last step counted whole, beyond the moment of the failure.
+    busy = np.clip(counted["busy_s"] / interval_s, 0.0, 1.0)
+    return Intervals(
+        interval_s=interval_s,
+        prefill_tokens=counted["prefill_tokens"],
+        decode_tokens=counted["decode_tokens"],
+        busy_fraction=busy,
+        bound_fraction=_bounds(counted, busy, fleet, models),
+    )
+
+
+def _bounds(
+    counted: Mapping[str, Counts], busy: Floats, fleet: Fleet, models: Sequence[ModelArchitecture]
+) -> dict[str, Floats]:
+    """Shares of the busy time by what it waits for, replica group by replica group."""
+    found = {name: np.zeros_like(busy) for name in BOUNDS}
+    start = 0
+    for group, model in zip(fleet.groups, models, strict=True):
+        replicas = slice(start, start + group.replica_count)
+        spent = _spent_s({name: values[:, replicas] for name, values in counted.items()}, group, model)
+        whole = sum(spent.values(), np.zeros(1))
+        # A step that began in an interval before is of the kind of the steps fixed there.
+        moments = np.where(whole > 0.0, np.arange(len(busy))[:, None], 0)
+        last = np.maximum.accumulate(moments, axis=0)
+        for name in BOUNDS:
+            share = spent[name] / np.where(whole > 0.0, whole, 1.0)
+            found[name][:, replicas] = busy[:, replicas] * np.take_along_axis(share, last, axis=0)
+        start += group.replica_count
+    return found
+
+
+def _spent_s(counted: Mapping[str, Counts], group: ReplicaGroup, model: ModelArchitecture) -> dict[str, Floats]:
+    """Seconds by what they wait for, if all steps with prefill were alike, and all without."""
+    steps = np.maximum(counted["step_count"], 1)
+    mixed = counted["prefill_step_count"]
+    chunk = counted["prefill_tokens"] / np.maximum(mixed, 1)
+    pairs = counted["pair_count"] / np.maximum(mixed, 1)
+    sequences, context = counted["decode_tokens"] / steps, counted["context_tokens"] / steps
+    deployment = group.replica.deployment
+    gpu = catalog.gpu(deployment.gpu)
+    plain = performance.step_parts(
+        model, gpu, deployment, tokens=np.maximum(sequences, 1.0), sequences=sequences, context_tokens=context
+    )
+    full = performance.step_parts(
+        model,
+        gpu,
+        deployment,
+        tokens=np.maximum(sequences + chunk, 1.0),
+        sequences=sequences,
+        context_tokens=context,
+        pairs=pairs,
+        prefill=True,
+    )
+    alone = np.maximum(counted["step_count"] - mixed, 0)
+    return {name: np.maximum(mixed * full[name] + alone * plain[name], 0.0) for name in BOUNDS}
+
+
+def in_interval(times_s: Floats, interval_s: float, samples: int) -> Counts:
+    """The sample at the end of the interval in which each time lies."""
+    # The last sample lies at or behind the last event, so rounding alone could point past the end.
+    return np.clip(np.ceil(times_s / interval_s).astype(np.int64) - 1, 0, samples - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Waits in the queues of the schedulers: a row for each interval, replica and priority with somebody admitted."""
+
+    time_s: Floats
+    replica: npt.NDArray[np.int32]
+    priority: npt.NDArray[np.int32] | None
+    """``None`` where the traffic has no priorities."""
+    scheduled_count: Counts
+    mean_s: Floats
+    longest_s: Floats
+
+
+def waits_of(record: RunRecord, trace: Trace, interval_s: float) -> Waits:
+    """How long the requests had waited that left the queues, by interval, replica and priority.
+
+    Of requests served at their first attempt.
+
+    Raises:
+        ValueError: a record without a ledger.
+    """
+    if record.ledger is None or record.ready_s is None or record.telemetry is None:
+        raise ValueError("a record without a ledger says nothing of queues")
+    scheduled_s = record.ledger.scheduled_s
+    known = np.flatnonzero(np.isfinite(scheduled_s) & np.isfinite(record.ready_s) & (record.replica >= 0))
+    level = np.zeros(trace.request_count, dtype=np.int32) if trace.priority is None else trace.priority
+    levels, place = np.unique(level[known], return_inverse=True)
+    samples, replicas = record.telemetry.running.shape
+    sample = in_interval(scheduled_s[known], interval_s, samples)
+    cells, cell = np.unique(
+        (sample * replicas + record.replica[known]) * len(levels) + place.reshape(-1), return_inverse=True
+    )
+    wait_s = scheduled_s[known] - record.ready_s[known]
+    count = np.bincount(cell, minlength=len(cells))
+    longest_s = np.zeros(len(cells))
+    np.maximum.at(longest_s, cell, wait_s)
+    most = max(len(levels), 1)
+    return Waits(
+        time_s=record.telemetry.time_s[cells // (most * replicas)],
+        replica=(cells // most % replicas).astype(np.int32),
+        priority=None if trace.priority is None else levels[cells % most].astype(np.int32),
+        scheduled_count=count,
+        mean_s=np.bincount(cell, weights=wait_s, minlength=len(cells)) / np.maximum(count, 1),
+        longest_s=longest_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetIntervals:
+    """The whole fleet by interval; arrays of shape (sample,)."""
+
+    ready_count: Counts
+    starting_count: Counts
+    rejected_count: Counts
+    """Requests that arrived in the interval and were rejected in the end."""
+    usd_per_million_output_tokens: Floats | None
+    """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
+
+
+def fleet_intervals(
+    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float]
+) -> FleetIntervals:
+    """What a fleet was, turned away and cost.
+
+    Args:
+        record: The run.
+        done: Its intervals.
+        fleet: What served it.
+        usd_per_gpu_hour: By gpu, where known.
+    """
+    telemetry = record.telemetry
+    if telemetry is None:
+        raise ValueError("the run sampled no gauges")
+    samples, replicas = telemetry.running.shape
+    state = telemetry.state
+    if state is None:
+        state = np.full((samples, replicas), int(ReplicaState.READY), dtype=np.int8)
+    rejected = record.arrival_s[record.status != Status.FINISHED]
+    return FleetIntervals(
+        ready_count=(state == ReplicaState.READY).sum(axis=1),
+        starting_count=(state == ReplicaState.STARTING).sum(axis=1),
+        rejected_count=np.bincount(in_interval(rejected, done.interval_s, samples), minlength=samples),
+        usd_per_million_output_tokens=_unit_price(record, state, done, fleet, usd_per_gpu_hour),
+    )
+
+
+def _unit_price(
+    record: RunRecord,
+    state: npt.NDArray[np.int8],
+    done: Intervals,
+    fleet: Fleet,
+    usd_per_gpu_hour: Mapping[str, float],
+) -> Floats | None:
+    prices = list(_replica_prices(fleet, usd_per_gpu_hour))
+    if None in prices:
+        return None
+    held = (state != ReplicaState.ABSENT) & (state != ReplicaState.FAILED)
+    usd = held @ np.array(prices, dtype=np.float64) * (done.interval_s / 3600.0)
+    firsts = record.first_token_s[np.isfinite(record.first_token_s)]
+    first_count = np.bincount(in_interval(firsts, done.interval_s, len(state)), minlength=len(state))
+    tokens = done.decode_tokens.sum(axis=1) + first_count
+    price: Floats = np.where(tokens > 0, 1e6 * usd / np.maximum(tokens, 1), np.nan)
+    return price
+
+
+def _replica_prices(fleet: Fleet, usd_per_gpu_hour: Mapping[str, float]) -> Iterator[float | None]:
+    """Dollars per hour of each replica."""
+    for group in fleet.groups:
+        price = usd_per_gpu_hour.get(group.replica.deployment.gpu)
+        gpus = group.replica.deployment.layout.gpu_count
+        for _ in range(group.replica_count):
+            yield None if price is None else price * gpus
