@@ -33,8 +33,7 @@ def utilization_lines(plan: Plan) -> list[str]:
     left = plan.promise_leaves_fraction
     if left is not None and left < 1.0:
         most = shown_rate(plan.saturated_rate_per_s or 0.0)
-        lines.append(
-            f"the promise leaves {left * 100:.0f} % of the {most} requests/s that a queue that never empties allows: "
-            "replicas must be free when somebody comes"
-        )
+        why = ": replicas must be free when somebody comes" if plan.question.slo.latency else ""
+        share = f"{left * 100:.0f} % of the {most} requests/s"
+        lines.append(f"the promise leaves {share} that a queue that never empties allows{why}")
     return lines

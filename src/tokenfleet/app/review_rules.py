@@ -104,7 +104,7 @@ def _calm_run(run: Benchmark) -> str | None:
 def _median_only(asked: Scenario) -> str | None:
     targets = asked.slo.targets().latency
     return _when(
-        max(target.quantile for target in targets) < 0.9,
+        bool(targets) and max(target.quantile for target in targets) < 0.9,
         "every promise is about the middle, none about the slowest tenth",
     )
 

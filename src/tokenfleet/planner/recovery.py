@@ -49,15 +49,15 @@ def recovery_s(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) 
 
 def _clauses(record: RunRecord, slo: Slo) -> Iterator[tuple[Floats, float, float]]:
     """For each clause a value per request (NaN: it is not about this one), the quantile and the limit."""
-    done = record.status == Status.FINISHED
+    done, left = record.status == Status.FINISHED, record.status == Status.CANCELLED
     for rate in slo.rates:
         bad = ended(record, done, rate, apart=slo.counts_rejections(rate.traffic_class))
-        told = np.where(record.of_class(rate.traffic_class), bad.astype(np.float64), np.nan)
+        told = np.where(record.of_class(rate.traffic_class) & ~left, bad.astype(np.float64), np.nan)
         yield told, 1.0 - rate.limit_fraction, 0.5
     times = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}
     for target in slo.latency:
         if target.metric != "itl":
-            silent = done & np.isnan(times[target.metric]) | ~record.of_class(target.traffic_class)
+            silent = done & np.isnan(times[target.metric]) | left | ~record.of_class(target.traffic_class)
             values = np.where(done, times[target.metric], np.inf)
             yield np.where(silent, np.nan, values), target.quantile, target.limit_s
 

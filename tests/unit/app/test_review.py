@@ -127,6 +127,10 @@ def test_a_file_without_mistakes_passes_every_rule(tmp_path, kind):
     assert found.rule_count > 3
 
 
+def test_a_deadline_is_a_promise_about_everybody_and_ends_every_wait(tmp_path):
+    assert review(written(tmp_path, "scenario", {**SCENARIO, "slo": {"done_within": "4h"}})).findings == ()
+
+
 @pytest.mark.parametrize(("rule", "kind", "changes"), BAD)
 def test_each_mistake_is_found_by_its_rule_alone(tmp_path, rule, kind, changes):
     found = review(written(tmp_path, kind, changed(kind, changes)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.run import Status
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo, TrafficClass
 from tokenfleet.planner import plan
 from tokenfleet.planner.drills import flooded_peak
@@ -140,6 +141,21 @@ def test_recovery_is_that_of_the_class_that_is_late():
     last_s = trace.arrival_s[np.flatnonzero(trace.class_bits)[-1]]
     found = recovery_s(slower, promise(clause("ttft", 0.5, 2.0, "long")), 10.0, window_s=20.0)
     assert found == pytest.approx(last_s - 10.0, abs=1.0)
+
+
+def test_whoever_left_is_no_error_to_recover_from():
+    trace = two_kinds(count=400)
+    record = toy.replay(trace, Fleet(groups=(ReplicaGroup(replica=toy.replica(), replica_count=4),)))
+    gone = np.arange(400) % 5 == 0
+    for status, at_once in ((Status.CANCELLED, True), (Status.LOST, False)):
+        left = replace(
+            record,
+            status=np.where(gone, status, record.status).astype(np.int8),
+            first_token_s=np.where(gone, np.nan, record.first_token_s),
+            finish_s=np.where(gone, np.nan, record.finish_s),
+        )
+        found = recovery_s(left, promise(clause("ttft", 0.5, 2.0)), 10.0, window_s=20.0)
+        assert (found == 0.0) == at_once
 
 
 def test_a_flooding_tenant_is_of_no_class():
