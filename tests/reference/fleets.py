@@ -44,7 +44,7 @@ def step_time(*, token_ps=None, tokens=64, **terms) -> StepTimeModel:
     return StepTimeModel(token_ps=table, **(dict.fromkeys(names, 0) | terms))
 
 
-def physics(*, settings=None, time=None, blocks=100, fixed=0) -> ReplicaPhysics:
+def physics(*, settings=None, time=None, blocks=100, fixed=0, swap=(0, 0)) -> ReplicaPhysics:
     """One replica of given engine settings, step time and pool."""
     settings = settings or engine()
     time = time or step_time(tokens=max(settings.max_batched_tokens, settings.max_sequence_count))
@@ -71,6 +71,8 @@ def physics(*, settings=None, time=None, blocks=100, fixed=0) -> ReplicaPhysics:
         kv_block_count=blocks,
         kv_block_tokens=settings.block_tokens,
         kv_fixed_block_count=fixed,
+        swap_block_count=swap[0],
+        swap_block_ps=swap[1],
     )
 
 
@@ -112,9 +114,9 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
         )
         time = random_step_time(draw, batched)
         tokens = int(draw.integers(30, 250))
-        replica = physics(
-            settings=drawn, time=time, blocks=tokens // block_tokens + 2, fixed=int(draw.choice([0, 0, 1, 2]))
-        )
+        fixed = int(draw.choice([0, 0, 1, 2]))
+        swap = random_swap(draw, name, tokens // block_tokens)
+        replica = physics(settings=drawn, time=time, blocks=tokens // block_tokens + 2, fixed=fixed, swap=swap)
         groups.append(ReplicaGroup(replica=replica, replica_count=int(draw.integers(1, 4))))
     router = str(draw.choice(["round_robin", "least_in_flight", "prefix_affinity"]))
     return Fleet(groups=tuple(groups), router=router)
@@ -135,6 +137,13 @@ def random_rules(draw: np.random.Generator, name: str) -> dict:
         drawn["long_prefill_tokens"] = None if draw.random() < 0.5 else int(draw.integers(1, 20))
         drawn["scheduling"] = "priority" if draw.random() < 0.4 else "fcfs"
     return drawn
+
+
+def random_swap(draw: np.random.Generator, name: str, blocks: int) -> tuple[int, int]:
+    """Blocks that host memory takes, often too few for all, and the time to move one."""
+    if name.startswith(("sglang", "trtllm")) or draw.random() < 0.6:
+        return 0, 0
+    return int(draw.choice([3, blocks // 2, 10 * blocks])), int(draw.choice([0, MS // 2, 1_234_567]))
 
 
 def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:
@@ -195,7 +204,8 @@ def random_copies(draw: np.random.Generator, *, name: str = "test") -> tuple[Tra
     )
     blocks = int(draw.integers(30, 160)) // block_tokens + 2
     time = random_step_time(draw, batched)
-    replica = physics(settings=rules, time=time, blocks=blocks, fixed=int(draw.choice([0, 0, 1])))
+    fixed = int(draw.choice([0, 0, 1]))
+    replica = physics(settings=rules, time=time, blocks=blocks, fixed=fixed, swap=random_swap(draw, name, blocks))
     count, nodes = int(draw.integers(2, 60)), int(draw.integers(1, 7))
     parent = [-1 if node == 0 or draw.random() < 0.15 else int(draw.integers(0, node)) for node in range(nodes)]
     tokens = draw.integers(0, int(draw.choice([6, 20, 40])), nodes)

@@ -61,6 +61,7 @@ class Request:
     stays_tokens: int = 0
     leaves: int = NEVER
     partial: int = 0
+    swapped: int = 0  # its blocks in host memory
 
     @property
     def tokens(self) -> int:
@@ -71,6 +72,7 @@ class Request:
         self.produced = self.in_flight = self.computed = self.hit = self.hashed = self.cached = self.preemptions = 0
         self.blocks, self.fixed = [], []
         self.admitted = self.prefilling = False
+        self.swapped = 0
         self.first = self.last = self.finish = self.replica = self.scheduled = -1
         self.sent = NEVER
         self.name = ("own", self.row, self.attempts)
@@ -146,6 +148,7 @@ class Replica:
         self.front_end = 0  # when a serial front end is free again
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
+        self.host = self.moved = 0  # blocks in host memory; moved there or back for the next step
         self.gone = []  # (request, status): running, and its client has given up since the last boundary
         self.full = False  # SGLang: nobody is admitted until somebody has left
 
@@ -157,6 +160,7 @@ class Replica:
     def preempt(self, request: Request) -> None:
         self.running.remove(request)
         self.pool.release([*request.blocks, *request.fixed])
+        self.swap_out(request)
         request.blocks, request.fixed, request.hashed, request.computed = [], [], 0, 0
         request.preemptions += 1
         self.full = False
@@ -164,6 +168,15 @@ class Replica:
             self.waiting.append(request)
         else:
             self.waiting.appendleft(request)
+
+    def swap_out(self, request: Request) -> None:
+        """Only a decode goes to host memory; what was served to it in this step is not computed."""
+        decodes = not request.prefilling and request.produced + request.in_flight < request.output
+        blocks = self.blocks_for(request.tokens + request.in_flight - 1)
+        if decodes and self.host + blocks <= self.physics.swap_block_count:
+            request.swapped = blocks
+            self.host += blocks
+            self.moved += blocks
 
     def urgency(self, request: Request) -> tuple:
         """Smaller first."""
@@ -225,7 +238,8 @@ class Replica:
         delivered = request.delivered and not request.admitted
         hits = [] if delivered else self.pool.hits(request)
         hit = len(hits) * self.physics.kv_block_tokens
-        tokens = min(request.tokens - hit, longest)
+        start = request.tokens + request.in_flight - 1 if request.swapped else hit
+        tokens = min(request.tokens - start, longest)
         if not self.engine.chunked_prefill and not delivered and tokens > budget:
             return 0
         tokens = min(tokens, budget)
@@ -238,7 +252,7 @@ class Replica:
                 self.full = True
                 return 0
         else:
-            whole = self.engine.full_prompt_gate or delivered
+            whole = self.engine.full_prompt_gate or delivered or request.swapped
             need = self.blocks_for(request.tokens if whole else hit + tokens) - len(hits)
             if self.rules == "trtllm":
                 need = self.blocks_for(request.input + request.output) - len(hits) + self.promised()
@@ -251,7 +265,13 @@ class Replica:
         request.scheduled = self.clock if request.scheduled < 0 else request.scheduled
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
-        request.computed = request.hit = hit
+        request.computed, request.hit = start, hit
+        if request.swapped:
+            loaded = request.swapped - len(hits)
+            request.blocks = hits + self.pool.take(loaded)
+            self.host -= request.swapped
+            self.moved += loaded
+            request.swapped = 0
         if delivered:
             request.computed = request.input - 1
             request.blocks = self.pool.take(self.blocks_for(request.computed))
@@ -359,7 +379,8 @@ class Replica:
     def launch(self, planned: list) -> None:
         decodes = [entry for entry in planned if not entry[0].prefilling]
         prefills = [entry for entry in planned if entry[0].prefilling]
-        duration = self.duration(decodes, prefills)
+        duration = self.duration(decodes, prefills) + self.moved * self.physics.swap_block_ps
+        self.moved = 0
         self.run.count_step(self, decodes, prefills, duration)
         yields = []
         for request, _, _ in planned:
@@ -421,6 +442,7 @@ class Replica:
                 self.pool.hash_blocks(request, request.computed)
         self.pool.release([*request.blocks, *request.fixed])
         (self.running if request in self.running else self.waiting).remove(request)
+        self.host -= request.swapped
         self.in_flight -= 1
         self.emptied = time
         self.run.come_to_nothing(request, time, 0, status)

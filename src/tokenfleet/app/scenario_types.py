@@ -17,7 +17,7 @@ from pydantic import (
 
 from tokenfleet import workload
 from tokenfleet.app.compare_types import CompareSpec
-from tokenfleet.app.memory_spec import MemorySpec
+from tokenfleet.app.memory_spec import MemorySpec, Size
 from tokenfleet.app.pool_types import AlsoTrySpec, ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
@@ -188,12 +188,19 @@ class EngineChoice(Strict):
     """Tokens that one prompt gets of a step at most, so that shorter ones pass it (vLLM)."""
     scheduling: Literal["fcfs", "priority"] | None = None
     """Who is served first: who came first, or who has the smaller priority (vLLM)."""
+    preemption: Literal["recompute", "swap"] | None = None
+    """What becomes of a decode that loses its KV memory: it is computed again, or its KV waits in host memory (as
+    vLLM did before its V1 scheduler)."""
+    swap_space: Size | None = None
+    """Host memory for each GPU, such as ``4GiB``, where ``preemption`` is ``swap``."""
     front_end: Literal["parallel", "serial"] | None = None
     """One thread that tokenizes all requests of a replica one after another, or as many as there are requests."""
 
     @model_validator(mode="after")
     def _the_engine_knows_its_settings(self) -> "EngineChoice":
-        for key in ("long_prefill_tokens", "scheduling"):
+        if (self.preemption == "swap") != (self.swap_space is not None):
+            raise problem("preemption: swap and swap_space go together", "give both or neither")
+        for key in ("long_prefill_tokens", "scheduling", "preemption"):
             if getattr(self, key) is not None and not self.name.startswith("vllm"):
                 raise problem(f"{key} is a setting of vllm, not of {self.name}", "leave it out, or take vllm")
         return self
@@ -393,6 +400,7 @@ def with_overrides(defaults: EngineSettings, choice: EngineChoice) -> EngineSett
     from dataclasses import replace
 
     renamed = {"memory_utilization": "memory_utilization_fraction", "context_limit": "context_limit_tokens"}
+    renamed |= {"swap_space": "swap_bytes"}
     given = {
         renamed.get(key, key): value for key, value in choice.model_dump(exclude_none=True, exclude={"name"}).items()
     }

@@ -11,6 +11,7 @@ Precision = Literal["bf16", "fp8", "int8", "fp4", "int4", "mxfp4", "checkpoint"]
 """Precision of the weights. ``checkpoint``: as the published checkpoint stores them."""
 KvPrecision = Literal["bf16", "fp8"]
 Scheduling = Literal["fcfs", "priority"]
+Preemption = Literal["recompute", "swap"]
 FrontEnd = Literal["parallel", "serial"]
 
 
@@ -53,6 +54,10 @@ class EngineSettings:
     """``priority``: waiting requests by their priority, then by arrival; who runs is preempted the other way round."""
     front_end: FrontEnd = "parallel"
     """``serial``: one thread takes the front end work of all requests of a replica, one after another."""
+    preemption: Preemption = "recompute"
+    """``swap``: the KV of a preempted decode waits in host memory while ``swap_bytes`` have room, as in vLLM V0."""
+    swap_bytes: int = 0
+    """Host memory for each gpu."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,3 +203,7 @@ class ReplicaPhysics:
     kv_block_tokens: int
     kv_fixed_block_count: int
     """Blocks each running sequence holds besides those that grow: windows and recurrent state."""
+    swap_block_count: int = 0
+    """Blocks of preempted sequences that host memory takes."""
+    swap_block_ps: int = 0
+    """Time in which the gpus move one of them there or back, each its own part."""

@@ -1,8 +1,9 @@
 """All physics of one replica at once, as the simulator takes it."""
 
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, EngineSettings, MemoryBudget, ReplicaPhysics
 from tokenfleet.performance.band import error_band
 from tokenfleet.performance.memory import kv_blocks, memory_budget
 from tokenfleet.performance.step_time import step_time_model
@@ -25,6 +26,7 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
     """
     memory = memory_budget(model, gpu, deployment)
     block_count, block_tokens, fixed_count = kv_blocks(memory)
+    swap_count, swap_ps = swap_space(memory, gpu, deployment.engine)
     return ReplicaPhysics(
         deployment=deployment,
         memory=memory,
@@ -33,4 +35,32 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         kv_block_count=block_count if memory.fits else 0,
         kv_block_tokens=block_tokens,
         kv_fixed_block_count=fixed_count,
+        swap_block_count=swap_count,
+        swap_block_ps=swap_ps,
     )
+
+
+def swap_space(memory: MemoryBudget, gpu: Gpu, engine: EngineSettings) -> tuple[int, int]:
+    """Room for preempted sequences in host memory.
+
+    Every gpu has its part of a block and a way of its own to the host, so the fullest one decides; windows and
+    recurrent state, which are moved too, are not counted.
+
+    Args:
+        memory: Of the replica.
+        gpu: The part.
+        engine: Whether it swaps, and the host memory for each gpu.
+
+    Returns:
+        KV blocks that fit, and the time to move one of them in picoseconds; nothing where the engine recomputes.
+
+    Raises:
+        BadInput: the catalog does not know how fast this gpu's way to the host is.
+    """
+    if engine.preemption == "recompute":
+        return 0, 0
+    if gpu.pcie_bytes_per_s is None:
+        what = f"swap, and the catalog does not know the way of {gpu.name} to its host"
+        raise BadInput.at("engine.preemption", what, "take recompute, or a gpu with a known PCIe rate")
+    block_bytes = memory.kv_bytes_per_token * memory.kv_block_tokens
+    return engine.swap_bytes // block_bytes, round(block_bytes / gpu.pcie_bytes_per_s * 1e12)

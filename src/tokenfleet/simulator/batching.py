@@ -75,6 +75,7 @@ from tokenfleet.simulator.queues import (
     start_running,
 )
 from tokenfleet.simulator.serving import chunk_tokens, preempt, prefill_chunk, prefill_partials, serve_running
+from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
 from tokenfleet.simulator.urgency import sort_ready
 
 
@@ -90,7 +91,7 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
         return fits_estimate(memory, replica, request, known)
     hit_blocks = memory[replica + HIT_BLOCKS]
     tokens = hit_blocks * memory[group + BLOCK_TOKENS]
-    whole = memory[group + FULL_PROMPT_GATE] != 0 or is_delivered(memory, request)
+    whole = memory[group + FULL_PROMPT_GATE] != 0 or is_delivered(memory, request) or is_swapped(memory, request)
     chunk = min(known - tokens, memory[replica + CHUNK_LIMIT], memory[replica + BUDGET])
     tokens = known if whole else tokens + chunk
     if rules == TRTLLM:
@@ -144,7 +145,8 @@ def admit(memory: Memory, replica: int, request: int) -> int:
         find_hits(memory, replica, request, known)
     hit_blocks = memory[replica + HIT_BLOCKS]
     hit = hit_blocks * memory[group + BLOCK_TOKENS]
-    if memory[group + CHUNKED] == 0 and min(known - hit, memory[replica + CHUNK_LIMIT]) > memory[replica + BUDGET]:
+    start = host_tokens(memory, request) if is_swapped(memory, request) else hit
+    if memory[group + CHUNKED] == 0 and min(known - start, memory[replica + CHUNK_LIMIT]) > memory[replica + BUDGET]:
         return NONE
     if not finds_room(memory, replica, request, known):
         return NONE
@@ -155,7 +157,9 @@ def admit(memory: Memory, replica: int, request: int) -> int:
         if preemption_count(memory, request) == 0:
             memory[request + HISTORY] |= hit
     take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
-    memory[sequence + COMPUTED] = hit
+    if is_swapped(memory, request):
+        swap_in(memory, replica, request)
+    memory[sequence + COMPUTED] = start
     memory[sequence + HIT] = hit
     memory[sequence + TARGET] = known
     prefill_chunk(memory, replica, sequence, chunk_tokens(memory, replica, sequence))

@@ -340,6 +340,8 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         *chunk_limits(engine),
         (at.SERIAL_FRONT_END, engine.front_end == "serial"),
         (at.BY_PRIORITY, engine.scheduling == "priority"),
+        (at.SWAP_BLOCKS, replica.swap_block_count),
+        (at.SWAP_BLOCK_PS, replica.swap_block_ps),
         (at.GPU_COUNT, replica.deployment.layout.gpu_count),
         (at.NODE_END, ends_at),
     ):

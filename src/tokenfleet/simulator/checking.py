@@ -129,9 +129,11 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
     elif np.any(step.token_ps[1:needed] < 1):
         yield Problem(f"{where}.step_time.token_ps", "a step that takes no time", "at least 1 ps for 1 token and more")
     rates = ("sequence_ps", "context_ps", "window_ps", "window_tokens", "pair_ps", "eager_ps", "request_ps")
-    for name in rates:
-        if getattr(step, name) < 0:
-            yield Problem(f"{where}.step_time.{name}", f"{getattr(step, name)}", "at least 0")
+    values = {f"step_time.{name}": getattr(step, name) for name in rates}
+    values |= {name: getattr(replica, name) for name in ("swap_block_count", "swap_block_ps")}
+    for name, value in values.items():
+        if value < 0:
+            yield Problem(f"{where}.{name}", f"{value}", "at least 0")
     yield from _engine_problems(f"{where}.engine", engine)
 
 

@@ -69,6 +69,7 @@ from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, hashed_tokens, orphan_own
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import take_from_ring
+from tokenfleet.simulator.swapping import leave_host
 from tokenfleet.simulator.visits import come_to_nothing
 
 
@@ -115,6 +116,7 @@ def stop_queueing(memory: Memory, replica: int, request: int) -> None:
     if not found and memory[memory[replica + GROUP] + BY_PRIORITY] != 0:
         take_out(memory, memory[replica + LEVELS_AT] + 2 * priority_level(memory, request), request)
     orphan_own(memory, request)
+    leave_host(memory, replica, request)
 
 
 # ---- those that run

@@ -86,8 +86,10 @@ MOST_FIRSTS = 1 << 16
 FAIL = 1
 SLOW = 2
 
-MOST_PREEMPTIONS = (1 << 24) - 1
+MOST_PREEMPTIONS = (1 << 23) - 1
 """Mask of the preemption count in ``HISTORY``."""
+SWAPPED = 1 << 55
+"""Bit of ``HISTORY``: its KV is in host memory."""
 STATUS_TOO_LONG = int(Status.REJECTED_TOO_LONG)
 STATUS_QUEUE_FULL = int(Status.REJECTED_QUEUE_FULL)
 STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
@@ -134,6 +136,8 @@ LONE_CHUNK = 22  # the same for a request that is alone
 SERIAL_FRONT_END = 23
 BY_PRIORITY = 24
 GPU_COUNT = 25
+SWAP_BLOCKS = 28  # KV blocks of preempted sequences that host memory takes
+SWAP_BLOCK_PS = 29  # time in which one of them is moved there or back
 NODE_END = 30  # where nodes have their ends in blocks of its size
 GROUP_WORDS = 32
 
@@ -214,7 +218,9 @@ RESIDENT_COUNT = 68  # resident rows used so far
 FOUND = 69  # the resident that was looked up last
 EMPTIED = 70  # when a request left it last
 FIRST_GONE = 71  # patience rows of running requests whose clients have given up since the last boundary, linked
-REPLICA_WORDS = 72
+HOST_BLOCKS = 72  # blocks of preempted sequences in host memory
+MOVED_BLOCKS = 73  # blocks moved there or back in the step being fixed
+REPLICA_WORDS = 80
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
@@ -270,7 +276,7 @@ READY = 0  # arrival; once routed, arrival at the scheduler
 LENGTHS = 1  # input tokens, output tokens << 32
 FIRST_TOKEN = 2  # -1 until it is there; until then DELIVERED if the KV of the prompt came with the request
 FINISH = 3  # -1 until it is there; the time of the last token while preempted
-HISTORY = 4  # cached tokens, preemption count << 32, priority level << 56
+HISTORY = 4  # cached tokens, preemption count << 32, SWAPPED, priority level << 56
 PLACE = 5  # affinity key until routed, then replica number; status << 32
 LINK = 6  # next in the queue, output tokens produced << 32
 PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while preempted << 32

@@ -29,6 +29,7 @@ def foreign_settings(engine: EngineSettings) -> dict[str, object]:
     if rule_set(engine.name) == VLLM:
         return {}
     own: dict[str, object] = {"long_prefill_tokens": engine.long_prefill_tokens}
+    own |= {"preemption": None if engine.preemption == "recompute" else engine.preemption}
     own |= {"scheduling": None if engine.scheduling == "fcfs" else engine.scheduling}
     return {name: value for name, value in own.items() if value is not None}
 

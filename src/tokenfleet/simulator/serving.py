@@ -78,6 +78,7 @@ from tokenfleet.simulator.queues import (
     spare_slot,
     stop_running,
 )
+from tokenfleet.simulator.swapping import swap_out
 from tokenfleet.simulator.urgency import least_urgent
 
 
@@ -164,6 +165,7 @@ def preempt(memory: Memory, replica: int, sequence: int, served: int) -> None:
         computed = computed_tokens(memory, replica, sequence)
         set_produced_tokens(memory, request, computed + 1 - input_tokens(memory, request))
         memory[request + FINISH] = last_token_ps(memory, replica, sequence)
+        swap_out(memory, replica, request)
     tokens = computed_tokens(memory, replica, sequence) + decoded
     named = hashed_tokens(memory, replica, sequence, memory[replica + STEP] + decoded)
     free_sequence(memory, replica, sequence, tokens, named)

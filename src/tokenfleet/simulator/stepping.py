@@ -42,6 +42,7 @@ from tokenfleet.simulator.layout import (
     LEFT_OUT_COUNT,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
+    MOVED_BLOCKS,
     NEVER_PS,
     NEW_TOKEN_RATIO,
     NONE,
@@ -78,6 +79,7 @@ from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
+from tokenfleet.simulator.swapping import take_moving_time
 from tokenfleet.simulator.work import count_decodes, count_prefills
 
 
@@ -107,6 +109,7 @@ def cut_run(memory: Memory, replica: int, ready_ps: int) -> None:
 def is_settled(memory: Memory, replica: int) -> bool:
     """Whether the steps after the next are like it, until an event of the ring."""
     unsettled = memory[replica + PREEMPTED] | memory[replica + PENDING] | memory[replica + CONTENDED]
+    unsettled |= memory[replica + MOVED_BLOCKS]
     if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
         # A controller and a client must see a first token when it leaves, so the run that yields it does not hide it.
         unsettled |= memory[replica + JOINED]
@@ -124,8 +127,9 @@ def start_run(memory: Memory, replica: int) -> None:
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
     memory[replica + RUN] = steps
-    memory[replica + SHARED_PS] = token_ps(memory, group, decoding)
-    memory[replica + STEP_PS] = decode_step_ps(
+    moving_ps = take_moving_time(memory, replica)
+    memory[replica + SHARED_PS] = token_ps(memory, group, decoding) + moving_ps
+    memory[replica + STEP_PS] = moving_ps + decode_step_ps(
         memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
     )
     memory[replica + GROWTH_PS] = memory[group + CONTEXT_PS] * decoding + memory[group + WINDOW_PS] * growing
@@ -230,6 +234,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
         0 if pauses else memory[replica + WINDOW_CONTEXT],
         memory[replica + PAIRS],
     )
+    step_ps += take_moving_time(memory, replica)
     split_busy_time(memory, replica, first, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:

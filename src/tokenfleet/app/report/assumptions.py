@@ -150,6 +150,8 @@ def _chosen_rules(engine: EngineSettings) -> list[tuple[str, str]]:
         rows.append(("One prompt's share of a step, at most", f"{exact(engine.long_prefill_tokens)} tokens"))
     if engine.scheduling == "priority":
         rows.append(("Scheduling", "by priority"))
+    if engine.preemption == "swap":
+        rows.append(("Preempted decodes wait in host memory", f"{exact(engine.swap_bytes >> 20)} MiB for each GPU"))
     if engine.front_end == "serial":
         rows.append(("Front end", "one thread for all requests"))
     return rows

@@ -1,0 +1,69 @@
+"""Preemption by swap: the KV of a preempted decode waits in host memory, and its way back takes time instead of steps.
+
+As in vLLM V0, the copies run before the step in whose making they were decided, and that step takes so much longer.
+"""
+
+from tokenfleet.simulator.blocks import blocks_for, take_blocks
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.layout import (
+    GROUP,
+    HISTORY,
+    HIT_BLOCKS,
+    HOST_BLOCKS,
+    MOVED_BLOCKS,
+    SWAP_BLOCK_PS,
+    SWAP_BLOCKS,
+    SWAPPED,
+)
+from tokenfleet.simulator.memory import Memory, input_tokens, produced_tokens
+
+
+@compiled
+def is_swapped(memory: Memory, request: int) -> bool:
+    """Whether the KV of a waiting request is in host memory."""
+    return memory[request + HISTORY] & SWAPPED != 0
+
+
+@compiled
+def host_tokens(memory: Memory, request: int) -> int:
+    """Tokens of a swapped request whose KV is in host memory: all but the last that it knows."""
+    return input_tokens(memory, request) + produced_tokens(memory, request) - 1
+
+
+@compiled
+def swap_out(memory: Memory, replica: int, request: int) -> None:
+    """Move the KV of a preempted decode to host memory, if there is room for all of it."""
+    group = memory[replica + GROUP]
+    blocks = blocks_for(memory, group, host_tokens(memory, request))
+    if memory[replica + HOST_BLOCKS] + blocks > memory[group + SWAP_BLOCKS]:
+        return
+    memory[request + HISTORY] |= SWAPPED
+    memory[replica + HOST_BLOCKS] += blocks
+    memory[replica + MOVED_BLOCKS] += blocks
+
+
+@compiled
+def leave_host(memory: Memory, replica: int, request: int) -> int:
+    """Give back what a request holds of host memory; how many blocks that was."""
+    if not is_swapped(memory, request):
+        return 0
+    blocks = blocks_for(memory, memory[replica + GROUP], host_tokens(memory, request))
+    memory[replica + HOST_BLOCKS] -= blocks
+    memory[request + HISTORY] ^= SWAPPED
+    return blocks
+
+
+@compiled
+def swap_in(memory: Memory, replica: int, request: int) -> None:
+    """Move the KV of a request that is admitted back, but for what the prefix cache has."""
+    blocks = leave_host(memory, replica, request) - memory[replica + HIT_BLOCKS]
+    take_blocks(memory, replica, blocks)
+    memory[replica + MOVED_BLOCKS] += blocks
+
+
+@compiled
+def take_moving_time(memory: Memory, replica: int) -> int:
+    """By how much the step being fixed is longer for what is moved before it."""
+    moved = memory[replica + MOVED_BLOCKS]
+    memory[replica + MOVED_BLOCKS] = 0
+    return moved * memory[memory[replica + GROUP] + SWAP_BLOCK_PS]
