@@ -4,7 +4,7 @@ Promises: the lines of a bill add up to its total; a missing price stays missing
 """
 
 from tokenfleet.cost.bill import bill
-from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs
+from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
 from tokenfleet.cost.external import (
     HostOrBuy,
     TokenMix,
@@ -95,6 +95,7 @@ __all__ = [
     "split_step",
     "task_cost",
     "unit_costs",
+    "units_of",
     "usage_by_key",
     "usd_per_million",
     "usd_per_million_of_token_price",

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tokenfleet.domain.plan import Bill
+
 _TOKENS = "tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCost:
-    """One bill over one denominator, without and with what nobody used."""
+    """One bill over one denominator, without and with what nobody used. Of an hour, where the bill is of one."""
 
     name: str
     """``usd_per_request``, ``usd_per_million_output_tokens``: the denominator is always said."""
@@ -98,3 +100,43 @@ def task_cost(
         usd_per_task=total,
         usd_per_successful_task=total / done if done > 0.0 else None,
     )
+
+
+def units_of(bill: Bill) -> tuple[UnitCost, ...]:
+    """What each unit of an hour's work costs, by its work alone and fully loaded.
+
+    Idle time and spare replicas are shared over the kinds of tokens as their work is, so loaded prices times their
+    tokens are the whole bill, as the busy ones are its busy lines. A request pays its part of all.
+
+    Returns:
+        Per million input (no cache served them), cached and output tokens, and per request; those there were.
+    """
+    busy = bill.input_usd_per_hour + bill.cached_usd_per_hour + bill.output_usd_per_hour
+    if not busy:
+        return ()
+    dearer = bill.total_usd_per_hour / busy
+    kinds = (
+        ("input", bill.input_usd_per_hour, bill.usd_per_million_input_tokens),
+        ("cached", bill.cached_usd_per_hour, bill.usd_per_million_cached_tokens),
+        ("output", bill.output_usd_per_hour, bill.usd_per_million_output_tokens),
+    )
+    found = [
+        UnitCost(
+            name=f"usd_per_million_{kind}_tokens",
+            count=line / price * 1e6,
+            busy_usd=price,
+            loaded_usd=price * dearer,
+        )
+        for kind, line, price in kinds
+        if price
+    ]
+    if bill.usd_per_request:
+        found.append(
+            UnitCost(
+                name="usd_per_request",
+                count=bill.total_usd_per_hour / bill.usd_per_request,
+                busy_usd=bill.usd_per_request / dearer,
+                loaded_usd=bill.usd_per_request,
+            )
+        )
+    return tuple(found)

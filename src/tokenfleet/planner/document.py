@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
+from tokenfleet import cost
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
 from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial, TenantInvoice
 from tokenfleet.domain.slo import SloResult
@@ -124,6 +125,7 @@ def _cost(plan: Plan) -> dict[str, object] | None:
     return {
         **asdict(plan.bill),
         "purchase": asdict(plan.purchase) if plan.purchase else None,
+        "units": [asdict(unit) for unit in cost.units_of(plan.bill)],
         "attributed": [_attributed(each) for each in plan.invoices],
         "alternatives": asdict(plan.alternatives) if plan.alternatives else None,
     }

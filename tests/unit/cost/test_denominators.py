@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfleet.cost import task_cost, unit_costs, usd_per_million
+from tokenfleet.cost import task_cost, unit_costs, units_of, usd_per_million
+from tokenfleet.domain.plan import Bill
 
 
 def by_name(**ask):
@@ -62,3 +63,34 @@ def test_nothing_succeeds_at_no_price():
         task_cost(1.0, success_fraction=1.5)
     with pytest.raises(ValueError, match="busy"):
         unit_costs(busy_usd=2.0, loaded_usd=1.0, counts={})
+
+
+def an_hour(**changes):
+    lines = {"input": 3.0, "cached": 0.5, "output": 4.5, "idle": 2.0, "spare": 5.0} | changes
+    return Bill(
+        total_usd_per_hour=sum(lines.values()),
+        **{f"{name}_usd_per_hour": usd for name, usd in lines.items()},
+        usd_per_million_input_tokens=0.3 if lines["input"] else None,
+        usd_per_million_cached_tokens=0.05 if lines["cached"] else None,
+        usd_per_million_output_tokens=1.5 if lines["output"] else None,
+        usd_per_million_output_tokens_loaded=None,
+        usd_per_request=0.01,
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"cached": 0.0}, {"idle": 0.0, "spare": 0.0}])
+def test_loaded_units_times_their_counts_are_the_bill_and_busy_ones_its_busy_lines(changes):
+    hour = an_hour(**changes)
+    found = {unit.name: unit for unit in units_of(hour)}
+    tokens = [unit for name, unit in found.items() if name.endswith("tokens")]
+    busy = hour.input_usd_per_hour + hour.cached_usd_per_hour + hour.output_usd_per_hour
+    assert sum(unit.loaded_usd * unit.count / 1e6 for unit in tokens) == pytest.approx(hour.total_usd_per_hour)
+    assert sum(unit.busy_usd * unit.count / 1e6 for unit in tokens) == pytest.approx(busy)
+    request = found["usd_per_request"]
+    assert request.loaded_usd * request.count == pytest.approx(hour.total_usd_per_hour)
+    assert request.busy_usd * request.count == pytest.approx(busy)
+    assert ("usd_per_million_cached_tokens" in found) == bool(hour.cached_usd_per_hour)
+
+
+def test_an_hour_without_work_has_no_units():
+    assert units_of(an_hour(input=0.0, cached=0.0, output=0.0)) == ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
+from tokenfleet.cost import units_of
 from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
 
@@ -175,23 +176,25 @@ def _purchase(purchase: Purchase) -> Table:
     )
 
 
-def _unit_prices(bill: Bill) -> Table:
-    def shown(value: float | None, why: str) -> str:
-        return why if value is None else usd(value)
+_UNITS = {
+    "usd_per_million_input_tokens": ("Per million input tokens", "no input tokens in the replay"),
+    "usd_per_million_cached_tokens": ("Per million cached tokens", "nothing came from the cache"),
+    "usd_per_million_output_tokens": ("Per million output tokens", "no output tokens in the replay"),
+    "usd_per_request": ("Per request", "no request in the replay"),
+}
 
+
+def _unit_prices(bill: Bill) -> Table:
+    """Each unit by its work alone and with its part of idle and spare; what there was none of says so."""
+    known = {unit.name: unit for unit in units_of(bill)}
+    rows = [
+        (name, usd(known[key].busy_usd), usd(known[key].loaded_usd)) if key in known else (name, why, "")
+        for key, (name, why) in _UNITS.items()
+    ]
+    if bill.usd_per_million_output_tokens_loaded is not None:
+        rows.append(("Whole bill over output tokens, per million", "", usd(bill.usd_per_million_output_tokens_loaded)))
     return Table(
-        head=("Price of work", "US dollars"),
-        rows=(
-            ("Per million input tokens", shown(bill.usd_per_million_input_tokens, "no input tokens in the replay")),
-            ("Per million cached tokens", shown(bill.usd_per_million_cached_tokens, "nothing came from the cache")),
-            ("Per million output tokens", shown(bill.usd_per_million_output_tokens, "no output tokens in the replay")),
-            (
-                "Whole bill over output tokens, per million",
-                shown(bill.usd_per_million_output_tokens_loaded, "no output tokens in the replay"),
-            ),
-            ("Per request, whole bill", shown(bill.usd_per_request, "no request in the replay")),
-        ),
-        numeric=frozenset({1}),
+        head=("Price of work", "Its work alone", "With idle and spare"), rows=tuple(rows), numeric=frozenset({1, 2})
     )
 
 
