@@ -193,6 +193,7 @@ def _in_parts(files: Files) -> bool:
         "--anonymize": files.salt is not None,
         "--unfinished impute": files.unfinished != "drop",
         "--format": files.format not in (None, "table"),
+        "--in-parts no": files.parts == "no",
     }
     needs = [option for option, given in whole.items() if given]
     spread = files.executor != "local"

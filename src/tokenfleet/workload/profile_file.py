@@ -21,7 +21,9 @@ from tokenfleet.domain.trace import (
     Workload,
 )
 
-_KIND = "tokenfleet workload profile"
+PROFILE_KIND = "tokenfleet workload profile"
+"""Says in the first lines of a file that it is a profile."""
+_WRITE = "write one with: tokenfleet profile FILES -o profile.json"
 _VERSION = 1
 _PLAIN = (
     "request_count",
@@ -63,17 +65,17 @@ def load_profile(path: str | Path) -> Workload:
     """
     source = Path(path)
     if not source.is_file():
-        raise BadInput.at(
-            str(source), "there is no such file", "write one with: tokenfleet profile FILES -o profile.json"
-        )
+        raise BadInput.at(str(source), "there is no such file", _WRITE)
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
-        raise BadInput.at(str(source), f"is not JSON: {error}", "write it again") from error
-    if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise BadInput.at(
-            str(source), "is no workload profile", "write one with: tokenfleet profile FILES -o profile.json"
-        )
+            str(source),
+            f"is no workload profile and not JSON: {error}",
+            _WRITE,
+        ) from error
+    if not isinstance(document, dict) or document.get("kind") != PROFILE_KIND:
+        raise BadInput.at(str(source), "is no workload profile", _WRITE)
     if document.get("version") != _VERSION:
         raise BadInput.at(
             str(source), f"is a profile of version {document.get('version')}", "read it with a newer tokenfleet"
@@ -86,7 +88,7 @@ def load_profile(path: str | Path) -> Workload:
 
 def profile_document(workload: Workload) -> dict[str, Any]:
     """The profile as plain data; unknown is null."""
-    document: dict[str, Any] = {"kind": _KIND, "version": _VERSION}
+    document: dict[str, Any] = {"kind": PROFILE_KIND, "version": _VERSION}
     for name in _PLAIN:
         document[name] = _known(getattr(workload, name))
     for name in ("input_tokens", "output_tokens"):

@@ -15,6 +15,7 @@ from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
 from tokenfleet.workload.formats.table import is_table, read_table
 from tokenfleet.workload.metrics.exposition import is_query
+from tokenfleet.workload.profile_file import PROFILE_KIND
 from tokenfleet.workload.spelling import nearest
 from tokenfleet.workload.trace_file import is_own, read_own
 
@@ -193,6 +194,9 @@ def _read_one(source: Source, options: ReadOptions) -> Reading:
 
 def _requests_or_not(source: Source) -> None:
     """Files without single requests are told by what they are, not by the columns they lack."""
+    if PROFILE_KIND in source.head[:200]:
+        mend = "give the log itself; --compare, estimate and synth read profiles"
+        raise BadInput.at(source.where, "is a profile of traffic, written by this program", mend)
     tool = tool_of(source)
     if tool is not None:
         what = f"is a benchmark result ({tool.name}), not a log of traffic"

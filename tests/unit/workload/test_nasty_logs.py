@@ -1,7 +1,9 @@
 """Logs as people really have them: every line that can be read is read, every other one is counted."""
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,30 @@ def test_usage_objects_as_text_of_a_database(tmp_path):
 def test_what_is_open_is_asked(tmp_path, content, words):
     with pytest.raises(BadInput, match=words):
         read_trace(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04\x14\x00", "is a ZIP archive or an Excel workbook"),
+        (b"\x28\xb5\x2f\xfd\x00", "is packed with zstd"),
+        (bz2.compress(b"a"), "is packed with bzip2"),
+        (lzma.compress(b"a"), "is packed with xz"),
+        (b"SQLite format 3\x00", "is a SQLite database"),
+        (b'{\n "kind": "tokenfleet workload profile",\n "version": 1}', "is a profile of traffic"),
+    ],
+)
+def test_what_is_no_log_is_called_by_its_name(tmp_path, content, words):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=words):
+        read_trace(path)
+
+
+def test_a_zone_that_does_not_exist_is_told_even_where_no_stamp_needs_it(tmp_path):
+    path = write(tmp_path, HEAD + f"{AT}0Z,10,5\n")
+    with pytest.raises(BadInput, match="did you mean 'Europe/Berlin'"):
+        read_trace(path, zone="Europe/Berln")
 
 
 def test_whole_minutes_are_spread_and_said(tmp_path):

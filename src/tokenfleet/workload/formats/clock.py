@@ -67,6 +67,8 @@ def to_ns(
     """
     import polars as pl
 
+    if options.zone is not None:
+        _must_be_a_zone(options.zone)
     if stamps.dtype in (pl.Datetime, pl.Date):
         zoned = getattr(stamps.dtype, "time_zone", None) is not None
         ns = stamps.cast(pl.Datetime("ns", getattr(stamps.dtype, "time_zone", None))).dt.timestamp("ns")
@@ -272,6 +274,17 @@ def _offset_ns(zone: "pl.Series") -> "pl.Series":
     return (hours * 3600 + sign * minutes * 60) * UNIT_NS["s"]
 
 
+def _must_be_a_zone(name: str) -> None:
+    """Also where no stamp needs it: a name that does not exist is a slip."""
+    if name not in available_timezones():
+        mend = nearest(name, sorted(available_timezones())) or "write it as UTC or Europe/Berlin"
+        raise BadInput.at("zone", f"there is no time zone '{name}'", mend)
+    try:
+        ZoneInfo(name)
+    except ZoneInfoNotFoundError as error:
+        raise BadInput.at("zone", f"this system has no data for '{name}'", "install tzdata") from error
+
+
 def _naive(ns: "pl.Series", options: ReadOptions, detected: dict[str, str]) -> "tuple[pl.Series, Clock]":
     """Stamps without a zone: read on the zone a person names, else kept as they are, on a clock without a name."""
     if options.zone is None:
@@ -279,13 +292,6 @@ def _naive(ns: "pl.Series", options: ReadOptions, detected: dict[str, str]) -> "
         return ns, "naive"
     import polars as pl
 
-    if options.zone not in available_timezones():
-        mend = nearest(options.zone, sorted(available_timezones())) or "write it as UTC or Europe/Berlin"
-        raise BadInput.at("zone", f"there is no time zone '{options.zone}'", mend)
-    try:
-        ZoneInfo(options.zone)
-    except ZoneInfoNotFoundError as error:
-        raise BadInput.at("zone", f"this system has no data for '{options.zone}'", "install tzdata") from error
     stamps = ns.cast(pl.Datetime("ns"))
     local = stamps.dt.replace_time_zone(options.zone, ambiguous="earliest", non_existent="null")
     later = stamps.dt.replace_time_zone(options.zone, ambiguous="latest", non_existent="null")

@@ -15,6 +15,15 @@ from tokenfleet.workload.spelling import nearest
 
 HEAD_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
+_NOT_A_LOG = {
+    b"PK\x03\x04": ("is a ZIP archive or an Excel workbook", "unpack it, or save the sheet as CSV"),
+    b"\x28\xb5\x2f\xfd": ("is packed with zstd", "unpack it, or pack it with gzip"),
+    b"BZh91AY&SY": ("is packed with bzip2", "unpack it, or pack it with gzip"),
+    b"\xfd7zXZ\x00": ("is packed with xz", "unpack it, or pack it with gzip"),
+    b"SQLite format 3": ("is a SQLite database", "write the table of requests as CSV"),
+    b"Obj\x01": ("is an Avro file", "write the table as Parquet or CSV"),
+}
+"""How files begin that hold a log but cannot be read: what they are, and what to do."""
 _OPENING = re.compile(r"""\s*(?:\{\s*"([^"]+)"\s*:\s*)?\[\s*(?=\{)""")
 _DEEPEST = 4
 """Records inside records are looked into so far."""
@@ -75,6 +84,9 @@ def open_source(path: Path) -> Source:
     if head.startswith(b"PAR1"):
         columns, leaves = _parquet_columns(path)
         return Source(path, "parquet", packed, "", columns, {}, leaves=leaves)
+    for magic, (what, mend) in _NOT_A_LOG.items():
+        if head.startswith(magic):
+            raise BadInput.at(str(path), what, mend)
     encoding = _encoding_of(head)
     complete = len(head) < HEAD_BYTES
     head = _as_utf8(head, encoding)
