@@ -23,6 +23,7 @@ from reference.vllm_oracle import (
     plain_timeline,
     random_workload,
     recorded,
+    with_leaving,
 )
 from tokenfleet.simulator import replay
 
@@ -60,10 +61,13 @@ def vllm():
     asked.close()
 
 
-def small(requests, *, blocks=100, **settings) -> Workload:
+def small(requests, *, blocks=100, after_s=None, **settings) -> Workload:
     """Rows of (arrival in ms, input tokens, output tokens); blocks of 4, 8 tokens a step unless told otherwise."""
     return Workload(
-        trace=trace(requests), settings=engine(**({"max_batched_tokens": 8} | settings)), block_count=blocks
+        trace=trace(requests),
+        settings=engine(**({"max_batched_tokens": 8} | settings)),
+        block_count=blocks,
+        after_s=after_s,
     )
 
 
@@ -77,6 +81,8 @@ def named() -> dict[str, Workload]:
     urgent = replace(urgent, trace=replace(urgent.trace, priority=np.array([1, 0], dtype=np.int32)))
     behind = small([(0, 2, 4), (0, 3, 4), (5, 1, 4)], blocks=3, scheduling="priority")
     behind = replace(behind, trace=replace(behind.trace, priority=np.array([0, 5, 0], dtype=np.int32)))
+    leaving = [(0, 20, 15), (1, 20, 2)]
+    gone = {"blocks": 9, "max_batched_tokens": 64, "after_s": (0.035, np.inf)}
     return {
         "an arrival during a step joins the next one": small(late),
         "under async scheduling it joins the one after": small(late, async_scheduling=True),
@@ -95,6 +101,8 @@ def named() -> dict[str, Workload]:
         "one that is alone may": small([(0, 14, 2)], long_prefill_tokens=4),
         "the less urgent one is preempted": urgent,
         "those behind one that preempts itself go without a token": behind,
+        "who leaves is let go before the outputs of the step that ends": small(leaving, **gone),
+        "under async scheduling the step in flight goes on": small(leaving, async_scheduling=True, **gone),
     }
 
 
@@ -109,21 +117,26 @@ def workloads_to_record() -> dict[str, Workload]:
     return found
 
 
+def seconds(times_ps: tuple[int, ...]) -> np.ndarray:
+    """Times of a timeline; what never happened (-1) is NaN."""
+    return np.where(np.array(times_ps) < 0, np.nan, np.array(times_ps) / 1e12)
+
+
 def assert_same(workload: Workload, asked: Timeline) -> None:
     """Plain engine against vLLM, and the columns of the compiled replay too."""
     assert plain_timeline(workload) == asked
-    run = replay(workload.trace, workload.fleet)
-    np.testing.assert_array_equal(run.first_token_s, np.array(asked.first_ps) / 1e12)
-    np.testing.assert_array_equal(run.finish_s, np.array(asked.finish_ps) / 1e12)
+    run = replay(workload.trace, workload.fleet, world=workload.world)
+    np.testing.assert_array_equal(run.first_token_s, seconds(asked.first_ps))
+    np.testing.assert_array_equal(run.finish_s, seconds(asked.finish_ps))
+    assert run.busy.step_count == len(asked.steps)
     lost = Counter(request for step in asked.steps for request in step.preempted)
     cached = {}
     for step in asked.steps:
         for request, computed, _ in step.batch:
             cached.setdefault(request, computed)
-    rows = range(workload.trace.request_count)
-    np.testing.assert_array_equal(run.preemption_count, [lost[row] for row in rows])
-    np.testing.assert_array_equal(run.cached_tokens, [cached[row] for row in rows])
-    assert run.busy.step_count == len(asked.steps)
+    rows = [row for row, finish_ps in enumerate(asked.finish_ps) if finish_ps >= 0]
+    np.testing.assert_array_equal(run.preemption_count[rows], [lost[row] for row in rows])
+    np.testing.assert_array_equal(run.cached_tokens[rows], [cached[row] for row in rows])
 
 
 @pytest.mark.parametrize("row", RECORDED_ROWS, ids=lambda row: row["name"])
@@ -166,6 +179,20 @@ def test_random_workloads(vllm, settings, shared) -> None:
         cached += replay(workload.trace, workload.fleet).cached_tokens.sum()
     assert preempted > WORKLOADS_PER_TEST, "the pools are tight enough to matter"
     assert not shared or cached > 10 * WORKLOADS_PER_TEST
+
+
+@pytest.mark.long
+@pytest.mark.vllm
+@pytest.mark.xdist_group("vllm")
+@pytest.mark.parametrize(("settings", "shared"), KINDS + LATER_KINDS)
+def test_random_workloads_whose_users_leave(vllm, settings, shared) -> None:
+    left = 0
+    for seed in range(WORKLOADS_PER_TEST):
+        workload = with_leaving(random_workload(seed, shared=shared, **settings), seed)
+        asked = vllm.ask(workload)
+        assert_same(workload, asked)
+        left += sum(finish_ps < 0 for finish_ps in asked.finish_ps)
+    assert left > WORKLOADS_PER_TEST
 
 
 def null_block_workload() -> Workload:

@@ -6,13 +6,14 @@ Reads one JSON object per line from standard input, one workload each, and answe
                 "chunked_prefill", "full_prompt_gate", "async_scheduling", "watermark_fraction",
                 "long_prefill_tokens", "scheduling"},
      "step_ps": duration of every step,
-     "requests": [{"ready_ps", "priority", "prompt": [token ids], "answer": [token ids]}]}
+     "requests": [{"ready_ps", "priority", "prompt": [token ids], "answer": [token ids], "abort_ps": time or null}]}
 
     {"steps": [{"start_ps", "end_ps", "batch": [[request, computed tokens before, tokens]], "preempted": [request]}],
-     "tokens_ps": [[time of each output token] of each request]}
+     "tokens_ps": [[time of each output token] of each request], "aborted": [request]}
 
 Time is virtual: a batch starts when it is handed over and the one before has ended, and waiting for its result
 moves the clock to its end. Requests reach the scheduler between two passes of the engine loop, as they do there.
+Aborts are looked at when a result is there, as there, and before a pass.
 """
 
 import contextlib
@@ -119,10 +120,23 @@ class Core(EngineCore):
 
     def __init__(self, scheduler: Scheduler, executor: Executor, in_flight: int) -> None:
         self.scheduler, self.model_executor = scheduler, executor
+        requests = executor.workload["requests"]
+        due = [(one["abort_ps"], number) for number, one in enumerate(requests) if one["abort_ps"] is not None]
+        self.due, self.known, self.aborted = sorted(due), set(), []
         self.aborts_queue = queue.Queue()
         self.batch_queue_size = in_flight
         self.batch_queue = deque(maxlen=in_flight) if in_flight > 1 else None
         self.is_pooling_model = self.is_mm_encoder_only = self.check_for_draft_tokens = False
+
+    def _process_aborts_queue(self):
+        """Abort who has come and given up by now, one by one: vLLM's own order among several is that of a set."""
+        now_ps = self.model_executor.clock.now_ps
+        coming = [number for abort_ps, number in self.due if abort_ps <= now_ps and number in self.known]
+        self.due = [entry for entry in self.due if entry[1] not in coming]
+        for number in coming:
+            if str(number) in self.scheduler.requests:
+                self.aborted.append(number)
+                self.abort_requests([str(number)])
 
     @contextlib.contextmanager
     def capture_iteration_details(self, _batch):
@@ -210,6 +224,7 @@ def play(workload: dict, folder: str) -> dict:
             clock.now_ps = max(clock.now_ps, coming[0][1]["ready_ps"])
         while coming and coming[0][1]["ready_ps"] <= clock.now_ps:
             number, one = coming.popleft()
+            core.known.add(number)
             sampling = SamplingParams(max_tokens=len(one["answer"]), ignore_eos=True, temperature=0.0)
             scheduler.add_request(
                 Request(
@@ -222,11 +237,12 @@ def play(workload: dict, folder: str) -> dict:
                     block_hasher=hasher,
                 )
             )
+        core._process_aborts_queue()
         outputs, _ = step()
         for output in (outputs or {}).values():
             for one in output.outputs:
                 tokens_ps[int(one.request_id)] += [clock.now_ps] * len(one.new_token_ids)
-    return {"steps": executor.steps, "tokens_ps": tokens_ps}
+    return {"steps": executor.steps, "tokens_ps": tokens_ps, "aborted": core.aborted}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ needed). What that interpreter runs is ``vllm_driver.py``.
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +18,7 @@ from reference.fleets import MS, engine, fleet, physics, step_time
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import PrefixTree, Trace
+from tokenfleet.domain.world import Leaving, World
 
 VLLM_PYTHON = os.environ.get("TOKENFLEET_VLLM_PYTHON")
 DRIVER = Path(__file__).with_name("vllm_driver.py")
@@ -57,6 +58,13 @@ class Workload:
     trace: Trace
     settings: EngineSettings
     block_count: int
+    after_s: tuple[float, ...] | None = None
+    """When the user of each request leaves; ``inf``: never."""
+
+    @property
+    def world(self) -> World | None:
+        """As a replay takes it."""
+        return None if self.after_s is None else World(leaving=Leaving(after_s=np.array(self.after_s)))
 
     @property
     def fleet(self) -> Fleet:
@@ -85,6 +93,8 @@ class Workload:
             known, prompt = self.tokens(row), int(self.trace.input_tokens[row])
             ready_ps = int(np.rint(arrival_s * 1e12))
             requests.append({"ready_ps": ready_ps, "prompt": known[:prompt], "answer": known[prompt:]})
+            stays_s = np.inf if self.after_s is None else self.after_s[row]
+            requests[-1]["abort_ps"] = None if np.isinf(stays_s) else ready_ps + round(stays_s * 1e12)
             requests[-1]["priority"] = 0 if self.trace.priority is None else int(self.trace.priority[row])
         settings = {name: getattr(self.settings, name) for name in SETTINGS + LATER_SETTINGS}
         return json.dumps(
@@ -110,6 +120,7 @@ class Workload:
             "input_tokens": self.trace.input_tokens.tolist(),
             "output_tokens": self.trace.output_tokens.tolist(),
             **shared,
+            **({} if self.after_s is None else {"after_s": [None if np.isinf(s) else s for s in self.after_s]}),
         }
 
     @classmethod
@@ -124,7 +135,8 @@ class Workload:
         if "priority" in row:
             shared["priority"] = np.array(row["priority"], dtype=np.int32)
         trace = Trace(arrival_s=np.array(row["arrival_s"]), **lengths, **shared)
-        return cls(trace=trace, settings=engine(**row["engine"]), block_count=row["block_count"])
+        after_s = tuple(np.inf if s is None else s for s in row["after_s"]) if "after_s" in row else None
+        return cls(trace=trace, settings=engine(**row["engine"]), block_count=row["block_count"], after_s=after_s)
 
 
 def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False, **settings) -> Workload:
@@ -161,6 +173,16 @@ def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False,
         **columns,
     )
     return Workload(trace=trace, settings=engine(**(drawn | settings)), block_count=blocks)
+
+
+def with_leaving(workload: Workload, seed: int) -> Workload:
+    """The workload with users some of whom leave, often when a step ends, no two at once."""
+    draw = np.random.default_rng(seed)
+    count = workload.trace.request_count
+    after_s = np.ceil(draw.exponential(float(draw.choice([0.03, 0.2])), count) * 100.0) / 100.0
+    after_s += np.arange(1, count + 1) * 1e-9 * (draw.random() < 0.5)
+    after_s[draw.random(count) < 0.4] = np.inf
+    return replace(workload, after_s=tuple(after_s.tolist()))
 
 
 def watermark_hangs_on_the_null_block(fraction: float, block_count: int) -> bool:
@@ -205,7 +227,7 @@ class RecordingReplica(plain_engine.Replica):
 def plain_timeline(workload: Workload) -> Timeline:
     """What the plain engine decides."""
     with mock.patch.object(plain_fleet, "Replica", RecordingReplica):
-        run = plain_fleet.PlainRun(workload.trace, workload.fleet)
+        run = plain_fleet.PlainRun(workload.trace, workload.fleet, world=workload.world)
     number = {request: row for row, request in enumerate(run.requests)}
     steps = tuple(
         Step(
@@ -231,8 +253,10 @@ def timeline_of(answer: dict) -> Timeline:
         )
         for step in answer["steps"]
     )
-    first_ps = tuple(times[0] for times in answer["tokens_ps"])
-    return Timeline(steps=steps, first_ps=first_ps, finish_ps=tuple(times[-1] for times in answer["tokens_ps"]))
+    tokens_ps, aborted = answer["tokens_ps"], set(answer["aborted"])
+    first_ps = tuple(times[0] if times else -1 for times in tokens_ps)
+    finish_ps = tuple(-1 if number in aborted else times[-1] for number, times in enumerate(tokens_ps))
+    return Timeline(steps=steps, first_ps=first_ps, finish_ps=finish_ps)
 
 
 def recorded(timeline: Timeline) -> dict:
