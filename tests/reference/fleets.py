@@ -13,6 +13,7 @@ from tokenfleet.domain.replica import (
     Layout,
     MemoryBudget,
     ReplicaPhysics,
+    Speculation,
     StepTimeModel,
 )
 from tokenfleet.domain.trace import PrefixTree, Trace
@@ -130,12 +131,41 @@ def with_any_router(draw: np.random.Generator, on: Fleet) -> Fleet:
     return Fleet(groups=groups, router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
 
 
+def with_speculation(draw: np.random.Generator, on: Fleet) -> Fleet:
+    """The fleet with engines that draft, and steps that take time for it."""
+    groups = []
+    for group in on.groups:
+        drafted = int(draw.integers(0, 6))
+        rules = group.replica.deployment.engine
+        least = rules.max_sequence_count * (1 + drafted)
+        rules = replace(
+            rules,
+            max_batched_tokens=max(rules.max_batched_tokens, least),
+            long_prefill_tokens=None,
+            scheduling="fcfs",
+            preemption="recompute",
+            swap_bytes=0,
+            speculation=Speculation(
+                draft_token_count=drafted, acceptance_fraction=float(draw.choice([0.0, 0.4, 0.8, 1.0]))
+            ),
+        )
+        time = random_step_time(draw, rules.max_batched_tokens)
+        if draw.random() < 0.7:
+            cost = draw.integers(0, 3, rules.max_sequence_count).cumsum() * MS // 3
+            time = replace(time, draft_ps=np.concatenate([[0], cost]).astype(np.int64))
+        deployment = replace(group.replica.deployment, engine=rules)
+        groups.append(replace(group, replica=replace(group.replica, deployment=deployment, step_time=time)))
+    return replace(on, groups=tuple(groups))
+
+
 def random_rules(draw: np.random.Generator, name: str) -> dict:
     """Settings that only some engines know, and the front end."""
     drawn = {"front_end": "serial" if draw.random() < 0.3 else "parallel"}
     if not name.startswith(("sglang", "trtllm")):
         drawn["long_prefill_tokens"] = None if draw.random() < 0.5 else int(draw.integers(1, 20))
         drawn["scheduling"] = "priority" if draw.random() < 0.4 else "fcfs"
+    if name.startswith("sglang") and draw.random() < 0.5:
+        drawn["prefill_decode_interval_count"] = int(draw.integers(1, 6))
     return drawn
 
 
@@ -233,6 +263,7 @@ def random_overcommitted(draw: np.random.Generator) -> tuple[Trace, Fleet]:
         async_scheduling=bool(draw.random() < 0.5),
         prefix_caching=bool(draw.random() < 0.7),
     )
+    rules = replace(rules, prefill_decode_interval_count=int(draw.choice([0, 0, 3])))
     fixed = int(draw.choice([0, 0, 1]))
     blocks = int(draw.integers(200, 1200)) // block_tokens + fixed + 3
     replica = physics(settings=rules, time=random_step_time(draw, 64), blocks=blocks, fixed=fixed)

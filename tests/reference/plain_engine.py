@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from tokenfleet import control
 from tokenfleet.domain.run import Status
 
 NEVER = 1 << 63
@@ -139,13 +140,19 @@ class Replica:
         self.engine = physics.deployment.engine
         self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, self.engine.prefix_caching)
         self.running, self.waiting = [], deque()
-        self.flying = deque()  # (end, [(request, tokens, yields)])
+        self.flying = deque()  # (end, requests that get a token, those for which tokens were drafted)
         self.clock = self.horizon = 0
         self.event = NEVER
         self.in_flight = 0
         self.rules = self.engine.name.split("-", 1)[0]
         self.by_priority = self.engine.scheduling == "priority"
         self.front_end = 0  # when a serial front end is free again
+        speculation = self.engine.speculation
+        self.acceptance = 0.0 if speculation is None else speculation.acceptance_fraction
+        self.drafted = 0 if speculation is None else speculation.draft_token_count
+        self.lag = self.engine.async_scheduling and speculation is None
+        self.ahead = 0  # free blocks that the drafts of the step being fixed may need
+        self.decodes_due = 0  # SGLang: rounds of decode before anybody prefills again
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
         self.host = self.moved = 0  # blocks in host memory; moved there or back for the next step
@@ -203,6 +210,7 @@ class Replica:
             return self.prefill_round() or self.decode_round()
         budget, planned, preempted = self.engine.max_batched_tokens, [], False
         longest = self.longest_chunk()
+        self.ahead = 0
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
@@ -211,7 +219,8 @@ class Replica:
                 index += 1
                 continue
             need = self.blocks_for(request.computed + tokens) - len(request.blocks)
-            while need > len(self.pool.free):
+            ahead = 0 if request.prefilling else self.ahead_of(request)
+            while need + ahead + self.ahead > len(self.pool.free):
                 victim = max(self.running, key=self.urgency) if self.by_priority else self.running[-1]
                 index -= self.running.index(victim) < index
                 budget += sum(entry[2] for entry in planned if entry[0] is victim)
@@ -221,7 +230,8 @@ class Replica:
                 if victim is request:
                     return planned
             self.compute(request, tokens, planned)
-            budget -= tokens
+            self.ahead += ahead
+            budget -= tokens if request.prefilling else tokens + self.drafted
             index += 1
         while not preempted and budget > 0 and len(self.running) < self.engine.max_sequence_count:
             request = self.head()
@@ -230,9 +240,17 @@ class Replica:
                 break
             self.waiting.remove(request)
             self.running.append(request)
+            if not request.prefilling:
+                self.ahead += self.ahead_of(request)
+                budget -= self.drafted
             self.compute(request, tokens, planned)
             budget -= tokens
         return planned
+
+    def ahead_of(self, request: Request) -> int:
+        """Blocks that the drafts of a decode need behind the token of its own."""
+        reach = request.computed + 1
+        return self.blocks_for(reach + self.drafted) - self.blocks_for(reach)
 
     def admit(self, request: Request, longest: float, budget: int) -> int:
         delivered = request.delivered and not request.admitted
@@ -240,7 +258,7 @@ class Replica:
         hit = len(hits) * self.physics.kv_block_tokens
         start = request.tokens + request.in_flight - 1 if request.swapped else hit
         tokens = min(request.tokens - start, longest)
-        if not self.engine.chunked_prefill and not delivered and tokens > budget:
+        if self.lacks_tokens(delivered, tokens, budget):
             return 0
         tokens = min(tokens, budget)
         unused = sum(self.pool.users[block] == 0 for block in hits)
@@ -253,9 +271,10 @@ class Replica:
                 return 0
         else:
             whole = self.engine.full_prompt_gate or delivered or request.swapped
-            need = self.blocks_for(request.tokens if whole else hit + tokens) - len(hits)
+            reach = request.tokens if whole else hit + tokens
+            need = self.blocks_for(reach + (self.drafted if delivered else 0)) - len(hits) + self.ahead
             if self.rules == "trtllm":
-                need = self.blocks_for(request.input + request.output) - len(hits) + self.promised()
+                need = self.declared_blocks(request) - len(hits) + self.promised()
             need += unused + self.physics.kv_fixed_block_count
             if self.running:
                 need += int(self.engine.watermark_fraction * (self.physics.kv_block_count + 1))
@@ -283,9 +302,17 @@ class Replica:
         request.admitted = request.prefilling = True
         return tokens
 
+    def lacks_tokens(self, delivered: bool, tokens: int, budget: int) -> bool:
+        if delivered:
+            return self.rules != "sglang" and budget < 1 + self.drafted
+        return not self.engine.chunked_prefill and tokens > budget
+
     def promised(self) -> int:
         """TensorRT-LLM: blocks that the running requests have still to take, up to their last token."""
-        return sum(self.blocks_for(request.input + request.output) - len(request.blocks) for request in self.running)
+        return sum(self.declared_blocks(request) - len(request.blocks) for request in self.running)
+
+    def declared_blocks(self, request: Request) -> int:
+        return self.blocks_for(request.input + request.output + self.drafted)
 
     # ---- SGLang
 
@@ -297,6 +324,10 @@ class Replica:
 
     def prefill_round(self) -> list:
         budget, planned = self.engine.max_batched_tokens, []
+        decodes = any(not r.prefilling and r.produced + r.in_flight < r.output for r in self.running)
+        if self.decodes_due > 0 and decodes:
+            return []
+        self.decodes_due = self.ahead = 0
         partial = [request for request in self.running if request.prefilling]
         for request in partial:
             tokens = min(request.tokens - request.computed, budget)
@@ -314,14 +345,17 @@ class Replica:
                 budget -= tokens
         for request, _, _ in planned:
             self.pool.hash_blocks(request, request.computed)
+        if planned:
+            self.decodes_due = self.engine.prefill_decode_interval_count
         return planned
 
     def decode_round(self) -> list:
         planned, retracted = [], False
         while True:
-            decodes = [request for request in self.running if request.produced + request.in_flight < request.output]
-            needy = [r for r in decodes if self.blocks_for(r.computed + 1) > len(r.blocks)]
-            if len(needy) <= len(self.pool.free):
+            left = [request for request in self.running if request.produced + request.in_flight < request.output]
+            decodes = [request for request in left if not request.prefilling]
+            need = sum(self.blocks_for(r.computed + 1 + self.drafted) - len(r.blocks) for r in decodes)
+            if need <= len(self.pool.free):
                 break
             order = [(-(r.produced + r.in_flight), r.input, place) for place, r in enumerate(decodes)]
             self.preempt(decodes[order.index(max(order))])
@@ -332,6 +366,8 @@ class Replica:
             self.ratio = min(Fraction(1), Fraction(int(share * 3_000_000), 3_000_000))
         elif decodes:
             self.ratio = max(LEAST_RATIO, self.ratio - RATIO_FALL)
+        if decodes:
+            self.decodes_due = max(0, self.decodes_due - 1)
         for request in decodes:
             self.compute(request, 1, planned)
         return planned
@@ -348,7 +384,8 @@ class Replica:
     def duration(self, decodes: list, prefills: list) -> int:
         step = self.step
         contexts = [request_start + 1 for _, request_start, _ in decodes]
-        base = int(step.token_ps[len(decodes) + sum(tokens for _, _, tokens in prefills)])
+        base = int(step.token_ps[len(decodes) * (1 + self.drafted) + sum(tokens for _, _, tokens in prefills)])
+        base += int(step.draft_ps[len(decodes)]) if self.drafted and step.draft_ps is not None else 0
         base += step.sequence_ps * len(decodes) + step.context_ps * sum(contexts)
         base += step.window_ps * sum(min(context, step.window_tokens) for context in contexts)
         base += step.pair_ps * sum(tokens * start + tokens * (tokens + 1) // 2 for _, start, tokens in prefills)
@@ -360,7 +397,10 @@ class Replica:
     def boundary(self) -> None:
         self.let_go(self.clock)
         while self.flying and self.flying[0][0] <= self.clock:
-            self.apply(*self.flying.popleft())
+            end, yields, drafting = self.flying.popleft()
+            for request in drafting:
+                self.keep_drafts(request)
+            self.apply(end, yields)
         planned = self.schedule()
         if planned:
             self.launch(planned)
@@ -390,8 +430,20 @@ class Replica:
                 yields.append(request)
         start, self.horizon = self.horizon, self.horizon + duration
         self.busy_until = self.horizon
-        self.flying.append((self.horizon, yields))
-        self.clock = self.event = start if self.engine.async_scheduling else self.horizon
+        drafting = [request for request, _, _ in decodes] if self.drafted else []
+        self.flying.append((self.horizon, yields, drafting))
+        self.clock = self.event = start if self.lag else self.horizon
+
+    def keep_drafts(self, request: Request) -> None:
+        """The step has ended: how much of what was drafted is right, as far as it is wanted."""
+        drawn = control.scrambled(control.scrambled(request.row, request.computed), request.computed)
+        kept = 0
+        while kept < self.drafted and drawn < round(self.acceptance ** (kept + 1) * 2**31):
+            kept += 1
+        kept = min(kept, request.output - request.produced - 1)
+        request.blocks += self.pool.take(self.blocks_for(request.computed + kept) - len(request.blocks))
+        request.computed += kept
+        request.produced += kept
 
     def apply(self, end: int, yields: list) -> None:
         for request in yields:
@@ -422,7 +474,7 @@ class Replica:
 
     def is_served(self, request: Request) -> bool:
         """Whether it runs, or was preempted with its last step in flight."""
-        last = {r for _, yields in self.flying for r in yields if r.produced + r.in_flight >= r.output}
+        last = {r for _, yields, _ in self.flying for r in yields if r.produced + r.in_flight >= r.output}
         return request in self.running or request in last
 
     def let_go(self, time: int) -> None:
@@ -432,10 +484,12 @@ class Replica:
 
     def drop(self, request: Request, status: Status, time: int) -> None:
         """The client of a request has given up. What was fixed counts as if it had been done."""
-        for end, yields in self.flying:
+        for end, yields, drafting in self.flying:
             if request in yields:
                 self.count_gap(request, end)
                 yields.remove(request)
+            if request in drafting:
+                drafting.remove(request)
         if request in self.running:
             self.full = False
             if self.rules == "sglang":
@@ -455,9 +509,9 @@ class Replica:
 
     def lose_all(self) -> list:
         """The replica fails. What was fixed counts as if it had been done."""
-        held = {id(r): r for _, yields in self.flying for r in yields}
+        held = {id(r): r for _, yields, _ in self.flying for r in yields}
         held |= {id(r): r for r in [*self.running, *self.waiting]}
-        for end, yields in self.flying:
+        for end, yields, _ in self.flying:
             for request in yields:
                 self.count_gap(request, end)
         return list(held.values())

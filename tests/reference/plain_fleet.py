@@ -127,6 +127,7 @@ class PlainRun:
         limit = replica.engine.context_limit_tokens
         held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
         held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
+        held += replica.drafted
         if (
             replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
             or (limit is not None and request.input + request.output > limit)
@@ -458,7 +459,7 @@ class PlainRun:
         return done | {"active": sum(request.computed for request in replica.running)}
 
     def gauges(self, replica: Replica) -> tuple[int, int, float]:
-        yielding = {r for _, yields in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
+        yielding = {r for _, yields, _ in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
         waiting = sum(request not in yielding for request in replica.waiting)
         used = replica.physics.kv_block_count - len(replica.pool.free)
         return len(replica.running), waiting, used

@@ -15,6 +15,7 @@ from reference.fleets import (
     random_overcommitted,
     random_trace,
     trace,
+    with_speculation,
 )
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay
@@ -91,6 +92,33 @@ def test_with_many_shared_prefixes(blocks: int) -> None:
     rows = trace(np.column_stack([np.arange(count) * 9, lengths]), prefix_node=chosen, prefixes=tree)
     record = assert_equal(rows, fleet(physics(settings=engine(prefix_caching=True), blocks=blocks), count=2))
     assert record.cached_tokens.mean() > 5
+
+
+@pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(2))
+def test_with_drafted_tokens(name: str, seed: int) -> None:
+    for step in range(40):
+        draw = np.random.default_rng(1000 * seed + 800 + step)
+        drawn = with_speculation(draw, random_fleet(draw, name=name))
+        assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)
+        rows, drawn = random_copies(draw, name=name)
+        assert_equal(rows, with_speculation(draw, drawn))
+        rows, drawn = random_overcommitted(draw)
+        assert_equal(rows, with_speculation(draw, drawn))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_thousands_of_workloads_with_drafted_tokens(name: str, seed: int) -> None:
+    for step in range(100):
+        draw = np.random.default_rng(1000 * seed + step)
+        drawn = with_speculation(draw, random_fleet(draw, name=name))
+        assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)
+        rows, drawn = random_copies(draw, name=name)
+        assert_equal(rows, with_speculation(draw, drawn))
+        rows, drawn = random_overcommitted(draw)
+        assert_equal(rows, with_speculation(draw, drawn))
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """What ``capacity`` is asked, as a strict type, and the table it means."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,13 +20,14 @@ from tokenfleet.app.capacity_table import (
     parts,
     sized,
 )
-from tokenfleet.app.checkpoint_files import measured_bytes
+from tokenfleet.app.memory_spec import MemorySpec, with_memory
+from tokenfleet.app.scenario_types import SpeculationSpec, speculation_of
 from tokenfleet.app.scenario_words import EngineName, InputFile, ModelName, Strict, Tokens, problem
 from tokenfleet.app.scenario_words import Lengths as LengthsText
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, KvPrecision, MemoryFacts, Precision
+from tokenfleet.domain.replica import Deployment, KvPrecision, Precision
 
 USUAL_GPUS: Final = ["h100_sxm", "h200_sxm", "a100_sxm_80gb", "l40s"]
 _FILLED_BY: Final = {"tpot": "stream_tokens_per_s", "ttft": "idle_ttft_s", "output_rate": "output_tokens_per_s"}
@@ -58,6 +59,8 @@ class CapacityQuestion(Strict):
     engine: list[EngineName] = Field(default=["vllm"], validate_default=True)
     input: LengthsText = "1000"
     output: LengthsText = "300"
+    memory: MemorySpec = Field(default_factory=MemorySpec)
+    speculation: SpeculationSpec | None = None
     calibration: InputFile | None = None
     measured: list[InputFile] = Field(default_factory=list)
 
@@ -90,7 +93,6 @@ def answered(question: CapacityQuestion) -> Capacity:
 
 
 def _deployments(question: CapacityQuestion, model: ModelArchitecture) -> Iterator[tuple[Gpu, Deployment]]:
-    facts = MemoryFacts(checkpoint_bytes=measured_bytes(question.model))
     own: tuple[Precision, ...] = ("checkpoint",) if model.quantization is not None else ("bf16", "fp8")
     precisions = tuple(dict.fromkeys(question.precision)) or own
     for gpu in parts(question.gpus):
@@ -101,18 +103,16 @@ def _deployments(question: CapacityQuestion, model: ModelArchitecture) -> Iterat
             layouts(model, gpu, question.tensor_parallel, question.pipeline_parallel, question.data_parallel),
         )
         for engine, precision, kv_precision, layout in choices:
-            yield (
-                gpu,
-                Deployment(
-                    model=model.name,
-                    gpu=gpu.name,
-                    layout=layout,
-                    precision=precision,
-                    kv_precision=kv_precision,
-                    engine=sized(catalog.engine(engine, gpu=gpu), layout),
-                    memory=facts,
-                ),
+            settings = replace(catalog.engine(engine, gpu=gpu), speculation=speculation_of(question.speculation))
+            deployment = Deployment(
+                model=model.name,
+                gpu=gpu.name,
+                layout=layout,
+                precision=precision,
+                kv_precision=kv_precision,
+                engine=sized(settings, layout),
             )
+            yield gpu, with_memory(deployment, model, gpu, question.memory, place=question.model)
 
 
 def _calibration(path: str | None) -> Calibrate | None:

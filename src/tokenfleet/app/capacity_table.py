@@ -222,11 +222,19 @@ class _Times:
             physics.memory, deployment, round(lengths.input_mean_tokens + lengths.output_mean_tokens)
         )
 
+    def _decode_s(self, sequences: int) -> float:
+        """Seconds per token of each of so many sequences that decode together."""
+        engine = self._physics.deployment.engine
+        context = sequences * self._lengths.context_tokens
+        step_s = self._table_s(sequences * engine.step_token_count, sequences, context, 0, prefill=False)
+        return step_s / engine.mean_step_tokens
+
     def _table_s(self, tokens: int, sequences: int, context: int, pairs: int, *, prefill: bool) -> float:
         table = self._physics.step_time
         inside = min(context, sequences * table.window_tokens)
         base = float(table.token_ps[tokens]) + table.sequence_ps * sequences + table.context_ps * context
         base += table.window_ps * inside + table.pair_ps * pairs
+        base += 0.0 if table.draft_ps is None else float(table.draft_ps[sequences])
         return float(((base**4 + table.eager_ps**4) ** 0.25 if prefill else base) / 1e12)
 
     def cells(self) -> dict[str, Cell]:
@@ -237,17 +245,15 @@ class _Times:
         budget = engine.max_batched_tokens
         pairs = round(budget * lengths.input_mean_tokens / 2)
         first = min(lengths.input_p50_tokens, budget)
-        alone = self._table_s(1, 1, lengths.context_tokens, 0, prefill=False)
         idle = self._prompt_s(first) + self._physics.step_time.request_ps / 1e12
-        together = self._table_s(stable, stable, stable * lengths.context_tokens, 0, prefill=False)
         limit = "the engine's slots" if stable >= engine.max_sequence_count else "KV cache"
         return {
             "max_stable_sequence_count": Cell(
                 value=stable, kind="predicted", evidence=f"bound by {limit} at {lengths.context_tokens:,} tokens each"
             ),
             "prefill_tokens_per_s": self._banded(budget / self._table_s(budget, 0, 0, pairs, prefill=True)),
-            "decode_tokens_per_s": self._banded(stable / together),
-            "stream_tokens_per_s": self._banded(1 / alone),
+            "decode_tokens_per_s": self._banded(stable / self._decode_s(stable)),
+            "stream_tokens_per_s": self._banded(1 / self._decode_s(1)),
             "idle_ttft_s": self._banded(idle),
             "output_tokens_per_s": self._banded(self.saturated_per_s() * lengths.output_mean_tokens),
         }
@@ -264,15 +270,16 @@ class _Times:
 
     def saturated_per_s(self) -> float:
         """Requests per second when all slots and the cache are full and prompts share the steps with answers."""
-        lengths = self._lengths
-        ratio = lengths.input_mean_tokens / lengths.output_mean_tokens
-        budget = self._physics.deployment.engine.max_batched_tokens
-        batch = max(min(self._held, budget / (1 + ratio)), 1.0)
-        tokens = min(max(round(batch * (1 + ratio)), 1), budget)
+        lengths, engine = self._lengths, self._physics.deployment.engine
+        # Each step begins as many prompts as it ends answers.
+        ended = engine.mean_step_tokens / lengths.output_mean_tokens
+        each = engine.step_token_count + ended * lengths.input_mean_tokens
+        batch = max(min(self._held, engine.max_batched_tokens / each), 1.0)
+        tokens = min(max(round(batch * each), 1), engine.max_batched_tokens)
         context = round(batch * (lengths.input_mean_tokens + lengths.output_mean_tokens / 2))
-        pairs = round(batch / lengths.output_mean_tokens * lengths.input_mean_tokens**2 / 2)
+        pairs = round(batch * ended * lengths.input_mean_tokens**2 / 2)
         step_s = self._table_s(tokens, round(batch), context, pairs, prefill=True)
-        return batch / step_s / lengths.output_mean_tokens
+        return batch * ended / step_s
 
     def _banded(self, value: float) -> Cell:
         factor = self._physics.band.step_time_factor
@@ -393,10 +400,10 @@ def layouts(
 def sized(engine: EngineSettings, layout: Layout) -> EngineSettings:
     """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight.
 
-    SGLang divides its budget among data-parallel ranks by itself. A step has a token for each slot at most.
+    SGLang divides its budget among data-parallel ranks by itself. A step has the tokens of each slot at most.
     """
     ranks = layout.attention_data_parallel
     budgets = 1 if engine.name.startswith("sglang") else ranks
     tokens = engine.max_batched_tokens * budgets * layout.pipeline_parallel
-    slots = min(engine.max_sequence_count * ranks, tokens)
+    slots = min(engine.max_sequence_count * ranks, tokens // engine.step_token_count)
     return replace(engine, max_batched_tokens=tokens, max_sequence_count=slots)

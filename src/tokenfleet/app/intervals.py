@@ -97,15 +97,16 @@ def _spent_s(counted: Mapping[str, Counts], group: ReplicaGroup, model: ModelArc
     pairs = counted["pair_count"] / np.maximum(mixed, 1)
     sequences, context = counted["decode_tokens"] / steps, counted["context_tokens"] / steps
     deployment = group.replica.deployment
+    decoded = sequences * deployment.engine.step_token_count
     gpu = catalog.gpu(deployment.gpu)
     plain = performance.step_parts(
-        model, gpu, deployment, tokens=np.maximum(sequences, 1.0), sequences=sequences, context_tokens=context
+        model, gpu, deployment, tokens=np.maximum(decoded, 1.0), sequences=sequences, context_tokens=context
     )
     full = performance.step_parts(
         model,
         gpu,
         deployment,
-        tokens=np.maximum(sequences + chunk, 1.0),
+        tokens=np.maximum(decoded + chunk, 1.0),
         sequences=sequences,
         context_tokens=context,
         pairs=pairs,

@@ -8,10 +8,10 @@ from pydantic import model_validator
 from tokenfleet import catalog, performance
 from tokenfleet.app.checkpoint_files import measured_bytes
 from tokenfleet.app.quantities import parse_bytes
-from tokenfleet.app.scenario_words import PREDICTION_LAYER, Count, DraftName, Strict, Tokens, problem, read_by
+from tokenfleet.app.scenario_words import Count, DraftName, Strict, Tokens, problem, read_by
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, MemoryFacts
+from tokenfleet.domain.replica import PREDICTION_LAYER, Deployment, MemoryFacts
 
 Size = Annotated[int, read_by(parse_bytes)]
 
@@ -66,4 +66,8 @@ def with_memory(
     if spec.draft is None:
         return own
     draft = performance.prediction_layer(model) if spec.draft == PREDICTION_LAYER else catalog.model(spec.draft)
+    speculation = deployment.engine.speculation
+    if speculation is not None:
+        drafting = replace(deployment.engine, speculation=replace(speculation, drafter=spec.draft))
+        own = replace(own, engine=drafting)
     return replace(own, memory=performance.draft_facts(draft, gpu, own))

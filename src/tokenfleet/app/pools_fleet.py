@@ -120,4 +120,5 @@ def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu
         prefix_caching=engine.prefix_caching and not model.encoder_only,
     )
     # An engine asks for a budget of a token per sequence at least; a small budget alone says both.
-    return replace(engine, max_sequence_count=min(engine.max_sequence_count, engine.max_batched_tokens))
+    most = engine.max_batched_tokens // engine.step_token_count
+    return replace(engine, max_sequence_count=min(engine.max_sequence_count, most))

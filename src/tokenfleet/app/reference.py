@@ -55,6 +55,7 @@ _PARTS: Final = (
     ("slo.classes.NAME.takes", takes_types.TakesSpec),
     ("vary", types.Vary),
     ("engine", types.EngineChoice),
+    ("engine.speculation", types.SpeculationSpec),
     ("memory", memory_spec.MemorySpec),
     ("redundancy", types.Redundancy),
     ("zones[]", types.ZoneSpec),

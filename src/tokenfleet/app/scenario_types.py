@@ -40,7 +40,7 @@ from tokenfleet.app.slo_types import SloSpec
 from tokenfleet.app.world_types import AdmissionSpec, ClientsSpec, EventSpec, UsersSpec
 from tokenfleet.domain import survival
 from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision
+from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision, Speculation
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
@@ -165,6 +165,25 @@ class RolloutSpec(Strict):
         return self
 
 
+class SpeculationSpec(Strict):
+    """Speculative decoding: what ``memory.draft`` names proposes tokens, which the model checks in one step.
+
+    Without a draft in ``memory``, tokens are looked up in the text so far, which costs the GPU nothing.
+    """
+
+    tokens: Annotated[int, Field(ge=0, le=64)]
+    """Drafted for each sequence in each step; 0: the engine stands ready to speculate and never does."""
+    acceptance: Fraction
+    """How often a drafted token is kept, where all before it were, such as ``70%``: measure it on your own text."""
+
+
+def speculation_of(spec: SpeculationSpec | None) -> Speculation | None:
+    """What the engine is told; who drafts is said by ``memory``."""
+    if spec is None:
+        return None
+    return Speculation(draft_token_count=spec.tokens, acceptance_fraction=spec.acceptance)
+
+
 class EngineChoice(Strict):
     """The serving engine; settings left out keep the defaults of that version on that gpu."""
 
@@ -195,6 +214,10 @@ class EngineChoice(Strict):
     """Host memory for each GPU, such as ``4GiB``, where ``preemption`` is ``swap``."""
     front_end: Literal["parallel", "serial"] | None = None
     """One thread that tokenizes all requests of a replica one after another, or as many as there are requests."""
+    prefill_decode_interval: Annotated[int, Field(ge=0)] | None = None
+    """Rounds of decode between two rounds of prefill, where anybody decodes (SGLang)."""
+    speculation: SpeculationSpec | None = None
+    """Speculative decoding."""
 
     @model_validator(mode="after")
     def _the_engine_knows_its_settings(self) -> "EngineChoice":
@@ -203,6 +226,13 @@ class EngineChoice(Strict):
         for key in ("long_prefill_tokens", "scheduling", "preemption"):
             if getattr(self, key) is not None and not self.name.startswith("vllm"):
                 raise problem(f"{key} is a setting of vllm, not of {self.name}", "leave it out, or take vllm")
+        if self.prefill_decode_interval is not None and not self.name.startswith("sglang"):
+            what = f"prefill_decode_interval is a setting of sglang, not of {self.name}"
+            raise problem(what, "leave it out, or take sglang")
+        others = (self.long_prefill_tokens is not None, self.scheduling == "priority", self.preemption == "swap")
+        if self.speculation is not None and any(others):
+            what = "speculation is not replayed with long_prefill_tokens, priorities or swap"
+            raise problem(what, "leave one of them out")
         return self
 
 
@@ -399,9 +429,12 @@ def with_overrides(defaults: EngineSettings, choice: EngineChoice) -> EngineSett
     """The engine's defaults with the scenario's own settings on top."""
     from dataclasses import replace
 
-    renamed = {"memory_utilization": "memory_utilization_fraction", "context_limit": "context_limit_tokens"}
-    renamed |= {"swap_space": "swap_bytes"}
-    given = {
-        renamed.get(key, key): value for key, value in choice.model_dump(exclude_none=True, exclude={"name"}).items()
+    renamed = {
+        "memory_utilization": "memory_utilization_fraction",
+        "context_limit": "context_limit_tokens",
+        "prefill_decode_interval": "prefill_decode_interval_count",
+        "swap_space": "swap_bytes",
     }
-    return replace(defaults, **given)
+    plain = choice.model_dump(exclude_none=True, exclude={"name", "speculation"})
+    given = {renamed.get(key, key): value for key, value in plain.items()}
+    return replace(defaults, **given, speculation=speculation_of(choice.speculation))

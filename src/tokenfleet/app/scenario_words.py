@@ -17,6 +17,7 @@ from tokenfleet.app.quantities import (
     parse_tokens,
 )
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.replica import PREDICTION_LAYER
 
 
 def problem(what: str, mend: str = "") -> PydanticCustomError:
@@ -89,8 +90,6 @@ def _lengths(value: object) -> str:
     return text
 
 
-PREDICTION_LAYER = "mtp"
-"""How a person writes one prediction layer of the model's own kind where a draft model may stand."""
 Duration = Annotated[float, read_by(parse_duration_s)]
 Fraction = Annotated[float, read_by(parse_fraction)]
 Rate = Annotated[float, read_by(parse_rate_per_s)]

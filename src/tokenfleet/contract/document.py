@@ -141,6 +141,9 @@ def _digests(resolved: Mapping[str, object]) -> dict[str, str]:
 def _runtime(chosen: Sized) -> Runtime:
     settings = asdict(chosen.replica.deployment.engine)
     name = settings.pop("name")
+    speculation = settings.pop("speculation")
+    # What an engine is not set to do has no lines.
+    settings |= {f"speculation_{key}": value for key, value in (speculation or {}).items()}
     return Runtime(engine=name, settings=settings, sha256=digest(settings))
 
 

@@ -13,6 +13,8 @@ KvPrecision = Literal["bf16", "fp8"]
 Scheduling = Literal["fcfs", "priority"]
 Preemption = Literal["recompute", "swap"]
 FrontEnd = Literal["parallel", "serial"]
+PREDICTION_LAYER = "mtp"
+"""Names, where a draft model is asked for, one prediction layer of the model's own kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,26 @@ class Layout:
     def gpu_count(self) -> int:
         """GPUs of one replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.attention_data_parallel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Speculative decoding: a drafter proposes tokens, the model checks all of them in one step and keeps a beginning.
+
+    Each step yields one token of the model's own behind what it keeps.
+    """
+
+    draft_token_count: int
+    """Proposed for each decoding sequence in each step; 0: the engine stands ready to speculate and never does."""
+    acceptance_fraction: float
+    """Chance that a drafted token is kept, where all before it were."""
+    drafter: str | None = None
+    """Draft model, or :data:`PREDICTION_LAYER`; ``None``: text looked up, which costs the gpu nothing."""
+
+    @property
+    def mean_step_tokens(self) -> float:
+        """Tokens that a sequence gets in a step, in the mean: 1 + a + a^2 + ... + a^k."""
+        return sum(self.acceptance_fraction**kept for kept in range(self.draft_token_count + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +80,20 @@ class EngineSettings:
     """``swap``: the KV of a preempted decode waits in host memory while ``swap_bytes`` have room, as in vLLM V0."""
     swap_bytes: int = 0
     """Host memory for each gpu."""
+    prefill_decode_interval_count: int = 0
+    """Rounds of decode between two rounds of prefill, where anybody decodes (SGLang)."""
+    speculation: Speculation | None = None
+    """``None``: each step yields one token for each decoding sequence."""
+
+    @property
+    def step_token_count(self) -> int:
+        """Tokens that a decoding sequence computes in a step: its next one, and those drafted behind it."""
+        return 1 if self.speculation is None else 1 + self.speculation.draft_token_count
+
+    @property
+    def mean_step_tokens(self) -> float:
+        """Tokens that a decoding sequence gets in a step, in the mean."""
+        return 1.0 if self.speculation is None else self.speculation.mean_step_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +178,14 @@ class MemoryBudget:
 class StepTimeModel:
     """Duration of one engine step, in integer picoseconds, so that jumping over steps equals stepping.
 
-    A step computes ``token_count`` tokens: one for each decoding sequence and ``q`` for each prefill chunk. With
+    A step computes ``token_count`` tokens: one for each decoding sequence (with speculation, those drafted as well)
+    and ``q`` for each prefill chunk. With
     ``sequence_count`` decoding sequences whose contexts add up to ``context_tokens`` (``window_context_tokens``
     after cutting each at ``window_tokens``), and ``pair_count`` query-key pairs of prefill
     (``q * start + q * (q + 1) / 2`` summed over chunks)::
 
         base = token_ps[token_count] + sequence_ps * sequence_count + context_ps * context_tokens
-             + window_ps * window_context_tokens + pair_ps * pair_count
+             + window_ps * window_context_tokens + pair_ps * pair_count + draft_ps[sequence_count]
         step = base                                         without prefill (replayed graph)
         step = (base**4 + eager_ps**4) ** (1/4), rounded    with prefill (launches bound a short step from below)
 
@@ -167,6 +204,9 @@ class StepTimeModel:
     eager_ps: int
     request_ps: int
     """Front end work before a request's first token, beside the gpu: tokenizing, HTTP, detokenizing."""
+    draft_ps: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    """By decoding sequences: what the drafter takes for all of them, where ``token_ps`` counts each token of the step
+    as one of a prompt that it has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

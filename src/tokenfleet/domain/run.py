@@ -93,6 +93,7 @@ class WorkDone:
     prefill_tokens: Counts
     """Prompt tokens computed, those computed again after a preemption included."""
     decode_tokens: Counts
+    """One for each decoding sequence and step; drafts that were kept are not among them."""
     context_tokens: Counts
     """Contexts that decoded tokens attended to, added up."""
     pair_count: Counts

@@ -62,6 +62,8 @@ def error_band(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> Er
     ranks = deployment.layout.tensor_parallel * deployment.layout.attention_data_parallel
     if ranks > max(link_reach(gpu), 1):
         news.append(f"{ranks} ranks over PCIe: hosts differ up to fivefold in what it carries")
+    if deployment.engine.speculation is not None:
+        news.append("steps that speculate are checked on one drafter alone")
     if deployment.layout.pipeline_parallel > 1:
         news.append(
             "pipeline stages are checked on saturated rows alone; a lone prompt takes up to that many times longer"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 
-_TABLES = ("coefficients.toml", "memory_constants.toml")
+_TABLES = ("coefficients.toml", "speculation_constants.toml", "memory_constants.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,18 +10,19 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, StepShares, StepTimeModel
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.pipeline import pipelined_terms
+from tokenfleet.performance.speculation import Drafting, speculating_terms
 from tokenfleet.performance.support import unsupported
 from tokenfleet.performance.terms import StepTerms
 
 _PS_PER_S = 1e12
 
 
-def supported_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> StepTerms:
-    """Step terms, or :class:`OutOfRange` with every reason why they are not known."""
+def supported_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[StepTerms, Drafting | None]:
+    """Step terms and what a drafter adds, or :class:`OutOfRange` with every reason why they are not known."""
     reasons = unsupported(model, gpu, deployment)
     if reasons:
         raise OutOfRange(f"{deployment.model} on {deployment.gpu}: {'; '.join(reasons)}")
-    return pipelined_terms(model, gpu, deployment)
+    return speculating_terms(pipelined_terms(model, gpu, deployment), model, gpu, deployment)
 
 
 def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> StepTimeModel:
@@ -38,9 +39,11 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
     Raises:
         OutOfRange: The deployment is not supported.
     """
-    terms = supported_terms(model, gpu, deployment)
+    terms, drafting = supported_terms(model, gpu, deployment)
     engine = deployment.engine
-    tokens = np.arange(max(engine.max_batched_tokens, engine.max_sequence_count) + 1, dtype=np.float64)
+    most = max(engine.max_batched_tokens, engine.max_sequence_count * terms.step_token_count)
+    tokens = np.arange(most + 1, dtype=np.float64)
+    draft_s = None if drafting is None else drafting.split(tokens[: most // terms.step_token_count + 1]).total
     sequence_s = terms.sequence_overhead_s + terms.sequence_state_s - terms.sequence_credit_s
     return StepTimeModel(
         token_ps=np.rint(terms.token_split(tokens).total * _PS_PER_S).astype(np.int64),
@@ -51,6 +54,7 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         pair_ps=round(terms.pair_s * _PS_PER_S),
         eager_ps=round(terms.eager_s * _PS_PER_S),
         request_ps=round(terms.request_s * _PS_PER_S),
+        draft_ps=None if draft_s is None else np.rint(draft_s * _PS_PER_S).astype(np.int64),
     )
 
 
@@ -73,6 +77,7 @@ def scaled(step_time: StepTimeModel, factor: float) -> StepTimeModel:
         pair_ps=round(step_time.pair_ps * factor),
         eager_ps=round(step_time.eager_ps * factor),
         request_ps=round(step_time.request_ps * factor),
+        draft_ps=None if step_time.draft_ps is None else np.rint(step_time.draft_ps * factor).astype(np.int64),
     )
 
 
@@ -97,7 +102,8 @@ def step_shares(
         model: A complete architecture.
         gpu: The part.
         deployment: Layout, precisions, engine settings.
-        token_count: Tokens in the step: one for each decoding sequence, more for prefill chunks.
+        token_count: Tokens in the step: one for each decoding sequence (with speculation, those drafted as well),
+            more for prefill chunks.
         sequence_count: Decoding sequences.
         context_tokens: Their contexts added up; for windows each counts as their mean.
         pair_count: Query-key pairs of prefill.
@@ -148,8 +154,10 @@ def step_parts(
     Raises:
         OutOfRange: The deployment is not supported.
     """
-    terms = supported_terms(model, gpu, deployment)
+    terms, drafting = supported_terms(model, gpu, deployment)
     split = terms.token_split(tokens)
+    if drafting is not None:
+        split = split.plus(drafting.split(sequences))
     mean = context_tokens / np.maximum(sequences, 1e-9)
     in_window = sequences * np.minimum(mean, terms.window_tokens)
     compute = split.compute - sequences * terms.sequence_credit_s

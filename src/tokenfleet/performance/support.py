@@ -58,6 +58,7 @@ def unsupported(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> t
         *(f"{gpu.title}: {name} is unknown" for name in gpu.missing),
         *_weight_problems(model, gpu, deployment),
         *_link_problems(gpu, deployment.layout),
+        *_speculation_problems(deployment),
     )
 
 
@@ -133,6 +134,12 @@ def _link_problems(gpu: Gpu, layout: Layout) -> list[str]:
     if ranks > 1 and gpu.link_bytes_per_s is None and gpu.pcie_bytes_per_s is None:
         problems.append(f"{gpu.title} has no known link rate, so {ranks} gpus cannot be predicted")
     return problems
+
+
+def _speculation_problems(deployment: Deployment) -> list[str]:
+    if deployment.engine.speculation is None or deployment.layout.pipeline_parallel == 1:
+        return []
+    return ["speculative decoding over pipeline stages is not known: their rounds are not one model's steps"]
 
 
 def has_link(gpu: Gpu) -> bool:

@@ -42,6 +42,15 @@ class Split:
         """Sum of the four."""
         return self.compute + self.bandwidth + self.communication + self.overhead
 
+    def plus(self, other: "Split") -> "Split":
+        """Both, one after the other."""
+        return Split(
+            compute=self.compute + other.compute,
+            bandwidth=self.bandwidth + other.bandwidth,
+            communication=self.communication + other.communication,
+            overhead=self.overhead + other.overhead,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerContext:
@@ -115,6 +124,8 @@ class StepTerms:
     pair_s: float
     eager_s: float
     request_s: float
+    step_token_count: int = 1
+    """Tokens that a decoding sequence computes in a step: more than one where drafts are checked."""
 
     def token_split(self, token_count: Seconds) -> Split:
         """Cost of the batched tokens as if all were prefill, without attention to context.
@@ -139,8 +150,8 @@ class StepTerms:
 
     @property
     def sequence_credit_s(self) -> float:
-        """Windowed prefill attention that a decoding sequence is charged with its token but does not do."""
-        return min(self.prefill_token_s, self.sequence_overhead_s + self.sequence_state_s)
+        """Windowed prefill attention that a decoding sequence is charged with its tokens but does not do."""
+        return min(self.step_token_count * self.prefill_token_s, self.sequence_overhead_s + self.sequence_state_s)
 
 
 def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> StepTerms:
@@ -154,7 +165,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         deployment: Layout, precisions, engine.
 
     Returns:
-        Terms in seconds. Valid without speculation, pipeline stages or power capping.
+        Terms in seconds. Valid without speculation (:func:`speculating_terms`), pipeline stages or power capping.
     """
     layout = deployment.layout
     family = engine_family(deployment.engine.name)

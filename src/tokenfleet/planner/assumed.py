@@ -1,6 +1,7 @@
 """What a plan rests on, in sentences for a person."""
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.planner import words
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.promises import unbounded_wait
@@ -44,6 +45,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         f"Engine rules: {engine.name}, at most {engine.max_batched_tokens:,} tokens and {engine.max_sequence_count:,} "
         f"sequences per step, prefix cache {'on' if engine.prefix_caching else 'off'}. Router: {question.router}. "
         + rule_set_note(engine.name),
+        *_about_drafts(engine),
         "ITL quantiles come from a histogram: they are at most 2.2 % too high, never too low.",
         "TTFT starts when the request reaches the router: the network between user and router is not in it.",
         "Idle in the bill is time in which a replica has no request at all: one with a single running request is busy.",
@@ -121,4 +123,14 @@ def few_requests(traffic: Traffic) -> str | None:
     return (
         f"The trace has only {words.requests(count)}: a p99 is the slowest of them, and loads below the trace's own "
         "are left out where no request would remain. This shows that the fleet can serve, not that it keeps a promise."
+    )
+
+
+def _about_drafts(engine: EngineSettings) -> tuple[str, ...]:
+    asked = engine.speculation
+    if asked is None:
+        return ()
+    return (
+        f"Speculative decoding: {asked.draft_token_count} tokens drafted for each sequence in each step, each kept in "
+        f"{asked.acceptance_fraction:.0%} of cases where those before it are. Your own text decides: measure it.",
     )

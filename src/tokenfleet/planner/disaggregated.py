@@ -12,7 +12,8 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import words
-from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.estimate import keeps_pace
+from tokenfleet.planner.floors import decode_token_s, prefill_alone_s, sequences_in_step
 from tokenfleet.planner.pool_counts import in_order_of_price, least_counts, plenty_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
@@ -159,19 +160,14 @@ def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | No
     outputs = wanted.mean_output_tokens
     context = wanted.mean_context_tokens + outputs / 2
     blocks = math.ceil(context / replica.kv_block_tokens) + replica.kv_fixed_block_count
-    most = min(
-        replica.kv_block_count // max(1, blocks),
-        replica.deployment.engine.max_sequence_count,
-        len(replica.step_time.token_ps) - 1,
-    )
-    limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
-    if most < 1 or decode_step_s(replica, 1, context) > limit_s:
+    most = min(replica.kv_block_count // max(1, blocks), sequences_in_step(replica))
+    if most < 1 or not keeps_pace(replica, 1, context, slo):
         return None
     low, high = 1, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if decode_step_s(replica, middle, context) <= limit_s else (low, middle)
-    return wanted.rate_per_s * max(outputs - 1.0, 0.0) * decode_step_s(replica, low, context) / low
+        low, high = (middle, high) if keeps_pace(replica, middle, context, slo) else (low, middle)
+    return wanted.rate_per_s * max(outputs - 1.0, 0.0) * decode_token_s(replica, low, context) / low
 
 
 # ---- how many

@@ -15,7 +15,7 @@ import math
 
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
-from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.floors import decode_step_s, decode_token_s, prefill_alone_s, sequences_in_step
 from tokenfleet.planner.traffic import Demand
 
 _UTILIZATION_FRACTION = 0.85
@@ -36,17 +36,23 @@ def _best(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> tuple[float, int
     outputs = demand.mean_output_tokens
     context = demand.mean_context_tokens + outputs / 2
     prefill_s = _mean_prefill_s(replica, demand)
-    step_limit_s = min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=math.inf)
     best = 0.0, 1
     count, most = 1, _most_sequences(replica, context)
     while count <= most:
-        step_s = decode_step_s(replica, count, context)
-        if step_s > step_limit_s and count > 1:
+        if count > 1 and not keeps_pace(replica, count, context, slo):
             break
-        rate = 1.0 / (prefill_s + max(0.0, outputs - 1.0) * step_s / count)
+        token_s = decode_token_s(replica, count, context)
+        rate = 1.0 / (prefill_s + max(0.0, outputs - 1.0) * token_s / count)
         best = max(best, (rate, count), key=lambda one: one[0])
         count += max(1, count // 8)
     return best
+
+
+def keeps_pace(replica: ReplicaPhysics, sequence_count: int, context_tokens: float, slo: Slo) -> bool:
+    """Whether steps of so many decoding sequences are short enough for the ITL and TPOT promises."""
+    step_s = decode_step_s(replica, sequence_count, context_tokens)
+    takes_s = {"itl": step_s, "tpot": step_s / replica.deployment.engine.mean_step_tokens}
+    return all(takes_s.get(target.metric, 0.0) <= target.limit_s for target in slo.latency)
 
 
 def _rate_of_rare_chunks_per_s(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> float:
@@ -74,7 +80,7 @@ def replica_estimate(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:
 def _most_sequences(replica: ReplicaPhysics, context_tokens: float) -> int:
     blocks = math.ceil(context_tokens / replica.kv_block_tokens) + replica.kv_fixed_block_count
     held = replica.kv_block_count // max(1, blocks)
-    return max(1, min(held, replica.deployment.engine.max_sequence_count, len(replica.step_time.token_ps) - 1))
+    return max(1, min(held, sequences_in_step(replica)))
 
 
 def _mean_prefill_s(replica: ReplicaPhysics, demand: Demand) -> float:

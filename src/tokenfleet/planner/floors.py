@@ -45,7 +45,7 @@ def prefill_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
 
 def decode_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
     """Seconds of a few batches that decode, to hold replicas against each other."""
-    most = len(replica.step_time.token_ps) - 1
+    most = (len(replica.step_time.token_ps) - 1) // replica.deployment.engine.step_token_count
     return tuple(decode_step_s(replica, min(count, most), context) for count, context in _PROFILE_BATCHES)
 
 
@@ -57,9 +57,28 @@ def _prefill_step_ps(model: StepTimeModel, chunk: int, pairs: int) -> float:
 def decode_step_s(replica: ReplicaPhysics, sequence_count: int, context_tokens: float) -> float:
     """Seconds of one step that decodes ``sequence_count`` sequences of ``context_tokens`` each, without prefill."""
     model = replica.step_time
+    tokens = sequence_count * replica.deployment.engine.step_token_count
     windowed = min(context_tokens, model.window_tokens)
     per_sequence = model.sequence_ps + model.context_ps * context_tokens + model.window_ps * windowed
-    return (float(model.token_ps[sequence_count]) + per_sequence * sequence_count) * _PS
+    draft_ps = 0.0 if model.draft_ps is None else float(model.draft_ps[sequence_count])
+    return (float(model.token_ps[tokens]) + per_sequence * sequence_count + draft_ps) * _PS
+
+
+def decode_token_s(replica: ReplicaPhysics, sequence_count: int, context_tokens: float) -> float:
+    """Seconds per token of each sequence in such steps: less than a step where drafts are kept."""
+    return decode_step_s(replica, sequence_count, context_tokens) / replica.deployment.engine.mean_step_tokens
+
+
+def decode_alone_s(replica: ReplicaPhysics, output_tokens: int) -> float:
+    """Least time from first to last token: alone, without context, every draft kept."""
+    step_s = decode_step_s(replica, 1, 0.0)
+    return (output_tokens - 1) * step_s / replica.deployment.engine.step_token_count
+
+
+def sequences_in_step(replica: ReplicaPhysics) -> int:
+    """Decoding sequences that a step has room for, whatever the memory."""
+    engine = replica.deployment.engine
+    return min(engine.max_sequence_count, (len(replica.step_time.token_ps) - 1) // engine.step_token_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +151,15 @@ def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
     """Least time that ``target`` can come out at on this replica; ``None`` when the trace has no sample for it.
 
     Each is a lower bound: waiting, company in the batch and growth of the context only add to it. TTFT: prefill of
-    the uncached prompt at the quantile. ITL and TPOT: a decode step alone, context no longer than the prompt. E2E:
-    the larger of its prefill and its decode part.
+    the uncached prompt at the quantile. ITL and TPOT: a decode step alone, context no longer than the prompt, of which
+    every draft is kept. E2E: the larger of its prefill and its decode part.
     """
     if target.metric in {"itl", "tpot"}:
         context = found.context_tokens[target.name]
-        return None if context is None else decode_step_s(replica, 1, context)
+        if context is None:
+            return None
+        luckiest = replica.deployment.engine.step_token_count if target.metric == "tpot" else 1
+        return decode_step_s(replica, 1, context) / luckiest
     fresh = found.fresh_input_tokens[target.name]
     if fresh is None:
         return None
@@ -145,7 +167,7 @@ def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
     if target.metric == "ttft":
         return prefill_s
     outputs = found.output_tokens[target.name] or 0
-    return max(prefill_s, (outputs - 1) * decode_step_s(replica, 1, 0.0))
+    return max(prefill_s, decode_alone_s(replica, outputs))
 
 
 def pool_tokens(replica: ReplicaPhysics) -> int:
@@ -186,7 +208,7 @@ def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = 
 def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline, where: str) -> Reason | None:
     """Why the request with the least time is late even alone; ``None`` where it is not."""
     fresh, outputs, given_s = found.most_urgent[deadline.name]
-    alone_s = max(prefill_alone_s(replica, fresh), (outputs - 1) * decode_step_s(replica, 1, 0.0))
+    alone_s = max(prefill_alone_s(replica, fresh), decode_alone_s(replica, outputs))
     if alone_s <= given_s:
         return None
     mend = "an earlier cut_off" if deadline.at_s is not None else f"done_within {words.seconds(alone_s)} or more"

@@ -42,7 +42,7 @@ def _with_slots(replica: ReplicaPhysics) -> ReplicaPhysics:
     deployment = replica.deployment
     engine = deployment.engine
     # A step cannot hold more decoding sequences than tokens, so more slots than that lift nothing.
-    slots = min(engine.max_sequence_count * LIFT, len(replica.step_time.token_ps) - 1)
+    slots = min(engine.max_sequence_count * LIFT, (len(replica.step_time.token_ps) - 1) // engine.step_token_count)
     slots = max(slots, engine.max_sequence_count)
     wider = replace(engine, max_sequence_count=slots)
     return replace(replica, deployment=replace(deployment, engine=wider))

@@ -234,16 +234,18 @@ class LimitSearch:
         wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching)
         rate_per_s = wanted.rate_per_s / self._count
         running = max(1.0, peak.mean_running_count)
-        steps_per_s = rate_per_s * max(1.0, wanted.mean_output_tokens) / running
-        budget = min(replica.deployment.engine.max_batched_tokens, len(replica.step_time.token_ps) - 1)
-        sequences = max(1, min(round(running), budget - 1))
+        engine = replica.deployment.engine
+        steps_per_s = rate_per_s * max(1.0, wanted.mean_output_tokens) / running / engine.mean_step_tokens
+        budget = min(engine.max_batched_tokens, len(replica.step_time.token_ps) - 1)
+        sequences = max(1, min(round(running), (budget - 1) // engine.step_token_count))
+        decoded = sequences * engine.step_token_count
         fresh, prompt = float(wanted.input_tokens.mean()), float(wanted.context_tokens.mean())
-        chunk = max(1, min(round(fresh), budget - sequences))
+        chunk = max(1, min(round(fresh), budget - decoded))
         chunks_per_s = rate_per_s * fresh / chunk
         read = round(sequences * (prompt + wanted.mean_output_tokens / 2))
         pairs = round(chunk * (prompt - fresh / 2))
-        mixed = self._step_shares(replica, sequences + chunk, sequences, read, pairs)
-        plain = self._step_shares(replica, sequences, sequences, read, 0)
+        mixed = self._step_shares(replica, decoded + chunk, sequences, read, pairs)
+        plain = self._step_shares(replica, decoded, sequences, read, 0)
         plain_per_s = max(0.0, steps_per_s - chunks_per_s)
         limits: tuple[Limit, ...] = ("prefill_compute", "decode_bandwidth", "communication", "overhead")
         return {

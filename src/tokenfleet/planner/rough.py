@@ -11,7 +11,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.rough import Rough, RoughFigure
 from tokenfleet.planner import words
 from tokenfleet.planner.estimate import best_batch
-from tokenfleet.planner.floors import decode_step_s, prefill_alone_s
+from tokenfleet.planner.floors import decode_token_s, prefill_alone_s, sequences_in_step
 from tokenfleet.planner.traffic import Demand, Traffic, demand, fresh_tokens
 
 _SPIKE_S = 10.0
@@ -70,7 +70,7 @@ def _tokens(replica: ReplicaPhysics, wanted: Demand, parts: int) -> RoughFigure:
 def _concurrency(replica: ReplicaPhysics, wanted: Demand, batch: int, parts: int) -> Iterator[RoughFigure]:
     """Requests in the system by Little's law, over the sequences that a replica runs or holds."""
     context = wanted.mean_context_tokens + wanted.mean_output_tokens / 2
-    stay_s = _prefill_s(replica, wanted) + max(0.0, wanted.mean_output_tokens - 1.0) * decode_step_s(
+    stay_s = _prefill_s(replica, wanted) + max(0.0, wanted.mean_output_tokens - 1.0) * decode_token_s(
         replica, batch, context
     )
     inside = wanted.rate_per_s * stay_s * parts
@@ -116,8 +116,8 @@ def _slots(replica: ReplicaPhysics, wanted: Demand) -> int:
 
 def _seconds_of(replica: ReplicaPhysics, wanted: Demand, batch: int) -> float:
     context = wanted.mean_context_tokens + wanted.mean_output_tokens / 2
-    batch = min(batch, len(replica.step_time.token_ps) - 1)
-    decode_s = max(0.0, wanted.mean_output_tokens - 1.0) * decode_step_s(replica, batch, context) / batch
+    batch = min(batch, sequences_in_step(replica))
+    decode_s = max(0.0, wanted.mean_output_tokens - 1.0) * decode_token_s(replica, batch, context) / batch
     return _prefill_s(replica, wanted) + decode_s
 
 

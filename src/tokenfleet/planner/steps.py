@@ -33,7 +33,8 @@ def step_variants(question: PlanQuestion) -> tuple[ReplicaPhysics, ...]:
         sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
         engine = candidate.deployment.engine
         if engine.chunked_prefill:
-            smaller = sorted(size for size in sizes if _GRAIN_TOKENS <= size < engine.max_batched_tokens)
+            least = max(_GRAIN_TOKENS, engine.step_token_count)
+            smaller = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
             variants += [_with_step(question, candidate, size) for size in smaller]
     return tuple(variants)
 
@@ -60,7 +61,7 @@ def _with_step(question: PlanQuestion, candidate: ReplicaPhysics, size: int) -> 
     engine = replace(
         deployment.engine,
         max_batched_tokens=size,
-        max_sequence_count=min(size, deployment.engine.max_sequence_count),
+        max_sequence_count=min(size // deployment.engine.step_token_count, deployment.engine.max_sequence_count),
     )
     smaller = replace(deployment, engine=engine)
     return performance.replica_physics(question.model, catalog.gpu(deployment.gpu), smaller)

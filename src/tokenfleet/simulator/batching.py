@@ -18,6 +18,7 @@ from tokenfleet.simulator.decoding import (
 )
 from tokenfleet.simulator.estimating import expect_anew, expected_output, fits_estimate, least_advanced
 from tokenfleet.simulator.layout import (
+    AHEAD_BLOCKS,
     BLOCK_TOKENS,
     BUDGET,
     BY_PRIORITY,
@@ -25,6 +26,9 @@ from tokenfleet.simulator.layout import (
     CHUNK_LIMIT,
     CHUNKED,
     COMPUTED,
+    DECODE_INTERVAL,
+    DECODES_DUE,
+    DECODING,
     EXPECTED,
     FIXED_BLOCKS,
     FREE_BLOCKS,
@@ -51,6 +55,7 @@ from tokenfleet.simulator.layout import (
     RUNNING,
     SGLANG,
     STATE,
+    STEP_TOKENS,
     TARGET,
     TRTLLM,
     WATERMARK_BLOCKS,
@@ -75,6 +80,7 @@ from tokenfleet.simulator.queues import (
     start_running,
 )
 from tokenfleet.simulator.serving import chunk_tokens, preempt, prefill_chunk, prefill_partials, serve_running
+from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
 from tokenfleet.simulator.urgency import sort_ready
 
@@ -94,10 +100,14 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
     whole = memory[group + FULL_PROMPT_GATE] != 0 or is_delivered(memory, request) or is_swapped(memory, request)
     chunk = min(known - tokens, memory[replica + CHUNK_LIMIT], memory[replica + BUDGET])
     tokens = known if whole else tokens + chunk
+    drafted = memory[group + STEP_TOKENS] - 1
     if rules == TRTLLM:
-        tokens = input_tokens(memory, request) + output_tokens(memory, request)
+        tokens = input_tokens(memory, request) + output_tokens(memory, request) + drafted
+    elif is_delivered(memory, request):
+        tokens += drafted
     own = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS] - hit_blocks
-    need = own + memory[replica + HIT_UNUSED] + memory[replica + PROMISED]
+    need = own + memory[replica + HIT_UNUSED]
+    need += memory[replica + PROMISED] if rules == TRTLLM else memory[replica + AHEAD_BLOCKS]
     if memory[replica + RUNNING] > 0:
         need += memory[group + WATERMARK_BLOCKS]
     if need > memory[replica + FREE_BLOCKS]:
@@ -115,17 +125,19 @@ def admit_delivered(memory: Memory, replica: int, request: int) -> int:
     """
     group = memory[replica + GROUP]
     tokens = input_tokens(memory, request)
+    pauses = memory[group + RULES] == SGLANG
+    if not pauses and memory[replica + BUDGET] < memory[group + STEP_TOKENS]:
+        return NONE
     if not finds_room(memory, replica, request, tokens):
         return NONE
     leave_queue(memory, replica, request)
     sequence = start_running(memory, replica, request)
-    if memory[group + RULES] == SGLANG:
-        tokens -= 1
-    else:
-        memory[replica + BUDGET] -= 1
     take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
-    take_blocks(memory, replica, blocks_for(memory, group, tokens))
+    take_blocks(memory, replica, blocks_for(memory, group, tokens - 1 if pauses else tokens))
     join_decodes(memory, replica, sequence)
+    if not pauses:
+        memory[replica + BUDGET] -= memory[group + STEP_TOKENS]
+        memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence)
     return sequence
 
 
@@ -188,7 +200,7 @@ def admit_waiting(memory: Memory, replica: int) -> int:
 @compiled
 def retract(memory: Memory, replica: int) -> None:
     """Preempt decodes until the others find their blocks; then expect as much output of each as they have shown."""
-    while decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
+    while decode_blocks_now(memory, replica) + draft_blocks(memory, replica) > memory[replica + FREE_BLOCKS]:
         preempt(memory, replica, least_advanced(memory, replica), 0)
     expect_anew(memory, replica)
 
@@ -196,7 +208,7 @@ def retract(memory: Memory, replica: int) -> None:
 @compiled
 def decode_alone(memory: Memory, replica: int) -> None:
     """Nobody can prefill, so the round is one of decode (SGLang)."""
-    if decode_blocks_now(memory, replica) > memory[replica + FREE_BLOCKS]:
+    if decode_blocks_now(memory, replica) + draft_blocks(memory, replica) > memory[replica + FREE_BLOCKS]:
         retract(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
 
@@ -225,7 +237,14 @@ def opens_admission(memory: Memory, replica: int, partial: int) -> bool:
 
 @compiled
 def schedule_round(memory: Memory, replica: int) -> int:
-    """A round of prefill if there is anything to prefill, else one of decode (SGLang); see :func:`schedule`."""
+    """A round of prefill if there is anything to prefill, else one of decode (SGLang); see :func:`schedule`.
+
+    After a round of prefill, as many rounds of decode come first as the engine is set to, if anybody decodes.
+    """
+    if memory[replica + DECODES_DUE] > 0 and memory[replica + DECODING] > 0:
+        decode_alone(memory, replica)
+        return NONE
+    memory[replica + DECODES_DUE] = 0
     partial = memory[replica + PARTIAL]
     first = prefill_partials(memory, replica)
     if opens_admission(memory, replica, partial):
@@ -234,6 +253,8 @@ def schedule_round(memory: Memory, replica: int) -> int:
             first = admitted
     if first == NONE:
         decode_alone(memory, replica)
+    else:
+        memory[replica + DECODES_DUE] = memory[memory[replica + GROUP] + DECODE_INTERVAL]
     return first
 
 
@@ -248,6 +269,7 @@ def schedule(memory: Memory, replica: int) -> int:
     memory[replica + PAIRS] = 0
     memory[replica + CACHED_PAIRS] = 0
     memory[replica + PREEMPTED] = 0
+    memory[replica + AHEAD_BLOCKS] = 0
     memory[replica + BUDGET] = memory[group + MAX_BATCHED_TOKENS]
     if memory[group + BY_PRIORITY] != 0:
         sort_ready(memory, replica)

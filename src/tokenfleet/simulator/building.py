@@ -159,7 +159,7 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
         "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
         "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
     }
-    tables = tuple(planner.take(len(group.replica.step_time.token_ps)) for group in fleet.groups)
+    tables = tuple(planner.take(duration_words(group)) for group in fleet.groups)
     states = tuple(planner.take(sum(state_words(trace, group, ring))) for group in replicas)
     caches = tuple(planner.take(sum(cache_words(trace, group))) for group in replicas)
     nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * node_words(fleet))
@@ -309,12 +309,39 @@ def chunk_limits(engine: EngineSettings) -> tuple[tuple[int, int], tuple[int, in
     return (at.LONG_CHUNK, limit), (at.LONE_CHUNK, at.NO_CHUNK_LIMIT if lone_is_free(engine.name) else limit)
 
 
+def drafting_ps(group: ReplicaGroup) -> Buffer:
+    """By decoding sequences, what drafting takes; empty where nothing is drafted."""
+    if group.replica.deployment.engine.step_token_count == 1:
+        return np.zeros(0, dtype=np.int64)
+    drafting = group.replica.step_time.draft_ps
+    if drafting is None:
+        return np.zeros(len(group.replica.step_time.token_ps), dtype=np.int64)
+    return drafting
+
+
+def kept_below(engine: EngineSettings) -> list[int]:
+    """For each drafted token, the draw out of 2**31 below which it is kept with all before it."""
+    speculation = engine.speculation
+    if speculation is None:
+        return []
+    return [round(speculation.acceptance_fraction**place * 2**31) for place in range(1, engine.step_token_count)]
+
+
+def duration_words(group: ReplicaGroup) -> int:
+    """Words of the tables of one replica group: steps by tokens, drafting by sequences, what is kept of drafts."""
+    kept = kept_below(group.replica.deployment.engine)
+    return len(group.replica.step_time.token_ps) + len(drafting_ps(group)) + len(kept)
+
+
 def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int, ends_at: int) -> None:
     """Physics and rules of one replica group; ``ends_at`` is its :func:`node_end`."""
     replica = group.replica
     engine = replica.deployment.engine
     step = replica.step_time
-    memory[table.start : table.stop] = step.token_ps
+    drafting = drafting_ps(group)
+    drafting_at = table.start + len(step.token_ps)
+    kept_at = drafting_at + len(drafting)
+    memory[table.start : table.stop] = np.concatenate([step.token_ps, drafting, kept_below(engine)])
     for field, value in (
         (at.TOKEN_TABLE_AT, table.start),
         (at.SEQUENCE_PS, step.sequence_ps),
@@ -332,7 +359,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.WATERMARK_BLOCKS, watermark_blocks(engine.watermark_fraction, replica.kv_block_count)),
         (at.CHUNKED, engine.chunked_prefill),
         (at.FULL_PROMPT_GATE, engine.full_prompt_gate),
-        (at.LAG, engine.async_scheduling),
+        (at.LAG, engine.async_scheduling and engine.speculation is None),
         (at.CONTEXT_LIMIT, NO_CONTEXT_LIMIT if engine.context_limit_tokens is None else engine.context_limit_tokens),
         (at.RING_MASK, ring - 1),
         (at.PREFIX_CACHING, engine.prefix_caching),
@@ -344,6 +371,10 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.SWAP_BLOCK_PS, replica.swap_block_ps),
         (at.GPU_COUNT, replica.deployment.layout.gpu_count),
         (at.NODE_END, ends_at),
+        (at.DECODE_INTERVAL, engine.prefill_decode_interval_count),
+        (at.STEP_TOKENS, engine.step_token_count),
+        (at.DRAFT_TABLE_AT, drafting_at if len(drafting) else at.NONE),
+        (at.KEPT_AT, kept_at),
     ):
         memory[row + field] = value
 

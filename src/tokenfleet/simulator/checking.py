@@ -8,11 +8,12 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
-from tokenfleet.domain.replica import EngineSettings
+from tokenfleet.domain.replica import EngineSettings, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.checking_world import world_problems
-from tokenfleet.simulator.rules import foreign_settings
+from tokenfleet.simulator.layout import SGLANG
+from tokenfleet.simulator.rules import foreign_settings, owner_of, rule_set
 
 LONGEST_S = 90 * 86_400.0
 """Longest trace: 90 days leave 13 days for a backlog within the picoseconds that 63 bits hold."""
@@ -123,7 +124,7 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
             f"{engine.max_batched_tokens} is less than max_sequence_count {engine.max_sequence_count}",
             "each running sequence needs one token of the budget",
         )
-    needed = max(engine.max_batched_tokens, engine.max_sequence_count) + 1
+    needed = max(engine.max_batched_tokens, engine.max_sequence_count * engine.step_token_count) + 1
     if len(step.token_ps) < needed:
         yield Problem(f"{where}.step_time.token_ps", f"{len(step.token_ps)} entries", f"{needed} are needed")
     elif np.any(step.token_ps[1:needed] < 1):
@@ -144,4 +145,27 @@ def _engine_problems(where: str, engine: EngineSettings) -> Iterator[Problem]:
         yield Problem(f"{where}.long_prefill_tokens", f"{engine.long_prefill_tokens}", "at least 1")
     for name, value in foreign_settings(engine).items():
         what = f"{value}, and the rules of {engine.name} have no such setting"
-        yield Problem(f"{where}.{name}", what, "leave it out, or take vllm")
+        yield Problem(f"{where}.{name}", what, f"leave it out, or take {owner_of(name)}")
+    if engine.prefill_decode_interval_count < 0:
+        yield Problem(f"{where}.prefill_decode_interval_count", f"{engine.prefill_decode_interval_count}", "at least 0")
+    if engine.speculation is not None:
+        yield from _speculation_problems(where, engine, engine.speculation)
+
+
+def _speculation_problems(where: str, engine: EngineSettings, speculation: Speculation) -> Iterator[Problem]:
+    here = f"{where}.speculation"
+    if speculation.draft_token_count < 0:
+        yield Problem(f"{here}.draft_token_count", f"{speculation.draft_token_count}", "at least 0")
+    if not 0.0 <= speculation.acceptance_fraction <= 1.0:
+        yield Problem(f"{here}.acceptance_fraction", f"{speculation.acceptance_fraction}", "0 to 1")
+    decoded = engine.max_sequence_count * engine.step_token_count
+    if rule_set(engine.name) != SGLANG and decoded > engine.max_batched_tokens >= engine.max_sequence_count:
+        yield Problem(
+            f"{where}.max_batched_tokens",
+            f"{engine.max_batched_tokens} is less than max_sequence_count {engine.max_sequence_count} times the "
+            f"{engine.step_token_count} tokens of a sequence and step",
+            "fewer sequences or a larger step",
+        )
+    for name in ("long_prefill_tokens", "scheduling", "preemption"):
+        if getattr(engine, name) not in (None, "fcfs", "recompute"):
+            yield Problem(f"{where}.{name}", "is not replayed with speculative decoding", "leave one of them out")

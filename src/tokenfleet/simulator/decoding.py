@@ -21,6 +21,7 @@ from tokenfleet.simulator.layout import (
     EVICTED,
     FINISH,
     FIRST_RUNNING,
+    FIRST_STEP,
     FIRST_TOKEN,
     GROUP,
     GROWING,
@@ -37,6 +38,7 @@ from tokenfleet.simulator.layout import (
     NUMBER,
     ORIGIN,
     PENDING,
+    PREFILL,
     PREFIX_CACHING,
     PROMISED,
     REQUEST,
@@ -50,6 +52,7 @@ from tokenfleet.simulator.layout import (
     SGLANG,
     STATE,
     STEP,
+    STEP_TOKENS,
     TARGET,
     TOTAL_IN_FLIGHT,
     VISITS_AT,
@@ -80,10 +83,9 @@ def window_full_step(memory: Memory, replica: int, sequence: int) -> int:
 
 
 @compiled
-def await_event(memory: Memory, replica: int, sequence: int) -> None:
-    """Put a decoding sequence into the ring at the next step that changes something about it."""
+def await_event(memory: Memory, replica: int, sequence: int, step: int) -> None:
+    """Put a decoding sequence into the ring at the next step, from ``step`` on, that changes something about it."""
     group = memory[replica + GROUP]
-    step = memory[replica + STEP]
     event = min(memory[sequence + LAST_STEP], step + memory[group + RING_MASK] - 1)
     window_full = window_full_step(memory, replica, sequence)
     if step <= window_full < event:
@@ -110,12 +112,13 @@ def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remai
     memory[replica + WINDOW_CONTEXT] += min(context, window)
     open_account(memory, replica, sequence)
     count_phase(memory, replica, sequence, 1)
-    await_event(memory, replica, sequence)
+    await_event(memory, replica, sequence, step)
 
 
 @compiled
 def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) -> None:
     """A complete prefill joins the batch of the next step; ``remaining`` output tokens are to come, at least one."""
+    memory[sequence + FIRST_STEP] = memory[replica + STEP]
     join_batch(memory, replica, sequence, memory[sequence + TARGET], remaining)
     group = memory[replica + GROUP]
     if memory[group + PREFIX_CACHING] != 0 and memory[group + RULES] != SGLANG:
@@ -207,12 +210,13 @@ def last_token_ps(memory: Memory, replica: int, sequence: int) -> int:
 def record_resumed(memory: Memory, replica: int, end_ps: int) -> None:
     """Count the gaps that end with the first step of decode after rounds of prefill, in which decodes stood still.
 
-    Those whose prefill was among these rounds are the last of the running list, and waited less long.
+    Those whose prefill was among these rounds waited less long; behind them in the running list are only prompts that
+    are not complete.
     """
     others = memory[replica + DECODING] - memory[replica + JOINED]
     sequence = memory[replica + LAST_RUNNING]
     while sequence != NONE:
-        silent = is_delivered(memory, memory[sequence + REQUEST])
+        silent = is_delivered(memory, memory[sequence + REQUEST]) or memory[sequence + STATE] == PREFILL
         if memory[sequence + EMITTED] <= memory[replica + DECODED] and not silent:
             break
         if memory[sequence + STATE] == DECODE and not silent:
@@ -277,7 +281,7 @@ def unused_promise(memory: Memory, replica: int, sequence: int) -> int:
     """Blocks set aside for a sequence that has taken all it needs: one, if only the last output token would need it."""
     group = memory[replica + GROUP]
     request = memory[sequence + REQUEST]
-    declared = input_tokens(memory, request) + output_tokens(memory, request)
+    declared = input_tokens(memory, request) + output_tokens(memory, request) + memory[group + STEP_TOKENS] - 1
     return blocks_for(memory, group, declared) - blocks_for(memory, group, computed_tokens(memory, replica, sequence))
 
 
@@ -331,7 +335,7 @@ def collect_events(memory: Memory, replica: int) -> None:
         if decodes and leaving_step(memory, sequence) == step:
             leave_with_token(memory, memory[sequence + REQUEST], memory[replica + HORIZON])
         if decodes and memory[sequence + LAST_STEP] > step:
-            await_event(memory, replica, sequence)
+            await_event(memory, replica, sequence, step + 1)
         else:
             if decodes:
                 stop_decoding(memory, replica, sequence)

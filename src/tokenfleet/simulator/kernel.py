@@ -66,6 +66,7 @@ from tokenfleet.simulator.layout import (
     STATUS_NOBODY_READY,
     STATUS_QUEUE_FULL,
     STATUS_TOO_LONG,
+    STEP_TOKENS,
     TOTAL_IN_FLIGHT,
     TREE_AT,
     TREE_LEAVES,
@@ -127,6 +128,7 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
     if rules == SGLANG:
         # Its estimate asks for a page more and for less than all; not quite a page is lost to rounding.
         computed += 2 * memory[group + BLOCK_TOKENS]
+    computed += memory[group + STEP_TOKENS] - 1
     return blocks_for(memory, group, computed) + memory[group + FIXED_BLOCKS] > memory[group + BLOCK_COUNT]
 
 

@@ -136,10 +136,14 @@ LONE_CHUNK = 22  # the same for a request that is alone
 SERIAL_FRONT_END = 23
 BY_PRIORITY = 24
 GPU_COUNT = 25
+DECODE_INTERVAL = 26  # rounds of decode that follow one of prefill (SGLang)
+STEP_TOKENS = 27  # tokens that a decoding sequence computes in a step: its own and those drafted
 SWAP_BLOCKS = 28  # KV blocks of preempted sequences that host memory takes
 SWAP_BLOCK_PS = 29  # time in which one of them is moved there or back
 NODE_END = 30  # where nodes have their ends in blocks of its size
-GROUP_WORDS = 32
+DRAFT_TABLE_AT = 31  # duration of drafting by number of decoding sequences
+KEPT_AT = 32  # for each drafted token, the chance in 2**31 that all up to it are kept
+GROUP_WORDS = 40
 
 VLLM = 0
 TRTLLM = 1
@@ -220,6 +224,9 @@ EMPTIED = 70  # when a request left it last
 FIRST_GONE = 71  # patience rows of running requests whose clients have given up since the last boundary, linked
 HOST_BLOCKS = 72  # blocks of preempted sequences in host memory
 MOVED_BLOCKS = 73  # blocks moved there or back in the step being fixed
+DECODES_DUE = 74  # rounds of decode before anybody prefills again (SGLang)
+DRAFTED = 75  # whether the step fixed last drafted tokens of which it is not known yet how many are kept
+AHEAD_BLOCKS = 76  # free blocks that the drafts of the step being fixed may need
 REPLICA_WORDS = 80
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -260,7 +267,8 @@ RESUMED = 19  # the step that resumed it
 CHUNK = 20  # tokens of its prefill in the step being fixed
 CHARGED_STEP = 21  # while it decodes: the first step whose own part is not in the ledger yet
 JOINED_CLOCK = 22  # SHARE_CLOCK when it began to decode
-SEQUENCE_WORDS = 23
+FIRST_STEP = 23  # in which it decodes first
+SEQUENCE_WORDS = 24
 
 NEVER_RESUMED = -1
 """Of :data:`RESUMED`: no step has this number."""

@@ -25,13 +25,21 @@ def rule_set(engine_name: str) -> int:
 
 
 def foreign_settings(engine: EngineSettings) -> dict[str, object]:
-    """Settings that only vLLM's rules know, where another engine is given them."""
-    if rule_set(engine.name) == VLLM:
-        return {}
-    own: dict[str, object] = {"long_prefill_tokens": engine.long_prefill_tokens}
-    own |= {"preemption": None if engine.preemption == "recompute" else engine.preemption}
-    own |= {"scheduling": None if engine.scheduling == "fcfs" else engine.scheduling}
+    """Settings that only another engine's rules know."""
+    rules = rule_set(engine.name)
+    own: dict[str, object] = {}
+    if rules != VLLM:
+        own |= {"long_prefill_tokens": engine.long_prefill_tokens}
+        own |= {"preemption": None if engine.preemption == "recompute" else engine.preemption}
+        own |= {"scheduling": None if engine.scheduling == "fcfs" else engine.scheduling}
+    if rules != SGLANG:
+        own |= {"prefill_decode_interval_count": engine.prefill_decode_interval_count or None}
     return {name: value for name, value in own.items() if value is not None}
+
+
+def owner_of(setting: str) -> str:
+    """The engine whose rules know a setting that others do not."""
+    return "sglang" if setting == "prefill_decode_interval_count" else "vllm"
 
 
 def lone_is_free(engine_name: str) -> bool:

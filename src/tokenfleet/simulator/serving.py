@@ -12,6 +12,7 @@ from tokenfleet.simulator.decoding import (
     resume_decoding,
 )
 from tokenfleet.simulator.layout import (
+    AHEAD_BLOCKS,
     BLOCK_TOKENS,
     BUDGET,
     BY_PRIORITY,
@@ -54,6 +55,7 @@ from tokenfleet.simulator.layout import (
     SGLANG,
     STATE,
     STEP,
+    STEP_TOKENS,
     TARGET,
 )
 from tokenfleet.simulator.memory import (
@@ -78,6 +80,7 @@ from tokenfleet.simulator.queues import (
     spare_slot,
     stop_running,
 )
+from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import swap_out
 from tokenfleet.simulator.urgency import least_urgent
 
@@ -219,7 +222,8 @@ def serve_decode(memory: Memory, replica: int, sequence: int, wanted: int) -> No
     """Give one decoding sequence its token of this step."""
     if memory[sequence + STATE] == LEFT_OUT:
         resume_decoding(memory, replica, sequence)
-    memory[replica + BUDGET] -= 1
+    memory[replica + BUDGET] -= memory[memory[replica + GROUP] + STEP_TOKENS]
+    memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence)
     take_blocks(memory, replica, wanted)
     if memory[sequence + IS_CONTENDED] != 0:
         name_contended(memory, replica, sequence, memory[sequence + RUNNING_NEXT])
@@ -265,8 +269,10 @@ def leave_out(memory: Memory, replica: int, sequence: int) -> None:
 @compiled
 def first_prefill(memory: Memory, replica: int) -> int:
     """Where to look for prefills, when the budget was spent on more than decodes; else ``NONE``."""
-    spent = memory[memory[replica + GROUP] + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
-    return memory[replica + FIRST_RUNNING] if spent > memory[replica + DECODING] else NONE
+    group = memory[replica + GROUP]
+    spent = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
+    decoded = memory[replica + DECODING] * memory[group + STEP_TOKENS]
+    return memory[replica + FIRST_RUNNING] if spent > decoded else NONE
 
 
 @compiled
@@ -278,7 +284,8 @@ def serve_by_order(memory: Memory, replica: int) -> int:
         state = memory[sequence + STATE]
         tokens = chunk_tokens(memory, replica, sequence) if state == PREFILL else 1
         wanted = blocks_wanted(memory, replica, sequence, tokens)
-        while wanted > memory[replica + FREE_BLOCKS]:
+        ahead = draft_blocks_of(memory, replica, sequence)
+        while wanted + ahead + memory[replica + AHEAD_BLOCKS] > memory[replica + FREE_BLOCKS]:
             after = memory[sequence + RUNNING_NEXT]
             if not preempt_for(memory, replica, sequence):
                 leave_out(memory, replica, after)
@@ -300,8 +307,8 @@ def fits_at_once(memory: Memory, replica: int) -> bool:
     """
     if memory[replica + CONTENDED] + memory[replica + LEFT_OUT_COUNT] > 0:
         return False
-    budget = memory[replica + BUDGET] - memory[replica + DECODING]
-    blocks = decode_blocks_now(memory, replica)
+    budget = memory[replica + BUDGET] - memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS]
+    blocks = decode_blocks_now(memory, replica) + draft_blocks(memory, replica)
     sequence = memory[replica + PARTIAL]
     while sequence != NONE:
         tokens = min(memory[sequence + TARGET] - memory[sequence + COMPUTED], memory[replica + CHUNK_LIMIT])
@@ -320,6 +327,7 @@ def serve_running(memory: Memory, replica: int) -> int:
     """Give the running sequences their tokens and blocks; where to look for prefills in the running list."""
     if not fits_at_once(memory, replica):
         return serve_by_order(memory, replica)
-    memory[replica + BUDGET] -= memory[replica + DECODING]
+    memory[replica + BUDGET] -= memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS]
+    memory[replica + AHEAD_BLOCKS] = draft_blocks(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
     return prefill_partials(memory, replica)

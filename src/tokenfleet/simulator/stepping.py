@@ -25,7 +25,9 @@ from tokenfleet.simulator.layout import (
     CONTEXT_PS,
     DECODE_BUSY,
     DECODED,
+    DECODES_DUE,
     DECODING,
+    DRAFTED,
     EVENTS_AT,
     FAULT,
     FIRST_GONE,
@@ -68,6 +70,7 @@ from tokenfleet.simulator.layout import (
     STATE,
     STEP,
     STEP_PS,
+    STEP_TOKENS,
     STEPS,
     TARGET,
     WINDOW_CONTEXT,
@@ -78,6 +81,7 @@ from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
+from tokenfleet.simulator.speculating import keep_drafts
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
 from tokenfleet.simulator.swapping import take_moving_time
 from tokenfleet.simulator.work import count_decodes, count_prefills
@@ -123,12 +127,18 @@ def start_run(memory: Memory, replica: int) -> None:
     decoding = memory[replica + DECODING]
     growing = memory[replica + GROWING]
     steps = 1
-    if is_settled(memory, replica):
+    drafts = memory[group + STEP_TOKENS] > 1
+    if drafts:
+        memory[replica + DRAFTED] = 1
+    elif is_settled(memory, replica):
         steps = steps_to_next_event(memory, replica)
         steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
+        if memory[replica + DECODES_DUE] > 0:
+            steps = min(steps, memory[replica + DECODES_DUE])
     memory[replica + RUN] = steps
     moving_ps = take_moving_time(memory, replica)
-    memory[replica + SHARED_PS] = token_ps(memory, group, decoding) + moving_ps
+    decoded = decoding * memory[group + STEP_TOKENS]
+    memory[replica + SHARED_PS] = token_ps(memory, group, decoded, decoding) + moving_ps
     memory[replica + STEP_PS] = moving_ps + decode_step_ps(
         memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
     )
@@ -166,6 +176,7 @@ def finish_run(memory: Memory, replica: int) -> None:
     emit_joined(memory, replica, horizon + step_ps)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         memory[replica + DECODED] = horizon + duration_ps
+        memory[replica + DECODES_DUE] = max(0, memory[replica + DECODES_DUE] - steps)
         if memory[replica + PREEMPTED] == 0:
             expect_less(memory, replica, steps)
     start_ps = horizon + step_ps * apart
@@ -194,14 +205,15 @@ def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, ste
     """
     group = memory[replica + GROUP]
     pairs = memory[replica + PAIRS]
-    tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoding
+    decoded = decoding * memory[group + STEP_TOKENS]
+    tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoded
     prefill_ps = step_ps
     if decoding > 0:
         decode_alone_ps = decode_step_ps(
             memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
         )
         prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, pairs)
-        own_ps = decode_alone_ps - token_ps(memory, group, decoding)
+        own_ps = decode_alone_ps - token_ps(memory, group, decoded, decoding)
         prefill_ps = min((prefill_alone_ps + step_ps - decode_alone_ps) // 2, step_ps - own_ps)
         memory[replica + MIXED_STEPS] += 1
         if memory[LEDGER_AT] != NONE:
@@ -238,6 +250,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     split_busy_time(memory, replica, first, decoding, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
+        memory[replica + DRAFTED] = 1 if memory[group + STEP_TOKENS] > 1 else 0
         record_first(memory, replica, step_ps)
         emit_joined(memory, replica, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
@@ -293,6 +306,8 @@ def pass_boundary(memory: Memory, replica: int) -> None:
         finish_run(memory, replica)
     if memory[PATIENCE_AT] != NONE and memory[replica + FIRST_GONE] != NONE:
         let_go(memory, replica, memory[replica + CLOCK])
+    if memory[replica + DRAFTED] != 0:
+        keep_drafts(memory, replica)
     apply_outputs(memory, replica)
     first = schedule(memory, replica)
     if first != NONE:

@@ -8,9 +8,12 @@ import math
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     CONTEXT_PS,
+    DRAFT_TABLE_AT,
     EAGER_PS,
+    NONE,
     PAIR_PS,
     SEQUENCE_PS,
+    STEP_TOKENS,
     TOKEN_TABLE_AT,
     WINDOW_PS,
 )
@@ -31,18 +34,20 @@ def smooth_maximum_ps(base_ps: int, floor_ps: int) -> int:
 
 
 @compiled
-def token_ps(memory: Memory, group: int, tokens: int) -> int:
-    """The part of a step that depends on its number of tokens alone."""
-    return memory[memory[group + TOKEN_TABLE_AT] + tokens]
+def token_ps(memory: Memory, group: int, tokens: int, sequences: int) -> int:
+    """The part of a step that depends on its number of tokens alone, and what drafting for its sequences takes."""
+    drafting_at = memory[group + DRAFT_TABLE_AT]
+    draft_ps = memory[drafting_at + sequences] if drafting_at != NONE else 0
+    return memory[memory[group + TOKEN_TABLE_AT] + tokens] + draft_ps
 
 
 @compiled
 def base_step_ps(
     memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, pairs: int
 ) -> int:
-    """A step before the floor that launches set: ``tokens`` in all, ``sequences`` of them decode."""
+    """A step before the floor that launches set: ``tokens`` in all, some of them of ``sequences`` that decode."""
     return (
-        token_ps(memory, group, tokens)
+        token_ps(memory, group, tokens, sequences)
         + memory[group + SEQUENCE_PS] * sequences
         + memory[group + CONTEXT_PS] * context
         + memory[group + WINDOW_PS] * window_context
@@ -62,7 +67,8 @@ def prefill_step_ps(
 @compiled
 def decode_step_ps(memory: Memory, group: int, sequences: int, context: int, window_context: int) -> int:
     """A step that only decodes."""
-    return base_step_ps(memory, group, sequences, sequences, context, window_context, 0)
+    tokens = sequences * memory[group + STEP_TOKENS]
+    return base_step_ps(memory, group, tokens, sequences, context, window_context, 0)
 
 
 @compiled

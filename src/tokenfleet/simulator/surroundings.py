@@ -15,6 +15,7 @@ from tokenfleet.simulator.building import (
     Planner,
     Section,
     build,
+    duration_words,
     node_end,
     place,
     ring_size,
@@ -93,7 +94,7 @@ def place_surroundings(
     planner = Planner(used)
     factors = {each.step_time_factor for each in world.happenings if each.kind == "slow"}
     slowed = {
-        (index, factor): (planner.take(at.GROUP_WORDS), planner.take(len(group.replica.step_time.token_ps)))
+        (index, factor): (planner.take(at.GROUP_WORDS), planner.take(duration_words(group)))
         for index, group in enumerate(fleet.groups)
         for factor in sorted(factors - {1.0})
     }

@@ -1,14 +1,17 @@
 """What lies on a gpu beside the model: said on the command line and in a scenario, counted by the memory model."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from tokenfleet import catalog
 from tokenfleet.app.cli import main
 from tokenfleet.app.memory_spec import MemorySpec, with_memory
 from tokenfleet.app.quantities import Unreadable, parse_bytes
-from tokenfleet.domain.replica import Deployment, Layout
+from tokenfleet.app.scenario_types import EngineChoice, with_overrides
+from tokenfleet.domain.replica import Deployment, Layout, Speculation
 from tokenfleet.performance import memory_budget
 
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
@@ -108,3 +111,60 @@ def test_sizes(written: str, size: int) -> None:
 def test_no_sizes(written: object) -> None:
     with pytest.raises(Unreadable):
         parse_bytes(written)
+
+
+def test_speculation_is_drafted_by_the_draft_of_the_memory() -> None:
+    gpu, model = catalog.gpu("h100_sxm"), catalog.model(MODEL)
+    choice = EngineChoice.model_validate({"speculation": {"tokens": 3, "acceptance": "70%"}})
+    engine = with_overrides(catalog.engine("vllm", gpu=gpu), choice)
+    asked = Deployment(
+        model=model.name, gpu=gpu.name, layout=Layout(), precision="bf16", kv_precision="bf16", engine=engine
+    )
+    assert engine.speculation == Speculation(draft_token_count=3, acceptance_fraction=0.7)
+    drafted = with_memory(asked, model, gpu, MemorySpec(draft=DRAFT)).engine.speculation
+    assert drafted == replace(engine.speculation, drafter=DRAFT)
+    assert with_memory(asked, model, gpu, MemorySpec()).engine.speculation == engine.speculation
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ({"prefill_decode_interval": 4}, "is a setting of sglang"),
+        ({"speculation": {"tokens": 2, "acceptance": "50%"}, "scheduling": "priority"}, "is not replayed with"),
+        ({"speculation": {"tokens": 2}}, "acceptance"),
+        ({"speculation": {"tokens": -1, "acceptance": "50%"}}, "tokens"),
+    ],
+)
+def test_what_an_engine_cannot_be_set_to(engine, says) -> None:
+    with pytest.raises(ValidationError, match=says):
+        EngineChoice.model_validate(engine)
+
+
+def test_capacity_reads_what_lies_beside_the_model(run) -> None:
+    def row(*options):
+        code, out, _ = run(
+            *("capacity", "--model", "Qwen/Qwen3-8B", "--gpu", "h100_sxm", "--tp", "1", "--precision", "fp8"),
+            *("--json", *options),
+        )
+        assert code == 0
+        return json.loads(out)["rows"][0]
+
+    plain, laden = row(), row("--adapters", "8", "--adapter-rank", "64", "--draft", "mtp", "--safety", "4GiB")
+    held = laden["memory"]["terms_bytes"]
+    assert held["safety"] == 4 * GIB
+    assert {"adapters", "draft"} <= set(held)
+    assert sum(held.values()) == laden["memory"]["total_bytes"]
+    assert laden["memory"]["kv_capacity_tokens"] < plain["memory"]["kv_capacity_tokens"]
+    drafting = row("--draft", "mtp", "--drafted", "3", "--acceptance", "70%")
+    assert drafting["cells"]["stream_tokens_per_s"]["value"] > 1.3 * plain["cells"]["stream_tokens_per_s"]["value"]
+    gain = drafting["cells"]["decode_tokens_per_s"]["value"] / plain["cells"]["decode_tokens_per_s"]["value"]
+    assert gain < 1.1
+
+
+def test_capacity_names_the_option_that_is_wrong(run) -> None:
+    code, _, err = run("capacity", "--model", "Qwen/Qwen3-8B", "--drafted", "3")
+    assert code == 2
+    assert "--acceptance: is missing" in err
+    code, _, err = run("capacity", "--model", "Qwen/Qwen3-8B", "--adapters", "3")
+    assert code == 2
+    assert "--adapters" in err

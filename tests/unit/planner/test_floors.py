@@ -3,9 +3,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenfleet.domain.replica import Speculation
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import PrefixTree, Trace
-from tokenfleet.planner.floors import decode_step_s, floors, latency_floor_s, pool_tokens, prefill_alone_s, shapes
+from tokenfleet.planner.floors import (
+    decode_profile,
+    decode_step_s,
+    decode_token_s,
+    floors,
+    latency_floor_s,
+    pool_tokens,
+    prefill_alone_s,
+    sequences_in_step,
+    shapes,
+)
 from tokenfleet.planner.traffic import fresh_tokens
 from unit.planner import toy
 
@@ -43,6 +54,29 @@ def test_context_costs_a_decode_step_and_a_window_bounds_it():
     assert decode_step_s(replica, 3, 1000) == pytest.approx(10e-3 + 2 * 100e-6 + 3 * 1000 * 2e-9)
     windowed = replace(replica, step_time=replace(replica.step_time, context_ps=0, window_ps=2000, window_tokens=100))
     assert decode_step_s(windowed, 3, 1000) == pytest.approx(10e-3 + 2 * 100e-6 + 3 * 100 * 2e-9)
+
+
+def test_drafts_make_tokens_cheaper_than_steps_and_no_bound_tighter_than_luck():
+    plain = toy.replica(step_ms=10.0, token_us=100.0)
+    engine = replace(
+        plain.deployment.engine,
+        speculation=Speculation(draft_token_count=3, acceptance_fraction=0.5),
+        max_sequence_count=8,
+    )
+    model = replace(plain.step_time, draft_ps=np.full(len(plain.step_time.token_ps) // 4 + 1, 2_000_000_000))
+    drafting = replace(plain, deployment=replace(plain.deployment, engine=engine), step_time=model)
+    step_s = decode_step_s(drafting, 2, 0)
+    assert step_s == pytest.approx(10e-3 + 7 * 100e-6 + 2e-3)
+    assert decode_token_s(drafting, 2, 0) == pytest.approx(step_s / (1 + 0.5 + 0.25 + 0.125))
+    assert sequences_in_step(drafting) == 8
+    found = {
+        metric: latency_floor_s(drafting, shapes(trace([10], [101]), promise(metric, 1.0), caching=False), target)
+        for metric in ("itl", "tpot", "e2e")
+        for target in promise(metric, 1.0).latency
+    }
+    assert found["tpot"] == pytest.approx(found["itl"] / 4)
+    assert found["e2e"] == pytest.approx(100 * decode_step_s(drafting, 1, 0) / 4)
+    assert len(decode_profile(drafting)) == len(decode_profile(plain))
 
 
 def test_a_ttft_nobody_can_keep_says_so_with_numbers():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tokenfleet.app.cli.beside import BESIDE, beside_option, beside_options, beside_values
 from tokenfleet.app.cli.face import Block, Face, face_options, width
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _OPTIONS: Final = {
     "calibration": "--calibration",
     "measured": "--measured",
 }
+_SPECULATION: Final = {"tokens": "--drafted", "acceptance": "--acceptance"}
 _MARKS: Final = {"predicted": "", "calibrated": "c", "measured": "m", "published": ""}
 _HEADINGS: Final = (
     "replica",
@@ -80,6 +82,11 @@ def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ..
     help="Data-parallel attention ranks, for models with experts. [default: 1]",
 )
 @click.option("--engine", multiple=True, callback=_commas, help="Engines or engine versions. [default: vllm]")
+@beside_options
+@click.option(
+    "--drafted", type=int, help="Speculative decoding: tokens that --draft proposes for each sequence in each step."
+)
+@click.option("--acceptance", help="How often a drafted token is kept, where all before it were, such as 70%.")
 @click.option("--input", "input_lengths", metavar="LENGTHS", help="Prompt tokens, MEAN or MEDIAN:P95. [default: 1000]")
 @click.option("--output", "output_lengths", metavar="LENGTHS", help="Generated tokens, same way. [default: 300]")
 @click.option("--calibration", type=click.Path(), help="What your own runs taught: a file of tokenfleet calibrate.")
@@ -97,6 +104,8 @@ def command(
     force: bool,
     input_lengths: str | None,
     output_lengths: str | None,
+    drafted: int | None,
+    acceptance: str | None,
     **options: object,
 ) -> int:
     """Say what one replica can do for every GPU, precision, layout and engine version asked for.
@@ -114,10 +123,17 @@ def command(
     to_stdout = csv_file is not None and str(csv_file) == "-"
     if csv_file is not None and not to_stdout:
         check_new(csv_file, force=force)
-    given = {**options, "input": input_lengths, "output": output_lengths}
+    speculation = {key: value for key, value in (("tokens", drafted), ("acceptance", acceptance)) if value is not None}
+    given = {
+        **{key: value for key, value in options.items() if key not in BESIDE},
+        "memory": beside_values(options),
+        "speculation": speculation or None,
+        "input": input_lengths,
+        "output": output_lengths,
+    }
     values = {key: value for key, value in given.items() if value not in (None, (), [])}
     values = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-    question = checked(CapacityQuestion, values, lambda path: _OPTIONS[str(path[0])])
+    question = checked(CapacityQuestion, values, _option)
     simulator.warm_up(announce=face.note)
     found = answered(question)
     if csv_file is not None and not to_stdout:
@@ -129,6 +145,15 @@ def command(
     else:
         _show(face, found)
     return 0
+
+
+def _option(path: tuple[str | int, ...]) -> str:
+    """The option behind a key of the question."""
+    if path[0] == "memory":
+        return beside_option(path)
+    if path[0] == "speculation":
+        return _SPECULATION[str(path[1])] if len(path) > 1 else "--drafted"
+    return _OPTIONS[str(path[0])]
 
 
 def _csv_text(found: "Capacity") -> str:

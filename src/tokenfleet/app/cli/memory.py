@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tokenfleet.app.cli.beside import beside_option, beside_options, beside_values
 from tokenfleet.app.cli.face import Block, Face, face_options
 
 if TYPE_CHECKING:
@@ -22,14 +23,6 @@ _OPTIONS: Final = {
     "engine": "--engine",
     "profile": "--profile",
 }
-_BESIDE: Final = {
-    "adapters": "--adapters",
-    "adapter_rank": "--adapter-rank",
-    "draft": "--draft",
-    "image_tokens": "--image-tokens",
-    "neighbours": "--neighbours",
-    "safety": "--safety",
-}
 
 
 @click.command("memory", short_help="Does the model fit, what eats the memory, how many sequences run.")
@@ -43,12 +36,7 @@ _BESIDE: Final = {
 @click.option(
     "--profile", type=click.Path(), help="Profile of real traffic: count sequences at its p50, p95 and longest."
 )
-@click.option("--adapters", help="LoRA adapters that stay in GPU memory together.")
-@click.option("--adapter-rank", help="Their rank; the largest, where they differ.")
-@click.option("--draft", help="Draft model of speculative decoding, or mtp for one prediction layer of the model.")
-@click.option("--image-tokens", help="Tokens of images and video in the worst prompt. [default: one step's budget]")
-@click.option("--neighbours", help="Held by other processes on the same GPU, such as 10GiB.")
-@click.option("--safety", help="Left free on purpose inside the engine's share, such as 2GiB.")
+@beside_options
 @face_options
 @click.pass_obj
 def command(
@@ -82,7 +70,7 @@ def command(
         "context": context,
         "engine": engine,
         "profile": profile,
-        "memory": {key: value for key, value in beside.items() if value is not None} or None,
+        "memory": beside_values(beside),
     }
     values = {key: value for key, value in given.items() if value is not None}
     found = answered(checked(FitQuestion, values, _option))
@@ -95,9 +83,7 @@ def command(
 
 def _option(path: tuple[str | int, ...]) -> str:
     """The option behind a key of the question."""
-    if path[0] != "memory":
-        return _OPTIONS[str(path[0])]
-    return _BESIDE[str(path[1])] if len(path) > 1 else "--adapters"
+    return beside_option(path) if path[0] == "memory" else _OPTIONS[str(path[0])]
 
 
 def _blocks(found: "Fit") -> list[Block]:

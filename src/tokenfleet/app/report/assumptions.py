@@ -154,6 +154,12 @@ def _chosen_rules(engine: EngineSettings) -> list[tuple[str, str]]:
         rows.append(("Preempted decodes wait in host memory", f"{exact(engine.swap_bytes >> 20)} MiB for each GPU"))
     if engine.front_end == "serial":
         rows.append(("Front end", "one thread for all requests"))
+    if engine.prefill_decode_interval_count:
+        rows.append(("Rounds of decode between prefills", exact(engine.prefill_decode_interval_count)))
+    if engine.speculation is not None:
+        kept = percent(engine.speculation.acceptance_fraction)
+        drafted = f"{exact(engine.speculation.draft_token_count)} tokens a step, {kept} kept"
+        rows.append(("Speculative decoding", drafted))
     return rows
 
 

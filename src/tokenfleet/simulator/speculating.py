@@ -1,0 +1,113 @@
+"""Speculative decoding: how many of the drafted tokens each sequence keeps, known when the step has ended.
+
+A step computes the next token of each decoding sequence and as many drafted ones. What is kept of them is a beginning,
+so one draw for a request at a place in its text decides it: the same whenever and wherever it gets there. While the
+step runs, blocks for all drafts are free and nobody else takes them.
+"""
+
+from tokenfleet.simulator.blocks import blocks_for, count_phase, decode_blocks, take_blocks
+from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.decoding import await_event
+from tokenfleet.simulator.layout import (
+    CONTEXT,
+    DECODE,
+    DRAFTED,
+    FIRST_RUNNING,
+    FIRST_STEP,
+    GROUP,
+    GROWING,
+    IS_CONTENDED,
+    KEPT_AT,
+    LAST_STEP,
+    LEDGER_AT,
+    NONE,
+    ORIGIN,
+    REQUEST,
+    REQUEST_WORDS,
+    REQUESTS_AT,
+    ROW,
+    RUNNING_NEXT,
+    STATE,
+    STEP,
+    STEP_TOKENS,
+    VISITS_AT,
+    WINDOW_CONTEXT,
+    WINDOW_TOKENS,
+)
+from tokenfleet.simulator.ledger import charge_own
+from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.prefixes import first_order, write_up_to
+from tokenfleet.simulator.ring import take_from_ring
+from tokenfleet.simulator.visits import scrambled, visit_of
+
+
+@compiled
+def draft_blocks(memory: Memory, replica: int) -> int:
+    """Blocks that the drafts of the next step need, if all are kept."""
+    drafted = memory[memory[replica + GROUP] + STEP_TOKENS] - 1
+    return 0 if drafted == 0 else decode_blocks(memory, replica, memory[replica + STEP] + 1, drafted)
+
+
+@compiled
+def draft_blocks_of(memory: Memory, replica: int, sequence: int) -> int:
+    """Blocks that the drafts of one running sequence need behind the token of its own."""
+    group = memory[replica + GROUP]
+    drafted = memory[group + STEP_TOKENS] - 1
+    if drafted == 0 or memory[sequence + STATE] != DECODE:
+        return 0
+    tokens = memory[sequence + ORIGIN] + memory[replica + STEP] + 1
+    return blocks_for(memory, group, tokens + drafted) - blocks_for(memory, group, tokens)
+
+
+@compiled
+def kept_tokens(memory: Memory, group: int, request: int, computed: int) -> int:
+    """Drafted tokens that a request keeps behind its first ``computed`` ones."""
+    row = (request - memory[REQUESTS_AT]) // REQUEST_WORDS
+    if memory[VISITS_AT] != NONE:
+        row = memory[visit_of(memory, request) + ROW]
+    drawn = scrambled(scrambled(row, computed), computed)
+    kept = 0
+    while kept < memory[group + STEP_TOKENS] - 1 and drawn < memory[memory[group + KEPT_AT] + kept]:
+        kept += 1
+    return kept
+
+
+@compiled
+def leap(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
+    """A decoding sequence is further by so many tokens than its last step alone has brought it."""
+    group = memory[replica + GROUP]
+    computed = memory[sequence + ORIGIN] + memory[replica + STEP]
+    further = computed + tokens
+    window = memory[group + WINDOW_TOKENS]
+    if memory[LEDGER_AT] != NONE:
+        charge_own(memory, replica, sequence, memory[replica + STEP])
+    take_from_ring(memory, replica, sequence)
+    count_phase(memory, replica, sequence, -1)
+    if computed < window <= further:
+        memory[replica + GROWING] -= 1
+    memory[replica + CONTEXT] += tokens
+    memory[replica + WINDOW_CONTEXT] += min(further + 1, window) - min(computed + 1, window)
+    memory[sequence + ORIGIN] += tokens
+    memory[sequence + LAST_STEP] -= tokens
+    count_phase(memory, replica, sequence, 1)
+    await_event(memory, replica, sequence, memory[replica + STEP] - 1)
+    take_blocks(memory, replica, blocks_for(memory, group, further) - blocks_for(memory, group, computed))
+    if memory[sequence + IS_CONTENDED] != 0:
+        write_up_to(memory, replica, sequence, further, first_order(memory, replica))
+
+
+@compiled
+def keep_drafts(memory: Memory, replica: int) -> None:
+    """The step that drafted has ended: each sequence in it keeps what is right, and no more than it has to say."""
+    memory[replica + DRAFTED] = 0
+    group = memory[replica + GROUP]
+    step = memory[replica + STEP]
+    sequence = memory[replica + FIRST_RUNNING]
+    while sequence != NONE:
+        if memory[sequence + STATE] == DECODE and memory[sequence + FIRST_STEP] < step:
+            computed = memory[sequence + ORIGIN] + step
+            kept = kept_tokens(memory, group, memory[sequence + REQUEST], computed)
+            kept = min(kept, memory[sequence + LAST_STEP] - step + 1)
+            if kept > 0:
+                leap(memory, replica, sequence, kept)
+        sequence = memory[sequence + RUNNING_NEXT]
