@@ -1,6 +1,7 @@
 """The questions about traffic of the case collection, each answered from its own inputs."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +29,14 @@ def case(name):
 
 def test_every_traffic_case_is_answered_here():
     assert {f"test_{name.lower()}" for name in cases()} <= set(globals())
+
+
+def test_every_question_about_inputs_is_answered_here_or_where_configs_are_read():
+    read = yaml.safe_load((SHARED / "cases" / "open.yaml").read_text())
+    asked = {case["id"].lower() for case in read["cases"] if case["id"].startswith("I")}
+    here = {name.removeprefix("test_") for name in globals()}
+    configs = (Path(__file__).parent.parent / "performance" / "test_config_cases.py").read_text()
+    assert asked == {name for name in asked if name in here or f"{name}-" in configs or f"test_{name}_" in configs}
 
 
 def written(tmp_path, rows, header="time_s,input_tokens,output_tokens"):
