@@ -48,6 +48,8 @@ class Around:
     """Who sends what when which request has ended."""
     leaving: Leaving | None = None
     """Users who leave before their answer is complete."""
+    reads_tokens_per_s: float | None = None
+    """What a client reads, which no engine waits for."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
 
@@ -104,6 +106,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     """
     trace, loop = _looped(asked, trace)
     leaving, trace = leaving_of(trace)
+    reads = None if asked.clients is None else asked.clients.reads
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
     batch = None if asked.ladder is None else batch_of(asked.ladder, trace)
     notes = () if ladder is None else without_effect(ladder, trace, batch)
@@ -120,6 +123,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
             admission=admission,
             loop=loop,
             leaving=leaving,
+            reads_tokens_per_s=reads,
             notes=notes,
         )
         return around, trace
@@ -131,6 +135,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         admission=admission,
         loop=loop,
         leaving=leaving,
+        reads_tokens_per_s=reads,
         setting=setting,
         policy=policy_of(spec, setting, trace),
         ladder=ladder,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenfleet.app.intervals import BOUNDS, Intervals, Waits, in_interval
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
-from tokenfleet.app.world_words import world_document
+from tokenfleet.app.world_words import reading_document, world_document
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
@@ -130,6 +130,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "telemetry_interval_s": run.interval_s,
         "scaling": scaling_document(run),
         "world": world_document(record.turmoil),
+        "reading": reading_document(run),
         "fairness": None if run.fairness is None else asdict(run.fairness),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,

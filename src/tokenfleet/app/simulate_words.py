@@ -9,7 +9,7 @@ from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.summary import data, verdict
-from tokenfleet.app.world_words import world_lines
+from tokenfleet.app.world_words import reading_lines, world_lines
 from tokenfleet.contract import Against, Diagnosis, Fairness
 from tokenfleet.domain.fleet import ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
@@ -155,7 +155,7 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Whole", whole_words(run)),
     ]
     for name, lines in (
-        ("World", world_lines(run)),
+        ("World", [*world_lines(run), *reading_lines(run)]),
         ("Tenants", tenant_lines(run.fairness)),
         ("Scaling", scaling_lines(run)),
         ("Ladder", ladder_lines(run)),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict
+from tokenfleet.app.scenario_words import Count, Duration, Positive, Rate, Strict
 
 EventKind = Literal["fail", "drain", "slow"]
 
@@ -43,6 +43,9 @@ class ClientsSpec(Strict):
     """A client gives an attempt up when its first token has not come by then; left out, never."""
     timeout: Duration | None = None
     """The same for the last token. Each attempt is timed anew; when all are spent, it counts as an error."""
+    reads: Rate | None = None
+    """Tokens that a client reads in a second, such as ``15/s``; left out, as fast as they come. The engine does not
+    wait for it, its connection lasts longer."""
 
 
 class AdmissionSpec(Strict):

@@ -4,8 +4,10 @@ from typing import Final
 
 import numpy as np
 
+from tokenfleet import contract
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
+from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.run import Decision, Status, Turmoil
 
 _MOST_EVENTS: Final = 8
@@ -51,6 +53,33 @@ def world_lines(run: Simulated) -> list[str]:
         if len(events) > _MOST_EVENTS:
             lines.append(f"... and {len(events) - _MOST_EVENTS} more; all are in decisions.json")
     return lines
+
+
+def reading_lines(run: Simulated) -> list[str]:
+    """What slow readers make of answers, and of connections."""
+    found = reading_document(run)
+    if found is None:
+        return []
+    return [
+        f"clients read {found['tokens_per_s']:g} tokens/s: {found['open_peak_count']:,} connections at most, where "
+        f"{found['in_flight_peak_count']:,} requests were in flight at most"
+    ]
+
+
+def reading_document(run: Simulated) -> dict[str, float | int | None] | None:
+    """Answers as clients read them, and connections; ``None`` where all read as fast as they come."""
+    rate = run.around.reads_tokens_per_s
+    if rate is None:
+        return None
+    record = run.record
+    until_s = contract.read_s(record, rate)
+    taken_s = (until_s - record.arrival_s)[np.isfinite(until_s)]
+    return {
+        "tokens_per_s": rate,
+        **{f"e2e_p{quantile:.0f}_s": order_statistic(taken_s, quantile / 100.0) for quantile in (50.0, 95.0, 99.0)},
+        "in_flight_peak_count": contract.most_at_once(record.arrival_s, record.finish_s),
+        "open_peak_count": contract.most_at_once(record.arrival_s, until_s),
+    }
 
 
 def _event(decision: Decision) -> str:

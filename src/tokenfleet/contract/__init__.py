@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
+    from tokenfleet.contract.reading import most_at_once, read_s
 
 _HOME = {
     "Against": "diagnosis",
@@ -33,7 +34,9 @@ _HOME = {
     "fairness_of": "fairness",
     "fleet_of": "document",
     "judge_minutes": "minutes",
+    "most_at_once": "reading",
     "read_contract": "paper",
+    "read_s": "reading",
     "with_drills": "document",
     "write_contract": "paper",
 }
@@ -58,7 +61,9 @@ __all__ = [
     "fleet_of",
     "judge",
     "judge_minutes",
+    "most_at_once",
     "read_contract",
+    "read_s",
     "time_given_s",
     "with_drills",
     "write_contract",

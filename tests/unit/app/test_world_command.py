@@ -80,6 +80,17 @@ def test_time_outs_alone_are_a_world(tmp_path):
     assert (world["timed_out_attempt_count"], world["wasted_output_tokens"]) == (0, 0)
 
 
+def test_slow_readers_hold_connections(tmp_path):
+    summary = json.loads((simulated(tmp_path, SCENARIO + "clients: {reads: 4/s}\n") / "summary.json").read_text())
+    reading = summary["reading"]
+    assert summary["world"] is None, "the fleet does not see them"
+    assert reading["tokens_per_s"] == 4.0
+    assert reading["open_peak_count"] > 2 * reading["in_flight_peak_count"] > 0
+    assert reading["e2e_p95_s"] > summary["latency_s"]["e2e"]["p95"]
+    page = json.loads((simulated(tmp_path, SCENARIO) / "summary.json").read_text())
+    assert page["reading"] is None
+
+
 def test_users_wait_for_their_answers(tmp_path):
     out = simulated(tmp_path, SCENARIO + USERS)
     table = polars.read_parquet(out / "requests.parquet")
