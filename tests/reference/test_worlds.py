@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from reference.comparing import assert_equal
-from reference.fleets import random_copies, random_fleet, random_overcommitted, random_trace, with_any_router
+from reference.fleets import (
+    random_copies,
+    random_fleet,
+    random_overcommitted,
+    random_trace,
+    with_any_router,
+    with_speculation,
+)
 from reference.worlds import random_world
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
@@ -31,6 +38,9 @@ def check(seed: int) -> RunRecord:
     draw = np.random.default_rng(seed)
     trace, fleet = random_case(draw)
     fleet = with_any_router(draw, fleet)
+    apart = np.random.default_rng([seed, 1])
+    if apart.random() < 0.2:
+        fleet = with_speculation(apart, fleet)
     replica_count = sum(group.replica_count for group in fleet.groups)
     if draw.random() < 0.4:
         tenant = draw.integers(-1, 3, trace.request_count).astype(np.int32)
