@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Annotated, get_args
 
 import numpy as np
+from pydantic import Field
 
 from tokenfleet import planner
 from tokenfleet.app.compose import Composition, Teller, compose, gpu_prices, sort_out
-from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.scenario_types import Scenario, SpeculationSpec
 from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
@@ -29,6 +30,10 @@ class Options(Strict):
     """Most output tokens; left out, the 95th percentile of the outputs."""
     prompt_cut: Fraction = 0.3
     """Share of the unshared prompt tokens to cut."""
+    acceptance: Fraction | None = None
+    """How often a drafted token is kept, where all before it were; left out, nobody knows what speculation would do."""
+    draft_tokens: Annotated[Tokens, Field(le=64)] = 3
+    """Drafted for each sequence in each step."""
     routed_share: Fraction = 0.5
     """Share of the requests that go to the smaller model, where one is named and the log tells no tiers apart."""
 
@@ -153,6 +158,7 @@ def _tries(scenario: Scenario, composition: Composition, base: Sized | None, opt
     yield from _prefix_cache(scenario, question, trace)
     yield from _steps(scenario, question, trace)
     yield _router(scenario, question, trace)
+    yield _speculation(scenario, question, trace, options)
     yield from _reservations(scenario, question, trace)
 
 
@@ -193,6 +199,20 @@ def _router(scenario: Scenario, question: PlanQuestion, trace: Trace) -> _Try:
     risk = "prefix affinity: a hot prefix on one replica; routers that look: how old what they see is"
     nothing = "" if set(scenario.also_try.routers) != set(asked.routers) else "the scenario lets the planner choose it"
     return _Try(_ROUTER, "router: any", risk, asked, trace, nothing)
+
+
+def _speculation(scenario: Scenario, question: PlanQuestion, trace: Trace, options: Options) -> _Try:
+    """Tokens drafted and checked in one step, at an acceptance that somebody measured."""
+    name, risk = "speculative decoding", "acceptance on your own text; full batches gain little"
+    if scenario.engine.speculation is not None or options.acceptance is None:
+        known = scenario.engine.speculation is not None
+        nothing = "the scenario speculates already" if known else "measure how often a draft is kept: --acceptance 70%"
+        return _Try(name, "engine: {speculation: ...}", risk, question, trace, nothing)
+    # Both values are read already; a share that is a number would be asked for its percent sign.
+    spec = SpeculationSpec.model_construct(tokens=options.draft_tokens, acceptance=options.acceptance)
+    engine = scenario.engine.model_copy(update={"speculation": spec})
+    change = f"{options.draft_tokens} tokens drafted a step, {options.acceptance:.0%} of them kept"
+    return _other(scenario.model_copy(update={"engine": engine}), question, trace, (name, change, risk))
 
 
 def _smaller_numbers(scenario: Scenario, question: PlanQuestion, trace: Trace, base: Sized | None) -> Iterator[_Try]:

@@ -81,6 +81,22 @@ def test_a_reservation_that_somebody_sells_is_planned(tmp_path, capsys):
     assert levers["reservation, 1y"]["fleet"]
 
 
+def test_speculation_is_planned_at_an_acceptance_that_was_measured_and_not_without(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO)
+    for options, planned in (((), False), (("--acceptance", "80%", "--draft-tokens", "2"), True)):
+        code, shown = run(capsys, str(path), "--json", *options)
+        assert code == 0
+        document = json.loads(shown.out)
+        (lever,) = (each for each in document["levers"] if each["name"] == "speculative decoding")
+        assert (lever["fleet"] is not None) == planned
+        if planned:
+            assert lever["change"] == "2 tokens drafted a step, 80% of them kept"
+            assert lever["fleet"]["slo"]["itl_p99"] <= 0.05
+        else:
+            assert "--acceptance" in lever["why_not"]
+
+
 def test_the_easy_requests_are_the_later_tiers_or_the_short_ones():
     rows = {"arrival_s": np.arange(8.0), "output_tokens": np.full(8, 5, dtype=np.int32)}
     trace = Trace(input_tokens=np.arange(100, 900, 100, dtype=np.int32), **rows)

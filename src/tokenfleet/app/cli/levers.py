@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="Share of requests that go to it, where the log has no tiers. [default: 50%]",
 )
+@click.option("--acceptance", metavar="SHARE", help="How often a drafted token is kept: plans speculative decoding.")
+@click.option("--draft-tokens", metavar="TOKENS", help="Drafted for each sequence in each step. [default: 3]")
 @click.option("--output-cap", metavar="TOKENS", help="Most output tokens. [default: their 95th percentile]")
 @click.option("--prompt-cut", metavar="SHARE", help="Share of the unshared prompt tokens to cut. [default: 30%]")
 @click.option(
@@ -38,6 +40,8 @@ def command(
     scenario: Path,
     smaller_model: str | None,
     routed_share: str | None,
+    acceptance: str | None,
+    draft_tokens: str | None,
     output_cap: str | None,
     prompt_cut: str | None,
     executor: "Executor",
@@ -46,8 +50,8 @@ def command(
     """Plan SCENARIO, then again with each lever pulled alone: what it saves, what it does to latency, what to check.
 
     Tried: fp8 and int4 weights, fp8 KV cache, a smaller model if named, for all requests and for some, a cap on
-    outputs, shorter prompts, another router, the prefix cache and the batching window where the scenario fixes them,
-    and one- and three-year reservations.
+    outputs, shorter prompts, another router, speculation at a measured acceptance, the prefix cache and the batching
+    window where the scenario fixes them, and one- and three-year reservations.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays
@@ -62,6 +66,8 @@ def command(
         "output_cap": output_cap,
         "prompt_cut": prompt_cut,
         "routed_share": routed_share,
+        "acceptance": acceptance,
+        "draft_tokens": draft_tokens,
     }
     values = {name: value for name, value in given.items() if value is not None}
     options = checked(Options, values, lambda path: f"--{path[0]}".replace("_", "-"))
