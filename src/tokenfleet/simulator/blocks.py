@@ -8,10 +8,12 @@ remainder tells the need of any run of steps without looking at them one by one.
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.extents import evict
 from tokenfleet.simulator.layout import (
+    BLOCK_SHIFT,
     BLOCK_TOKENS,
     DECODING,
     FREE_BLOCKS,
     GROUP,
+    NO_SHIFT,
     ORIGIN,
     PHASES_AT,
     PROMISED,
@@ -22,10 +24,23 @@ from tokenfleet.simulator.memory import Memory
 
 
 @compiled
+def full_blocks(memory: Memory, group: int, tokens: int) -> int:
+    """Blocks that ``tokens`` fill. A shift where it will do: there is a division in every few lines else."""
+    shift = memory[group + BLOCK_SHIFT]
+    return tokens >> shift if shift != NO_SHIFT else tokens // memory[group + BLOCK_TOKENS]
+
+
+@compiled
+def rest_of_block(memory: Memory, group: int, tokens: int) -> int:
+    """Tokens that lie beyond the full blocks."""
+    block_tokens = memory[group + BLOCK_TOKENS]
+    return tokens & (block_tokens - 1) if memory[group + BLOCK_SHIFT] != NO_SHIFT else tokens % block_tokens
+
+
+@compiled
 def blocks_for(memory: Memory, group: int, tokens: int) -> int:
     """Blocks that hold ``tokens``."""
-    block_tokens = memory[group + BLOCK_TOKENS]
-    return (tokens + block_tokens - 1) // block_tokens
+    return full_blocks(memory, group, tokens + memory[group + BLOCK_TOKENS] - 1)
 
 
 @compiled
@@ -43,23 +58,24 @@ def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
 @compiled
 def count_phase(memory: Memory, replica: int, sequence: int, change: int) -> None:
     """Add a decoding sequence to the remainder at which it needs blocks, or take it away."""
-    phase = -memory[sequence + ORIGIN] % memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    phase = rest_of_block(memory, memory[replica + GROUP], -memory[sequence + ORIGIN])
     memory[memory[replica + PHASES_AT] + phase] += change
 
 
 @compiled
 def decode_blocks_now(memory: Memory, replica: int) -> int:
     """Blocks that the decoding sequences need in the next step."""
-    return memory[memory[replica + PHASES_AT] + memory[replica + STEP] % memory[memory[replica + GROUP] + BLOCK_TOKENS]]
+    return memory[memory[replica + PHASES_AT] + rest_of_block(memory, memory[replica + GROUP], memory[replica + STEP])]
 
 
 @compiled
 def decode_blocks(memory: Memory, replica: int, step: int, steps: int) -> int:
     """Blocks that they need in ``steps`` steps from ``step`` on, together."""
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
-    blocks = steps // block_tokens * memory[replica + DECODING]
-    phase = step % block_tokens
-    for _ in range(steps % block_tokens):
+    group = memory[replica + GROUP]
+    block_tokens = memory[group + BLOCK_TOKENS]
+    blocks = full_blocks(memory, group, steps) * memory[replica + DECODING]
+    phase = rest_of_block(memory, group, step)
+    for _ in range(rest_of_block(memory, group, steps)):
         blocks += memory[memory[replica + PHASES_AT] + phase]
         phase += 1
         if phase == block_tokens:
@@ -70,15 +86,16 @@ def decode_blocks(memory: Memory, replica: int, step: int, steps: int) -> int:
 @compiled
 def steps_that_fit(memory: Memory, replica: int, step: int, steps: int) -> int:
     """How many of the ``steps`` steps from ``step`` on find the blocks they need."""
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
+    group = memory[replica + GROUP]
+    block_tokens = memory[group + BLOCK_TOKENS]
     free = memory[replica + FREE_BLOCKS]
     decoding = memory[replica + DECODING]
-    if free >= decoding * (steps // block_tokens + 1):
+    if free >= decoding * (full_blocks(memory, group, steps) + 1):
         return steps
-    cycles = min(steps // block_tokens, free // decoding)
+    cycles = min(full_blocks(memory, group, steps), free // decoding)
     free -= cycles * decoding
     fitting = cycles * block_tokens
-    phase = step % block_tokens
+    phase = rest_of_block(memory, group, step)
     while fitting < steps:
         free -= memory[memory[replica + PHASES_AT] + phase]
         if free < 0:

@@ -298,6 +298,12 @@ def request_costs(fleet: Fleet) -> list[int]:
     return [cost for cost, group in zip(costs, fleet.groups, strict=True) for _ in range(group.replica_count)]
 
 
+def block_shift(block_tokens: int) -> int:
+    """Bits of a number of tokens that count those beyond the last whole block."""
+    shift = block_tokens.bit_length() - 1
+    return shift if 1 << shift == block_tokens else at.NO_SHIFT
+
+
 def watermark_blocks(fraction: float, block_count: int) -> int:
     """Blocks that admission leaves free: a share of all, the null block that vLLM keeps for itself included."""
     return int(fraction * (block_count + 1))
@@ -354,6 +360,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.MAX_BATCHED_TOKENS, engine.max_batched_tokens),
         (at.MAX_SEQUENCES, engine.max_sequence_count),
         (at.BLOCK_TOKENS, replica.kv_block_tokens),
+        (at.BLOCK_SHIFT, block_shift(replica.kv_block_tokens)),
         (at.BLOCK_COUNT, replica.kv_block_count),
         (at.FIXED_BLOCKS, replica.kv_fixed_block_count),
         (at.WATERMARK_BLOCKS, watermark_blocks(engine.watermark_fraction, replica.kv_block_count)),

@@ -143,6 +143,7 @@ SWAP_BLOCK_PS = 29  # time in which one of them is moved there or back
 NODE_END = 30  # where nodes have their ends in blocks of its size
 DRAFT_TABLE_AT = 31  # duration of drafting by number of decoding sequences
 KEPT_AT = 32  # for each drafted token, the chance in 2**31 that all up to it are kept
+BLOCK_SHIFT = 33  # binary logarithm of BLOCK_TOKENS, NO_SHIFT where that is no power of two
 GROUP_WORDS = 40
 
 VLLM = 0
@@ -239,6 +240,7 @@ FIRST_TABLE = 64
 SLOTS_PER_RESIDENT = 4
 """Slots that the table has for each resident at least: fewer make lookups collide, more are spread over cold memory."""
 
+NO_SHIFT = -1
 NO_CHUNK_LIMIT = 1 << 60
 UNLIMITED = 1 << 60
 """Unhashed blocks of a replica without prefix cache."""

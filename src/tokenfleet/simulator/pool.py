@@ -1,9 +1,8 @@
 """Freeing the KV blocks of whole sequences."""
 
-from tokenfleet.simulator.blocks import blocks_for
+from tokenfleet.simulator.blocks import blocks_for, full_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
-    BLOCK_TOKENS,
     FIXED_BLOCKS,
     FREE_BLOCKS,
     GROUP,
@@ -34,7 +33,7 @@ def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, name
         memory[replica + FREE_BLOCKS] += held
         return
     request = memory[sequence + REQUEST]
-    named = named_tokens // memory[group + BLOCK_TOKENS]
+    named = full_blocks(memory, group, named_tokens)
     path = path_blocks(memory, replica, request)
     if path > 0:
         write_up_to(memory, replica, sequence, named_tokens, first_order(memory, replica))

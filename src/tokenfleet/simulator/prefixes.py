@@ -9,6 +9,7 @@ the sequence ends, because nothing depends on it before; unless a sequence is *c
 or writes, or left blocks where it will write. Then its blocks are written step by step.
 """
 
+from tokenfleet.simulator.blocks import full_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.extents import (
     insert_unused,
@@ -20,7 +21,6 @@ from tokenfleet.simulator.extents import (
 )
 from tokenfleet.simulator.layout import (
     ADMITTED,
-    BLOCK_TOKENS,
     CHAIN_WITH_A_HOLE,
     COMPUTED,
     CONTENDED,
@@ -228,7 +228,6 @@ def watch_growth(memory: Memory, replica: int, resident: int, reader: int, serve
 
     Decodes admitted before number ``served`` have their token of the step being fixed already.
     """
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
     grower = memory[resident + FIRST_GROWER]
     while grower != NONE:
         after = memory[grower + GROWER_NEXT]
@@ -237,7 +236,7 @@ def watch_growth(memory: Memory, replica: int, resident: int, reader: int, serve
             tokens = hashed_tokens(memory, replica, grower, memory[replica + STEP] + ahead)
             reach = path_blocks(memory, replica, memory[grower + REQUEST])
             contend(memory, replica, grower)
-            write_blocks(memory, replica, grower, min(tokens // block_tokens, reach))
+            write_blocks(memory, replica, grower, min(full_blocks(memory, memory[replica + GROUP], tokens), reach))
         grower = after
 
 
@@ -249,9 +248,8 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served
     at the other, so never two meet here of which neither is contended.
     """
     request = memory[sequence + REQUEST]
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
     ends = node_ends(memory, replica)
-    until = min(tokens // block_tokens, path_blocks(memory, replica, request))
+    until = min(full_blocks(memory, memory[replica + GROUP], tokens), path_blocks(memory, replica, request))
     while memory[sequence + HASHED] < until:
         node = node_at(memory, request, memory[sequence + HASHED], ends)
         resident = find_resident(memory, replica, node)
@@ -319,9 +317,8 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     """
     memory[replica + HIT_BLOCKS] = 0
     memory[replica + HIT_UNUSED] = 0
-    block_tokens = memory[memory[replica + GROUP] + BLOCK_TOKENS]
     ends = node_ends(memory, replica)
-    limit = (known - 1) // block_tokens
+    limit = full_blocks(memory, memory[replica + GROUP], known - 1)
     path = memory[PATH_AT]
     count = 0
     node = memory[request + PREFIX] & HALF

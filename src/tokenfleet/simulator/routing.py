@@ -50,6 +50,8 @@ least_kv = compiled(policies.least_kv)
 
 NOBODY = -1
 """No replica takes the request."""
+NUMBER_BITS = 20
+"""Bits that hold the number of any replica."""
 
 
 @compiled
@@ -144,19 +146,21 @@ def scraped_score(memory: Memory, number: int, after: int) -> int:
 
 @compiled
 def emptiest(memory: Memory) -> int:
-    """The replica that :func:`choose_replica` finds where all are ready and have room: one pass, for large fleets."""
+    """The replica that :func:`choose_replica` finds where all are ready and have room: one pass, for large fleets.
+
+    The number of a replica rides in the low bits of its score, so that the processor compares several at once.
+    """
     count = memory[REPLICA_COUNT]
     turn = memory[TURN]
     in_flight = memory[IN_FLIGHT_AT]
-    best = 0
-    best_score = 1 << 62
-    for number in range(count):
-        after = number - turn if number >= turn else number - turn + count
-        score = least_in_flight(memory[in_flight + number], after, count)
-        if score < best_score:
-            best = number
-            best_score = score
-    return best
+    best = 1 << 62
+    for number in range(turn, count):
+        score = least_in_flight(memory[in_flight + number], number - turn, count)
+        best = min(best, score << NUMBER_BITS | number)
+    for number in range(turn):
+        score = least_in_flight(memory[in_flight + number], number - turn + count, count)
+        best = min(best, score << NUMBER_BITS | number)
+    return best & ((1 << NUMBER_BITS) - 1)
 
 
 @compiled

@@ -3,7 +3,7 @@
 Where both suffice for all, nobody is looked at one by one; else they are served in order of admission.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, take_blocks
+from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, rest_of_block, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import (
     last_token_ps,
@@ -13,7 +13,6 @@ from tokenfleet.simulator.decoding import (
 )
 from tokenfleet.simulator.layout import (
     AHEAD_BLOCKS,
-    BLOCK_TOKENS,
     BUDGET,
     BY_PRIORITY,
     CACHED_PAIRS,
@@ -241,7 +240,7 @@ def blocks_wanted(memory: Memory, replica: int, sequence: int, tokens: int) -> i
         return chunk_blocks(memory, replica, sequence, tokens)
     else:
         computed = memory[sequence + COMPUTED]
-    return 1 if computed % memory[memory[replica + GROUP] + BLOCK_TOKENS] == 0 else 0
+    return 1 if rest_of_block(memory, memory[replica + GROUP], computed) == 0 else 0
 
 
 @compiled
