@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from reference.fleets import fleet, random_fleet, random_trace, trace, with_any_router
+from reference.fleets import engine, fleet, physics, random_fleet, random_trace, trace, with_any_router
 from reference.worlds import Recorder, random_world
-from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.domain.world import Clients, Door, Happening, Leaving, World
 from tokenfleet.simulator import replay
 
@@ -167,6 +168,50 @@ def first_leaving(leaving: Leaving, count: int) -> Leaving:
     columns = leaving.after_tokens, leaving.after_s
     tokens, times_s = (None if column is None else column[:count] for column in columns)
     return Leaving(after_tokens=tokens, after_s=times_s)
+
+
+@LAWS
+@given(SEEDS)
+def test_a_router_cannot_see_the_future(seed: int) -> None:
+    """Neither who comes later nor how long the answers become that are still running."""
+    draw = np.random.default_rng(seed)
+    drawn = with_any_router(draw, random_fleet(draw, name="vllm-0.32"))
+    rows = random_trace(draw, shared=False)
+    kept = rows.request_count // 2
+    until_s = rows.arrival_s[kept]
+    run = replay(rows, drawn)
+    runs_on = ~(run.finish_s <= until_s) & (rows.output_tokens > 0)
+    longer = np.where(runs_on & (run.status == Status.FINISHED), rows.output_tokens + 1, rows.output_tokens)
+    before = rows.arrival_s < until_s
+    cut = replay(rows_of(rows, slice(kept)), drawn)
+    np.testing.assert_array_equal(cut.replica[before[:kept]], run.replica[before])
+    other = replay(replace(rows, output_tokens=longer.astype(np.int32)), drawn)
+    # What a request declares is known, and may make it too long for a replica.
+    assume((other.status == run.status).all())
+    np.testing.assert_array_equal(other.replica[before], run.replica[before])
+
+
+@pytest.mark.parametrize("router", ["least_waiting", "least_kv", "by_length", "by_tier"])
+def test_a_router_that_looks_knows_nothing_newer_than_its_last_look(router: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = trace(np.column_stack([np.arange(60) * 20.0, rng.integers(1, 12, 60), np.full(60, 40)]))
+    rows = replace(rows, priority=rng.integers(0, 3, 60).astype(np.int32))
+
+    def chosen(slots: int, scrape_s: float) -> list[int]:
+        """Half of the replicas for a part of the requests; one sequence at a time where slots is 1."""
+        replica = physics(settings=engine(max_sequence_count=slots), blocks=2000)
+        free = physics(settings=engine(max_sequence_count=64), blocks=2000)
+        groups = (
+            ReplicaGroup(replica=replica, replica_count=2, up_to=1 if router == "by_tier" else 6),
+            ReplicaGroup(replica=free, replica_count=2),
+        )
+        return replay(rows, Fleet(groups=groups, router=router, scrape_s=scrape_s)).replica.tolist()
+
+    # Nobody ends before the last arrival but by the clock of the slots, which the router counts itself.
+    early = [row for row, arrival_s in enumerate(rows.arrival_s) if arrival_s < 0.4]
+    blind, seeing = [[chosen(slots, scrape_s) for slots in (1, 64)] for scrape_s in (0.5, 0.01)]
+    assert [blind[0][row] for row in early] == [blind[1][row] for row in early], "it cannot know who waits"
+    assert seeing[0] != seeing[1], "and once it looks, it does"
 
 
 def assert_shown_the_same(

@@ -35,6 +35,7 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
             assert world.controller.shown() == plain.world.controller.shown()
         turmoil = fast.turmoil
         np.testing.assert_array_equal(turmoil.attempt_count, [r.attempts for r in rows])
+        np.testing.assert_array_equal(turmoil.degraded, [r.degraded for r in rows])
         np.testing.assert_array_equal(fast.arrival_s, seconds([r.first_arrival for r in rows]))
         assert (turmoil.refused_count, turmoil.lost_count) == (plain.refused, plain.lost)
         given_up = (turmoil.cancelled_count, turmoil.timed_out_count)

@@ -124,9 +124,13 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
 
 
 def with_any_router(draw: np.random.Generator, on: Fleet) -> Fleet:
-    """The fleet behind any router, its groups of different weight."""
+    """The fleet behind any router, its groups of different weight and bound."""
     weights = draw.choice([1.0, 1.0, 2.0, 0.3], len(on.groups))
-    groups = tuple(replace(g, weight_ratio=float(weight)) for g, weight in zip(on.groups, weights, strict=True))
+    bounds = [int(bound) for bound in draw.choice([0, 1, 2, 8, 20, 40], len(on.groups))]
+    groups = tuple(
+        replace(group, weight_ratio=float(weight), up_to=None if index == 0 else bound)
+        for index, (group, weight, bound) in enumerate(zip(on.groups, weights, bounds, strict=True))
+    )
     router = str(draw.choice(get_args(Router)))
     return Fleet(groups=groups, router=router, scrape_s=float(draw.choice([0.01, 0.0317, 0.5])))
 
@@ -156,6 +160,12 @@ def with_speculation(draw: np.random.Generator, on: Fleet) -> Fleet:
         deployment = replace(group.replica.deployment, engine=rules)
         groups.append(replace(group, replica=replace(group.replica, deployment=deployment, step_time=time)))
     return replace(on, groups=tuple(groups))
+
+
+def with_smaller_model(draw: np.random.Generator, on: Fleet) -> Fleet:
+    """The fleet with a group or two that serve a smaller model."""
+    more = random_fleet(draw).groups
+    return replace(on, groups=(*on.groups, *(replace(group, is_smaller_model=True) for group in more)))
 
 
 def random_rules(draw: np.random.Generator, name: str) -> dict:

@@ -49,7 +49,7 @@ class Request:
     attempts: int = 0
     first_arrival: int = -1
     batch: bool = False
-    opens_session: bool = True
+    degraded: int = 0
     tenant: int | None = None
     late: int = 0  # not by the clock; between equals, who comes later
     followers: list = field(default_factory=list)  # (request, delay)
@@ -143,9 +143,9 @@ class Replica:
         self.flying = deque()  # (end, requests that get a token, those for which tokens were drafted)
         self.clock = self.horizon = 0
         self.event = NEVER
-        self.in_flight = 0
+        self.in_flight = self.batch_in_flight = 0
         self.rules = self.engine.name.split("-", 1)[0]
-        self.by_priority = self.engine.scheduling == "priority"
+        self.by_priority = self.engine.scheduling == "priority" or run.world.lane is not None
         self.front_end = 0  # when a serial front end is free again
         speculation = self.engine.speculation
         self.acceptance = 0.0 if speculation is None else speculation.acceptance_fraction
@@ -187,6 +187,11 @@ class Replica:
 
     def urgency(self, request: Request) -> tuple:
         """Smaller first."""
+        lane = self.run.world.lane
+        if lane is not None:
+            patience = round(lane.patience_s * 1e6)
+            turn = control.queue_turn(request.ready // 1_000_000, request.batch, patience)
+            return turn, request.batch, request.ready, request.late, request.row
         return request.priority, request.ready, request.late, request.row
 
     def head(self) -> Request | None:
@@ -208,6 +213,8 @@ class Replica:
         """[(request, start, tokens)] of the next step, in the order of the scheduler."""
         if self.rules == "sglang":
             return self.prefill_round() or self.decode_round()
+        if self.run.world.lane is not None:
+            self.give_way()
         budget, planned, preempted = self.engine.max_batched_tokens, [], False
         longest = self.longest_chunk()
         self.ahead = 0
@@ -251,6 +258,28 @@ class Replica:
         """Blocks that the drafts of a decode need behind the token of its own."""
         reach = request.computed + 1
         return self.blocks_for(reach + self.drafted) - self.blocks_for(reach)
+
+    def give_way(self) -> None:
+        """Batch sequences make room for interactive requests that have waited for long enough."""
+        slots = self.engine.max_sequence_count - len(self.running)
+        blocks = len(self.pool.free) - int(self.engine.watermark_fraction * (self.physics.kv_block_count + 1))
+        budget, wait = self.engine.max_batched_tokens, round(self.run.world.lane.wait_s * 1e12)
+        due = [r for r in self.waiting if not r.batch and r.ready + wait <= self.clock]
+        for request in sorted(due, key=self.urgency):
+            if budget <= 0:
+                return
+            slots -= 1
+            blocks -= self.blocks_for(request.tokens) + self.physics.kv_fixed_block_count
+            budget -= request.tokens
+            while slots < 0 or blocks < 0:
+                goes_on = [r for r in self.running if r.produced + r.in_flight < r.output or not r.in_flight]
+                victims = [r for r in goes_on if r.batch and self.urgency(r)[0] > self.urgency(request)[0]]
+                if not victims:
+                    return
+                free = len(self.pool.free)
+                self.preempt(max(victims, key=self.urgency))
+                slots += 1
+                blocks += len(self.pool.free) - free
 
     def admit(self, request: Request, longest: float, budget: int) -> int:
         delivered = request.delivered and not request.admitted
@@ -463,6 +492,7 @@ class Replica:
                 request.finish = end
                 request.sent = NEVER
                 self.in_flight -= 1
+                self.batch_in_flight -= request.batch
                 self.full = False
                 self.emptied = end
                 if request in self.running:
@@ -470,7 +500,9 @@ class Replica:
                 self.pool.release([*request.blocks, *request.fixed])
                 request.blocks, request.fixed = [], []
                 (self.running if request in self.running else self.waiting).remove(request)
+                self.run.end_in_session(request, end)
                 self.run.leave(request, end)
+                self.run.release_next(end)
 
     def is_served(self, request: Request) -> bool:
         """Whether it runs, or was preempted with its last step in flight."""
@@ -499,7 +531,10 @@ class Replica:
         self.host -= request.swapped
         self.in_flight -= 1
         self.emptied = time
+        self.batch_in_flight -= request.batch
+        self.run.end_in_session(request, time)
         self.run.come_to_nothing(request, time, 0, status)
+        self.run.release_next(time)
 
     def count_gap(self, request: Request, end: int) -> None:
         if request.output > 0:

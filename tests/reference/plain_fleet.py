@@ -32,6 +32,11 @@ class PlainRun:
         self.replicas = [Replica(physics, self, number) for number, physics in enumerate(self.physics)]
         self.done = [Counter() for _ in self.physics]
         weights = [group.weight_ratio for group in fleet.groups for _ in range(group.replica_count)]
+        self.bounds = self.bounds_of(trace)
+        smaller = [group.is_smaller_model for group in fleet.groups for _ in range(group.replica_count)]
+        self.pools = [[number for number, is_smaller in enumerate(smaller) if is_smaller == pool] for pool in (0, 1)]
+        self.turns = [min(pool, default=0) for pool in self.pools]
+        self.sessions = {}  # requests in flight and the end of the last one
         self.costs = [max(1, round(4096 * min(weights) / weight)) for weight in weights]
         self.scraped = [(0, 0, 0)] * len(self.replicas)
         self.scrape_interval = round(fleet.scrape_s * 1e12)
@@ -55,10 +60,11 @@ class PlainRun:
         self.buckets = {tenant: [full, 0] for tenant in range(len(trace.tenants))}
         self.introduce(trace)
         self.late, self.line = [], deque()
+        self.lane, self.on_its_way = deque(), None
         self.close_loop()
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
         self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
-        self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = self.turn = 0
+        self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = 0
         self.samples, self.works = [], []
         self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
         self.play()
@@ -75,21 +81,21 @@ class PlainRun:
             due = self.agenda[0][0] if self.agenda else NEVER
             scrape = scrapes * self.scrape_interval
             pause = min(due, scrape, ticks * self.tick, samples * self.interval, NEVER)
-            if coming > pause and (coming < NEVER or min(due, samples * self.interval) < NEVER):
+            lane_waits = self.lane_waits()
+            if coming > pause and (coming < NEVER or lane_waits or min(due, samples * self.interval) < NEVER):
                 if due == pause:
                     self.happen(*self.agenda.pop(0))
                 elif scrape == pause:
-                    self.scrape()
+                    self.scrape(pause, is_idle=coming == NEVER)
                     scrapes += 1
                 elif ticks * self.tick == pause:
-                    if coming < NEVER:
-                        self.ask(pause)
+                    self.look(pause, is_idle=coming == NEVER)
                     ticks += 1
                 else:
                     self.samples.append([self.gauges(replica) for replica in self.replicas])
                     self.works.append([self.work(replica, pause) for replica in self.replicas])
                     samples += 1
-                    if coming == NEVER:
+                    if coming == NEVER and not lane_waits:
                         return
             elif coming == NEVER:
                 return
@@ -105,56 +111,118 @@ class PlainRun:
             replica.boundary()
 
     def arrive(self, request: Request) -> None:
+        if self.world.lane is None or not request.batch:
+            self.admit(request)
+            return
+        now = request.arrival
+        if not self.waits_in_lane(request):
+            self.admit(request)
+            self.release_next(now)
+
+    # ---- the batch lane
+
+    def waits_in_lane(self, request: Request) -> bool:
+        lane, now = self.world.lane, request.arrival
+        request.first_arrival = now if request.first_arrival < 0 else request.first_arrival
+        if self.on_its_way is request:
+            self.on_its_way = None
+        elif self.lane or self.on_its_way is not None:
+            self.lane.append(request)
+            return True
+        day, since = 86_400_000_000, now // 1_000_000 - round(lane.opens_s * 1e6)
+        if since % day >= round(lane.open_for_s * 1e6):
+            self.on_its_way = request
+            self.send(request, now + (day - since % day) * 1_000_000)
+            return True
+        limit = self.world.admission.queue_limit_count or NEVER
+        if any(self.has_room(number, limit, request) for number in self.ready(0)):
+            return False
+        self.lane.appendleft(request)
+        return True
+
+    def release_next(self, now: int) -> None:
+        if self.lane and self.on_its_way is None:
+            self.on_its_way = self.lane.popleft()
+            self.send(self.on_its_way, now + 1)
+
+    def lane_waits(self) -> bool:
+        return bool(self.lane) and self.on_its_way is None
+
+    def give_up_lane(self, time: int) -> None:
+        """Nothing will happen any more, so nobody will serve those in the lane."""
+        comes = self.world.controller is not None and ReplicaState.STARTING in self.states
+        if self.agenda or comes or not self.lane_waits():
+            return
+        waiting, self.lane = self.lane, deque()
+        for request in waiting:
+            request.arrival = time
+            self.entered += 1
+            request.attempts += 1
+            self.refused += 1
+            least = round(self.world.admission.retry_after_s * 1e12)
+            self.come_to_nothing(request, time, least, Status.REJECTED_NOBODY_READY)
+
+    def admit(self, request: Request) -> None:
         self.entered += 1
         request.attempts += 1
-        request.first_arrival = request.arrival if request.attempts == 1 else request.first_arrival
-        refusal = self.knock(request)
+        request.first_arrival = request.arrival if request.first_arrival < 0 else request.first_arrival
+        request.degraded, number = 0, None
+        short = self.is_short(request)
+        refusal = self.knock(request, capped=not short)
+        if refusal is None and short:
+            number = self.smaller_route(request)
+            refusal = self.knock(request, capped=True) if number is None else None
         if refusal is not None:
             self.refused += 1
             self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), refusal)
             return
-        number = self.route(request)
         if number is None:
-            ready = ReplicaState.READY in self.states
+            number = self.route(request, 0)
+        if number is None:
+            ready = any(self.serves(number, request) for number in self.ready(0))
             status = Status.REJECTED_QUEUE_FULL if ready else Status.REJECTED_NOBODY_READY
             self.refused += 1
             self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), status)
             return
-        self.turn = (number + 1) % len(self.replicas)
+        pool = self.pools[request.degraded]
+        self.turns[request.degraded] = pool[(pool.index(number) + 1) % len(pool)]
         request.replica, replica = number, self.replicas[number]
+        if self.too_long(replica, request):
+            request.status = Status.REJECTED_TOO_LONG
+            self.leave(request, request.arrival)
+            return
+        if self.door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
+            self.buckets[request.tenant][0] -= (request.input + request.output) * 1_000_000
+        self.in_session(request)[0] += 1
+        free = replica.front_end if replica.engine.front_end == "serial" else 0
+        request.ready = replica.front_end = max(request.arrival, free) + replica.step.request_ps
+        replica.in_flight += 1
+        request.sent, request.leaves = request.arrival, request.arrival + request.stays
+        replica.batch_in_flight += request.batch
+        replica.waiting.append(request)
+        if replica.event == NEVER:
+            replica.clock = replica.horizon = replica.event = request.ready
+
+    def too_long(self, replica: Replica, request: Request) -> bool:
+        """Whether it could never be served there, even alone."""
         computed = request.input + max(request.output - 1, 0)
         at_once = request.input if replica.rules == "trtllm" else computed
         limit = replica.engine.context_limit_tokens
         held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
         held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
         held += replica.drafted
-        if (
+        return (
             replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
             or (limit is not None and request.input + request.output > limit)
             or (not replica.engine.chunked_prefill and at_once > replica.engine.max_batched_tokens)
-        ):
-            request.status = Status.REJECTED_TOO_LONG
-            self.leave(request, request.arrival)
-            return
-        if self.door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
-            self.buckets[request.tenant][0] -= (request.input + request.output) * 1_000_000
-        free = replica.front_end if replica.engine.front_end == "serial" else 0
-        request.ready = replica.front_end = max(request.arrival, free) + replica.step.request_ps
-        replica.in_flight += 1
-        request.sent, request.leaves = request.arrival, request.arrival + request.stays
-        replica.waiting.append(request)
-        if replica.event == NEVER:
-            replica.clock = replica.horizon = replica.event = request.ready
+        )
 
     def introduce(self, trace: Trace) -> None:
         """What the door sees of each request beside its lengths."""
-        known = set()
         for request in self.requests:
             request.batch = self.world.batch is not None and bool(self.world.batch[request.row])
             if trace.tenant is not None and trace.tenant[request.row] >= 0:
                 request.tenant = int(trace.tenant[request.row])
-            request.opens_session = request.session is None or request.session not in known
-            known.add(request.session)
             leaving = self.world.leaving
             if leaving is not None and leaving.after_tokens is not None:
                 tokens = int(leaving.after_tokens[request.row])
@@ -162,8 +230,31 @@ class PlainRun:
             if leaving is not None and leaving.after_s is not None and leaving.after_s[request.row] < math.inf:
                 request.stays = round(float(leaving.after_s[request.row]) * 1e12)
 
-    def knock(self, request: Request) -> Status | None:
-        """How the door turns a request away, if it does."""
+    # ---- sessions
+
+    def in_session(self, request: Request) -> list:
+        """Requests in flight of its session, and the end of the last one; without a session it is one of its own."""
+        key = ("alone", request.row) if request.session is None else request.session
+        return self.sessions.setdefault(key, [0, None])
+
+    def is_open(self, session: list, now: int) -> bool:
+        idle = round(self.world.admission.session_idle_s * 1e12)
+        return session[0] > 0 or (session[1] is not None and session[1] + idle > now)
+
+    def end_in_session(self, request: Request, time: int) -> None:
+        session = self.in_session(request)
+        session[0] -= 1
+        session[1] = None if request.session is None else time
+
+    # ---- the door
+
+    def is_short(self, request: Request) -> bool:
+        """Whether the door sends it to the smaller model."""
+        short = request.input <= self.door.smaller_input_tokens and request.output <= self.door.smaller_output_tokens
+        return short and not request.batch and bool(self.pools[1])
+
+    def knock(self, request: Request, *, capped: bool) -> Status | None:
+        """How the door turns a request away, if it does; caps are for those that the model itself answers."""
         door, needed = self.door, request.input + request.output
         left = NO_CAP
         if door.quota_tokens_per_s != NO_CAP and request.tenant is not None:
@@ -176,9 +267,12 @@ class PlainRun:
             return Status.REJECTED_BATCH_SHED
         if needed > left:
             return Status.REJECTED_QUOTA_SPENT
-        in_flight = sum(replica.in_flight for replica in self.replicas)
-        if request.opens_session and in_flight >= door.session_limit_count:
+        opens = not self.is_open(self.in_session(request), request.arrival)
+        count = sum(self.is_open(session, request.arrival) for session in self.sessions.values())
+        if opens and count >= door.session_limit_count:
             return Status.REJECTED_NEW_SESSION
+        if not capped:
+            return None
         if needed > door.context_cap_tokens:
             return Status.REJECTED_CONTEXT_CAP
         return Status.REJECTED_OUTPUT_CAP if request.output > door.output_cap_tokens else None
@@ -192,17 +286,56 @@ class PlainRun:
                 bucket[:] = [door.quota_burst_tokens * 1_000_000, time // 1_000_000]
         self.door = door
 
-    def route(self, request: Request) -> int | None:
+    def smaller_route(self, request: Request) -> int | None:
+        """Where the smaller model answers it, if it can."""
+        number = self.route(request, 1)
+        if number is None or self.too_long(self.replicas[number], request):
+            return None
+        request.degraded = 1
+        self.entered -= 1
+        return number
+
+    def ready(self, pool: int) -> list[int]:
+        return [number for number in self.pools[pool] if self.states[number] == ReplicaState.READY]
+
+    def bounds_of(self, trace: Trace) -> list:
+        """What each replica serves by length or by tier: prompts or places of priorities up to there, and its rank."""
+        known = [0] if trace.priority is None else sorted(set(trace.priority.tolist()))
+        self.priorities = known
+        groups = [(math.inf if g.up_to is None else g.up_to, g.replica_count) for g in self.fleet.groups]
+        order = sorted({bound for bound, _ in groups})
+        bounds = []
+        for bound, count in groups:
+            largest = sum(priority <= bound for priority in known) - 1 if self.fleet.router == "by_tier" else bound
+            bounds += [(largest, order.index(bound))] * count
+        return bounds
+
+    def value(self, request: Request) -> int:
+        return request.input if self.fleet.router == "by_length" else self.priorities.index(request.priority)
+
+    def serves(self, number: int, request: Request) -> bool:
+        bounded = self.fleet.router in {"by_length", "by_tier"}
+        return not bounded or self.value(request) <= self.bounds[number][0]
+
+    def route(self, request: Request, pool: int) -> int | None:
         """The ready replica with the lowest score of those that have room in their queue."""
         everybody = len(self.replicas)
-        ready = [number for number in range(everybody) if self.states[number] == ReplicaState.READY]
-        ready.sort(key=lambda number: (number - self.turn) % everybody)
-        scores = self.scores(request, ready)
+        ready = sorted(self.ready(pool), key=lambda number: (number - self.turns[pool]) % everybody)
+        scores = self.scores(request, ready, self.pools[pool])
         limit = self.world.admission.queue_limit_count or NEVER
-        open_scores = {s: n for s, n in zip(scores, ready, strict=True) if self.waiting_at(n) < limit}
+        open_scores = {s: n for s, n in zip(scores, ready, strict=True) if self.has_room(n, limit, request)}
         return open_scores[min(open_scores)] if open_scores else None
 
-    def scores(self, request: Request, ready: list[int]) -> list[int]:
+    def has_room(self, number: int, limit: int, request: Request) -> bool:
+        if not self.serves(number, request) or self.waiting_at(number) >= limit:
+            return False
+        lane, replica = self.world.lane, self.replicas[number]
+        if lane is None or not request.batch:
+            return True
+        slots = max(1, int(lane.slot_fraction * replica.engine.max_sequence_count))
+        return replica.in_flight < slots or replica.batch_in_flight < lane.kept_count
+
+    def scores(self, request: Request, ready: list[int], pool: list[int]) -> list[int]:
         count = len(ready)
         in_flight = [self.replicas[number].in_flight for number in ready]
         seen = [self.scraped[number] for number in ready]
@@ -218,15 +351,22 @@ class PlainRun:
             return [control.least_waiting(waiting, then, load, a, count) for a, load, (waiting, _, then), _ in each]
         if self.fleet.router == "least_kv":
             return [control.least_kv(used, then, load, after, count) for after, load, (_, used, then), _ in each]
+        if self.fleet.router in {"by_length", "by_tier"}:
+            value, bounds = self.value(request), [self.bounds[number] for number in ready]
+            return [
+                control.narrowest_fit(value, bound, rank, waiting, then, load, a, count)
+                for (a, load, (waiting, _, then), _), (bound, rank) in zip(each, bounds, strict=True)
+            ]
         if self.fleet.router == "power_of_two":
             drawn = self.drawn(request, sorted(ready))
             return [control.power_of_two(load, a, count, ready[a] in drawn) for a, load, _, _ in each]
         key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
         home = -1
         if key is not None and ready:
-            home = control.home_replica(key, len(self.replicas))
-            while home not in ready:
-                home = (home + 1) % len(self.replicas)
+            place = control.home_replica(key, len(pool))
+            while pool[place] not in ready:
+                place = (place + 1) % len(pool)
+            home = pool[place]
         return [
             control.prefix_affinity(load, after, count, number == home, sum(in_flight))
             for after, (number, load) in enumerate(zip(ready, in_flight, strict=True))
@@ -240,8 +380,16 @@ class PlainRun:
             drawn.append(ready.pop(control.scrambled(request.row, salt + len(drawn)) % len(ready)))
         return drawn
 
-    def scrape(self) -> None:
+    def look(self, time: int, *, is_idle: bool) -> None:
+        if not is_idle or self.lane_waits():
+            self.ask(time)
+        if is_idle:
+            self.give_up_lane(time)
+
+    def scrape(self, time: int, *, is_idle: bool) -> None:
         """What the router sees until the next scrape: waiting, millionths of the blocks in use, in flight."""
+        if is_idle and self.world.controller is None:
+            self.give_up_lane(time)
         for number, replica in enumerate(self.replicas):
             _, waiting, used = self.gauges(replica)
             blocks = replica.physics.kv_block_count
@@ -322,6 +470,7 @@ class PlainRun:
     def happen(self, time: int, happening: Happening) -> None:
         if happening.door is not None:
             self.open_door(happening.door, time)
+            self.release_next(time)
             self.decisions.append((time / 1e12, "door", (), happening.reason))
             return
         self.settle()
@@ -330,6 +479,7 @@ class PlainRun:
         if changed:
             self.decisions.append((time / 1e12, happening.kind, changed, happening.reason))
         self.settle()
+        self.release_next(time)
 
     def settle(self) -> None:
         for number, replica in enumerate(self.replicas):
@@ -349,6 +499,8 @@ class PlainRun:
             self.replicas[number].let_go(time)
             for request in self.replicas[number].lose_all():
                 self.lost += 1
+                self.end_in_session(request, time)
+                request.delivered = False
                 self.come_to_nothing(request, time, 0, Status.LOST)
         if not lives or state == ReplicaState.FAILED:
             self.replicas[number], self.factors[number] = Replica(self.physics[number], self, number), 1.0
@@ -376,15 +528,18 @@ class PlainRun:
     # ---- the controller
 
     def ask(self, time: int) -> None:
-        gauges = [self.gauges(replica) for replica in self.replicas]
-        left = sorted(r.first - r.first_arrival for r in self.requests if self.last_tick < r.first <= time)
-        free = [physics.kv_block_count - used for physics, (_, _, used) in zip(self.physics, gauges, strict=True)]
+        shown = self.pools[0]
+        gauges = [self.gauges(self.replicas[number]) for number in shown]
+        new = (r for r in self.requests if self.last_tick < r.first <= time and r.replica in shown)
+        left = sorted(r.first - r.first_arrival for r in new)
+        blocks = [physics.kv_block_count for physics in self.physics[: len(shown)]]
+        free = [count - used for count, (_, _, used) in zip(blocks, gauges, strict=True)]
         view = FleetView(
             time_s=time / 1e12,
-            state=np.array(self.states, dtype=np.int8),
+            state=np.array(self.states[: len(shown)], dtype=np.int8),
             running=np.array([running for running, _, _ in gauges], dtype=np.int32),
             waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
-            kv_used_fraction=1.0 - np.array(free) / np.array([physics.kv_block_count for physics in self.physics]),
+            kv_used_fraction=1.0 - np.array(free) / np.array(blocks),
             arrived_count=self.entered - self.told[0],
             refused_count=self.refused - self.told[1],
             ttft_p90_s=left[math.ceil(0.9 * len(left)) - 1] / 1e12 if left else None,

@@ -12,10 +12,11 @@ from reference.fleets import (
     random_overcommitted,
     random_trace,
     with_any_router,
+    with_smaller_model,
     with_speculation,
 )
-from reference.worlds import random_world
-from tokenfleet.domain.fleet import Fleet
+from reference.worlds import random_world, with_lane
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
 
@@ -41,6 +42,8 @@ def check(seed: int) -> RunRecord:
     apart = np.random.default_rng([seed, 1])
     if apart.random() < 0.2:
         fleet = with_speculation(apart, fleet)
+    if draw.random() < 0.6:
+        fleet = with_smaller_model(draw, fleet)
     replica_count = sum(group.replica_count for group in fleet.groups)
     if draw.random() < 0.4:
         tenant = draw.integers(-1, 3, trace.request_count).astype(np.int32)
@@ -54,6 +57,42 @@ def test_worlds(seed: int) -> None:
     runs = [check(1000 * seed + step) for step in range(60)]
     ends = set(np.concatenate([run.status for run in runs]).tolist())
     assert ends == set(map(int, Status)), "every way to end occurs"
+    assert any(run.turmoil.degraded.any() for run in runs), "somebody is sent to the smaller model"
+
+
+def first_come(fleet: Fleet) -> Fleet:
+    """The fleet with engines that do not schedule by priority."""
+
+    def plain(group: ReplicaGroup) -> ReplicaGroup:
+        deployment = group.replica.deployment
+        deployment = replace(deployment, engine=replace(deployment.engine, scheduling="fcfs"))
+        return replace(group, replica=replace(group.replica, deployment=deployment))
+
+    return replace(fleet, groups=tuple(plain(group) for group in fleet.groups))
+
+
+def check_lane(seed: int) -> RunRecord:
+    draw = np.random.default_rng(seed)
+    fleet = first_come(with_any_router(draw, random_fleet(draw, name="vllm-0.32")))
+    if fleet.router == "by_tier":
+        fleet = replace(fleet, router="by_length")
+    trace = random_trace(draw, shared=bool(draw.random() < 0.5))
+    replica_count = sum(group.replica_count for group in fleet.groups)
+    world = random_world(draw, replica_count, trace.request_count, 1.5 * trace.duration_s + 0.5)
+    return assert_equal(trace, fleet, with_lane(draw, world, trace.request_count))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_batch_in_a_lane(seed: int) -> None:
+    runs = [check_lane(1000 * seed + step) for step in range(50)]
+    assert sum(int(run.preemption_count.sum()) for run in runs) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_thousands_of_lanes(seed: int) -> None:
+    for step in range(150):
+        check_lane(1000 * seed + step)
 
 
 @pytest.mark.parametrize("seed", range(2))

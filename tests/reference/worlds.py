@@ -1,12 +1,13 @@
 """Small worlds around small fleets, for tests of the simulator."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tokenfleet.domain.world import (
     NO_CAP,
     Admission,
+    BatchLane,
     Clients,
     ClosedLoop,
     Door,
@@ -38,7 +39,14 @@ class Recorder:
         if len(ready) > 1 and (view.waiting.sum() == 0 or len(self.views) % 7 == 3):
             answer.append(Happening(time_s=view.time_s, kind="stop", replicas=(ready[-1],), reason="calm"))
         if self.closes_doors and view.refused_count and len(self.views) % 3 == 2:
-            door = Door(batch_is_open=False, output_cap_tokens=6, quota_tokens_per_s=100, quota_burst_tokens=90)
+            door = Door(
+                batch_is_open=False,
+                output_cap_tokens=6,
+                quota_tokens_per_s=100,
+                quota_burst_tokens=90,
+                session_limit_count=2,
+                smaller_input_tokens=30,
+            )
             answer.append(Happening(time_s=view.time_s, kind="door", replicas=(), door=door, reason="busy"))
         if view.ttft_p90_s is not None and len(self.views) % 5 == 4:
             late = view.time_s + view.ttft_p90_s
@@ -103,7 +111,22 @@ def random_door(draw: np.random.Generator) -> Door:
         session_limit_count=limit(0, 1, 3, 8),
         context_cap_tokens=limit(10, 30, 60),
         output_cap_tokens=limit(0, 2, 8),
+        smaller_input_tokens=int(draw.choice([0, 0, 15, 40])),
+        smaller_output_tokens=limit(1, 5),
     )
+
+
+def with_lane(draw: np.random.Generator, world: World, request_count: int) -> World:
+    """The world with a lane for batch, in a window that opens after a while now and then."""
+    lane = BatchLane(
+        opens_s=float(draw.choice([0.0, 0.2, 0.7])),
+        open_for_s=float(draw.choice([86_400.0, 80_000.0])),
+        slot_fraction=float(draw.choice([0.2, 0.5, 1.0])),
+        kept_count=int(draw.integers(0, 3)),
+        patience_s=float(draw.choice([0.0, 0.05, 0.3, 600.0])),
+        wait_s=float(draw.choice([0.0, 0.0, 0.02, 0.1])),
+    )
+    return replace(world, lane=lane, batch=draw.random(request_count) < draw.choice([0.3, 0.6, 1.0]))
 
 
 def random_loop(draw: np.random.Generator, request_count: int) -> ClosedLoop:
@@ -155,6 +178,7 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         admission=Admission(
             queue_limit_count=None if draw.random() < 0.4 else int(draw.integers(1, 5)),
             retry_after_s=float(draw.choice([0.0, 0.0, 0.04])),
+            session_idle_s=float(draw.choice([0.0, 0.05, 0.2, 300.0])),
         ),
         door=random_door(draw) if draw.random() < 0.2 else Door(),
         batch=draw.random(request_count) < 0.4 if draw.random() < 0.5 else None,

@@ -1,6 +1,6 @@
 """What is around a fleet in a simulation: the scenario's autoscaling and its ladder, made anew for each replay."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -14,20 +14,24 @@ from tokenfleet.app.scaling_question import (
     ladder_of,
     policy_of,
     setting_of,
+    smaller_groups,
     without_effect,
 )
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of
+from tokenfleet.app.taking import taken
+from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of, lane_of
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, Leaving, World
+from tokenfleet.domain.world import Admission, BatchLane, Clients, ClosedLoop, Happening, Leaving, World
 from tokenfleet.planner.scaling import ScalingSetting, scaler_of
 from tokenfleet.simulator.controlling import Controller
 
 _TICK_S: Final = 15.0
 LEAVING: Final = "Users who cancelled a call of the log leave here too: with its last token, or when they left it."
 ABSENT_COUNT: Final = "Means over replicas count those that are not there as empty."
+SAME_TOKENS: Final = "The smaller model is taken to read and to write as many tokens as the model it stands in for."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class Around:
     happenings: tuple[Happening, ...] = ()
     clients: Clients = field(default_factory=Clients)
     admission: Admission = field(default_factory=Admission)
+    lane: BatchLane | None = None
+    """How batch is served; ``None``: like all others."""
     loop: ClosedLoop | None = None
     """Who sends what when which request has ended."""
     leaving: Leaving | None = None
@@ -62,8 +68,12 @@ class Around:
     def is_quiet(self) -> bool:
         """Whether nobody watches and nothing happens."""
         bound = self.admission.queue_limit_count is not None
-        loops = self.loop is not None or self.leaving is not None
+        loops = self.loop is not None or self.leaving is not None or self.lane is not None
         return not (self.is_watched or self.happenings or bound or loops or gives_up(self.clients))
+
+    def waiting_for(self, record: RunRecord) -> RunRecord:
+        """The requests that somebody waits for: all of them, or all but those in the batch lane."""
+        return record if self.lane is None or self.batch is None else requests_of(record, ~self.batch)
 
     def controller(self) -> Controller:
         """Somebody new to watch: every replay needs its own."""
@@ -90,6 +100,7 @@ class Around:
             clients=self.clients,
             admission=self.admission,
             batch=batch,
+            lane=self.lane,
             closed_loop=self.loop,
             leaving=first_leaving(self.leaving, first_count),
             controller=watching if self.is_watched else None,
@@ -108,19 +119,22 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     leaving, trace = leaving_of(trace)
     reads = None if asked.clients is None else asked.clients.reads
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
-    batch = None if asked.ladder is None else batch_of(asked.ladder, trace)
+    lane, batch = lane_of(asked, trace), _batch(asked, trace)
     notes = () if ladder is None else without_effect(ladder, trace, batch)
     notes += () if leaving is None else (LEAVING,)
+    smaller = () if asked.ladder is None else smaller_groups(asked, asked.ladder)
+    notes += (SAME_TOKENS,) if smaller else ()
     clients, admission, spec = clients_of(asked), admission_of(asked), asked.autoscaling
     if spec is None:
         happenings = happenings_of(asked, sum(group.replica_count for group in fleet.groups))
         around = Around(
-            fleet=fleet,
+            fleet=replace(fleet, groups=(*fleet.groups, *smaller)),
             ladder=ladder,
             batch=batch,
             happenings=happenings,
             clients=clients,
             admission=admission,
+            lane=lane,
             loop=loop,
             leaving=leaving,
             reads_tokens_per_s=reads,
@@ -129,10 +143,11 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         return around, trace
     setting = setting_of(asked, spec, fleet, trace)
     around = Around(
-        fleet=setting.fleet,
+        fleet=replace(setting.fleet, groups=(*setting.fleet.groups, *smaller)),
         happenings=setting.happenings,
         clients=clients,
         admission=admission,
+        lane=lane,
         loop=loop,
         leaving=leaving,
         reads_tokens_per_s=reads,
@@ -143,6 +158,14 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         notes=(cold_start_of(asked, spec, fleet)[1], ABSENT_COUNT, *notes),
     )
     return around, trace
+
+
+def _batch(asked: Scenario, trace: Trace) -> npt.NDArray[np.bool_] | None:
+    """Which requests are batch; ``None`` where nobody says so."""
+    if asked.batch is not None:
+        everybody = np.ones(trace.request_count, dtype=np.bool_)
+        return taken(asked.batch.takes, trace, "batch.takes", everybody, asked.seed)
+    return None if asked.ladder is None else batch_of(asked.ladder, trace)
 
 
 def _looped(asked: Scenario, trace: Trace) -> tuple[Trace, ClosedLoop | None]:

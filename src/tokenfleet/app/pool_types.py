@@ -5,12 +5,11 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from tokenfleet import catalog, workload
+from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
+from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_words import (
     Count,
-    EngineName,
-    Fraction,
-    GpuName,
     ModelName,
     Positive,
     Strict,
@@ -18,10 +17,8 @@ from tokenfleet.app.scenario_words import (
     one_as_list,
     problem,
 )
-from tokenfleet.app.takes_types import ClockTime, TakesSpec
+from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.replica import KvPrecision, Precision
 from tokenfleet.domain.ways import RouterOfEquals, SplitBy
 
 
@@ -65,42 +62,36 @@ PromptOrLengths = Annotated[str, BeforeValidator(_prompt_or_lengths, json_schema
 LinkName = Annotated[str, BeforeValidator(_link, json_schema_input_type=str)]
 
 
-class WindowSpec(Strict):
-    """A daily window, by the clock of the trace; one without dates starts at midnight."""
+class GroupSpec(PhaseSpec):
+    """Equal replicas among others that serve the same model behind one router."""
 
-    opens: ClockTime
-    """When waiting requests are sent, such as ``"22:00"``."""
-    closes: ClockTime
-    """From when on requests wait for the next opening."""
+    weight: Positive = 1.0
+    """For the router ``least_loaded``: replicas of weight 2 get twice the requests of those of weight 1."""
+    up_to: int | None = None
+    """For the routers ``by_length`` and ``by_tier``: the longest prompt, or the largest priority, that they serve; left
+    out, any."""
 
-
-class PhaseSpec(Strict):
-    """Equal replicas behind a router; what is left out is the scenario's, or the engine's default."""
-
-    gpu: GpuName | None = None
-    """The accelerator."""
-    replicas: Count | None = None
-    """How many; 1 when left out."""
-    tensor_parallel: Count | None = None
-    """GPUs per replica; the smallest that fits when left out."""
-    precision: Precision | None = None
-    """Of the weights; the scenario's first for its own model, else as the checkpoint stores them."""
-    kv_dtype: KvPrecision | None = None
-    """Of the KV cache; ``bf16`` when left out."""
-    engine: EngineName | None = None
-    """Engine, or engine and version."""
-    max_batched_tokens: Tokens | None = None
-    """Token budget of one step."""
-    max_sequence_count: Count | None = None
-    """Sequences that run together in one replica."""
-    router: Router | None = None
-    """How requests find a replica."""
-    utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
-    """For ``size``: share of the rate they sustain that its carrying replicas may take at the peak; left out, the
-    scenario's."""
+    @model_validator(mode="after")
+    def _one_router(self) -> "GroupSpec":
+        if self.router is not None:
+            raise problem("has a router, and all groups stand behind one", "write router beside groups")
+        return self
 
 
-class PoolSpec(PhaseSpec):
+class ScaledPhaseSpec(PhaseSpec):
+    """Equal replicas of a pool, always the same number or as many as the pool's own signals ask for."""
+
+    autoscaling: AutoscalingSpec | None = None
+    """How many replicas run while the traffic runs; left out, all of them always."""
+
+    @model_validator(mode="after")
+    def _counted_once(self) -> "ScaledPhaseSpec":
+        if self.autoscaling is not None and self.replicas is not None:
+            raise problem("has replicas and autoscaling", "set autoscaling.min, start and max")
+        return self
+
+
+class PoolSpec(ScaledPhaseSpec):
     """One pool; with ``prefill`` and ``decode``, two of them, and what stands beside is meant for both."""
 
     model: ModelName | None = None
@@ -109,9 +100,9 @@ class PoolSpec(PhaseSpec):
     """Which requests it answers; the first pool that takes a request has it. Left out: whatever is left."""
     window: WindowSpec | None = None
     """When requests are sent to it; left out, at any time."""
-    prefill: PhaseSpec | None = None
+    prefill: ScaledPhaseSpec | None = None
     """The pool that computes prompts."""
-    decode: PhaseSpec | None = None
+    decode: ScaledPhaseSpec | None = None
     """The pool that generates."""
     link: LinkName | None = None
     """What KV crosses between the two."""
@@ -125,11 +116,17 @@ class PoolSpec(PhaseSpec):
         given = [key for key in ("prefill", "decode", "link") if getattr(self, key) is not None]
         if given and len(given) < 3:
             raise problem(f"has {' and '.join(given)} alone", "prefill, decode and link go together")
-        if given and self.replicas is not None:
-            raise problem("has replicas beside prefill and decode", "say it inside each of them")
+        if given and (self.replicas is not None or self.autoscaling is not None):
+            key = "replicas" if self.replicas is not None else "autoscaling"
+            raise problem(f"has {key} beside prefill and decode", "say it inside each of them")
         if not given and (self.first_token is not None or self.overlap):
             raise problem("says how KV is handed over, and has one pool", "give prefill, decode and link")
         return self
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether any of its replicas come and go."""
+        return any(each is not None and each.autoscaling is not None for each in (self, self.prefill, self.decode))
 
     @property
     def is_apart(self) -> bool:

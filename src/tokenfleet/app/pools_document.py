@@ -18,8 +18,9 @@ from tokenfleet.app.simulate_document import (
     request_columns,
     telemetry_columns,
 )
-from tokenfleet.app.simulate_files import write_json, write_parquet
+from tokenfleet.app.simulate_files import DECISIONS, write_json, write_parquet
 from tokenfleet.app.simulate_run import goodput
+from tokenfleet.app.world_words import world_document
 from tokenfleet.domain.run import Status
 
 FILES: Final = (
@@ -52,6 +53,7 @@ def pools_document(run: SimulatedPools) -> dict[str, object]:
         "goodput": asdict(good) | {"clauses": list(good.clauses)},
         "outside_mean_s": run.wait_mean_s,
         "transfer_mean_s": run.transfer_mean_s,
+        "world": world_document(run.record.turmoil),
         "whole": {"slo": [asdict(result) for result in run.whole]},
         "peak": {"start_s": start_s, "end_s": end_s, "slo": [asdict(result) for result in run.peak]},
         "telemetry_interval_s": run.interval_s,
@@ -85,8 +87,23 @@ def write_pools(run: SimulatedPools, document: Mapping[str, object], page: str, 
         write_parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
         write_parquet(_stacked(_calls(run)), draft / "calls.parquet")
         write_parquet(_stacked(_gauges(run)), draft / "telemetry.parquet")
+        if run.record.turmoil is not None:
+            write_json(_decisions(run), draft / DECISIONS)
         (draft / "timeline.html").write_text(page, encoding="utf-8")
         return tuple(sorted(entry.name for entry in draft.iterdir()))
+
+
+def _decisions(run: SimulatedPools) -> dict[str, object]:
+    """Everything that was decided and that became of replicas, pool by pool; replicas count from 0 in each."""
+    return {
+        name: {
+            "scaling": [asdict(step) for step in run.scalers[name].steps] if name in run.scalers else None,
+            "replicas": []
+            if pool.record.turmoil is None
+            else [asdict(decision) for decision in pool.record.turmoil.decisions],
+        }
+        for name, pool in run.staged.pools.items()
+    }
 
 
 def _calls(run: SimulatedPools) -> list[Columns]:

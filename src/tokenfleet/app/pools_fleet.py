@@ -6,7 +6,9 @@ from typing import Final
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
 from tokenfleet.app.memory_spec import with_memory
-from tokenfleet.app.pool_types import PhaseSpec
+from tokenfleet.app.phase_types import PhaseSpec
+from tokenfleet.app.pool_types import ScaledPhaseSpec
+from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario, with_overrides
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -31,6 +33,8 @@ class NamedPool:
     """The pool of the scenario that it is, or is a part of."""
     cap_fraction: float | None = None
     """Share of the rate they sustain that its carrying replicas may take at the peak; ``None``: all of it."""
+    scaling: AutoscalingSpec | None = None
+    """How its replicas are scaled; its fleet then has as many as there may ever be."""
 
     @property
     def keeps_kv(self) -> bool:
@@ -79,11 +83,14 @@ def phase_fleet(
     replica = physics(model, gpu, found)
     if model.encoder_only:
         replica = replace(replica, kv_block_tokens=_LONGEST_TOKENS)
-    group = ReplicaGroup(replica=replica, replica_count=spec.replicas or 1)
-    return Fleet(groups=(group,), router=spec.router or asked.router)
+    count = spec.replicas or 1
+    if isinstance(spec, ScaledPhaseSpec) and spec.autoscaling is not None:
+        count = spec.autoscaling.max
+    group = ReplicaGroup(replica=replica, replica_count=count)
+    return Fleet(groups=(group,), router=spec.router or asked.router, scrape_s=asked.scrape)
 
 
-def merged(shared: PhaseSpec, own: PhaseSpec) -> PhaseSpec:
+def merged(shared: PhaseSpec, own: ScaledPhaseSpec) -> ScaledPhaseSpec:
     """What a phase says, and for the rest what its pool says for both."""
     left_open = [key for key in PhaseSpec.model_fields if getattr(own, key) is None]
     return own.model_copy(update={key: getattr(shared, key) for key in left_open})

@@ -9,10 +9,12 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
-from tokenfleet.app.pool_types import ImagesSpec, PhaseSpec, PoolSpec, StepSpec, WindowSpec
+from tokenfleet.app.phase_types import PhaseSpec
+from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.takes_types import WindowSpec
 from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -124,7 +126,15 @@ class _Builder:
         model = catalog.model(spec.model or self.asked.model)
         fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
         self.named.append(
-            NamedPool(name=name, model=model, fleet=fleet, does="reads", behind=name, cap_fraction=self._cap(spec))
+            NamedPool(
+                name=name,
+                model=model,
+                fleet=fleet,
+                does="reads",
+                behind=name,
+                cap_fraction=self._cap(spec),
+                scaling=spec.autoscaling,
+            )
         )
         self._hold(name, spec.window, takes)
         if step.input == "prompt":
@@ -205,7 +215,13 @@ class _Builder:
             fleet = self._with_tower(fleet, model.name, takes)
             self.named.append(
                 NamedPool(
-                    name=name, model=model, fleet=fleet, does="answers", behind=name, cap_fraction=self._cap(spec)
+                    name=name,
+                    model=model,
+                    fleet=fleet,
+                    does="answers",
+                    behind=name,
+                    cap_fraction=self._cap(spec),
+                    scaling=spec.autoscaling,
                 )
             )
             self.stages.append(
@@ -227,7 +243,15 @@ class _Builder:
         stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
         for phase, fleet, does, own in ((first, prefill, "prefills", specs[0]), (second, decode, "decodes", specs[1])):
             self.named.append(
-                NamedPool(name=phase, model=model, fleet=fleet, does=does, behind=name, cap_fraction=self._cap(own))
+                NamedPool(
+                    name=phase,
+                    model=model,
+                    fleet=fleet,
+                    does=does,
+                    behind=name,
+                    cap_fraction=self._cap(own),
+                    scaling=own.autoscaling,
+                )
             )
         self.stages += stages
         self.notes.append(_about_handover(name, handover))

@@ -1,6 +1,6 @@
 """Replays a scenario's traffic through its pools, and the same requests alone, and judges the whole and each pool."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,8 +8,10 @@ import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.compose import Teller, about_demand, demand_of
+from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
+from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_notes
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_run import Window, interval_for
@@ -19,6 +21,9 @@ from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
+from tokenfleet.domain.world import ReplicaState
+from tokenfleet.planner.scaling import gpu_hours
+from tokenfleet.simulator.autoscaling import Autoscaler
 
 _ALONE_APART_S: Final = 3_600.0
 """Longer than any request takes alone; idle time costs a replay nothing."""
@@ -49,6 +54,10 @@ class PoolRow:
     """``None`` for models that keep no KV."""
     late_count: int | None
     """Calls that ended outside the pool's daily window; ``None`` without one."""
+    lost_count: int
+    """Calls that were lost with a replica, however often they came back."""
+    gpu_hours: float
+    """GPU-hours that its replicas held, up to its last answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,8 @@ class SimulatedPools:
     transfer_mean_s: float
     resolved: dict[str, object]
     assumptions: tuple[str, ...]
+    scalers: Mapping[str, Autoscaler]
+    """Who scaled each pool that is scaled, with the log of what was decided."""
 
     @property
     def record(self) -> RunRecord:
@@ -99,9 +110,13 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     window_s = workload.peak_window(trace)
     sampled_s = interval_s or interval_for(trace.duration_s)
     teller.say("replaying pool after pool")
-    staged = simulator.replay_stages(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s)
+    check_pool_events(asked, system.named)
+    worlds = PoolWorlds(asked, system.named)
+    staged = simulator.replay_stages(
+        trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds
+    )
     teller.say("replaying at both ends of the error band, and requests alone")
-    peak, whole = _judged(system, staged, asked.slo.targets(), window_s)
+    peak, whole = _judged(asked, system, staged, window_s)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
     model = catalog.model(asked.model)
     transfer_mean_s = float(staged.transfer_s.mean()) if trace.request_count else 0.0
@@ -122,18 +137,26 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
         transfer_mean_s=transfer_mean_s,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
-        assumptions=(about_demand(asked.workload, asked.seed), *system.notes, *_model_notes(system)),
+        assumptions=(
+            about_demand(asked.workload, asked.seed),
+            *system.notes,
+            *scaling_notes(asked, system.named),
+            *_model_notes(system),
+        ),
+        scalers=worlds.scalers,
     )
 
 
 def _judged(
-    system: PoolSystem, staged: StagedRun, slo: Slo, peak_s: Window
+    asked: Scenario, system: PoolSystem, staged: StagedRun, peak_s: Window
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
 
     def at(*, slow: bool) -> StagedRun:
-        return simulator.replay_stages(system.trace, at_band(system.pools, slow=slow), peak_window_s=peak_s)
+        pools, worlds = at_band(system.pools, slow=slow), PoolWorlds(asked, system.named)
+        return simulator.replay_stages(system.trace, pools, peak_window_s=peak_s, worlds=worlds)
 
+    slo = asked.slo.targets()
     low, high = at(slow=False), at(slow=True)
     return (
         judged(system, staged, slo, window_s=peak_s, low=low, high=high),
@@ -151,13 +174,12 @@ def judged(
     high: StagedRun | None = None,
 ) -> tuple[SloResult, ...]:
     """The clauses of a promise: those about waiting for requests that wait for no daily window, deadlines for all."""
-    waiting, done = replace(slo, deadlines=()), replace(slo, latency=(), class_rates=(), queue_limit_count=None)
-    parts: tuple[tuple[Slo, Callable[[StagedRun], RunRecord]], ...] = (
-        (waiting, lambda run: promised(system, run)),
-        (done, lambda run: run.record),
-    )
-    found = [
-        contract.judge(
+
+    def judge(part: Slo, everybody: bool) -> tuple[SloResult, ...]:
+        def of(run: StagedRun) -> RunRecord:
+            return run.record if everybody else promised(system, run)
+
+        return contract.judge(
             of(staged),
             part,
             peak_only=window_s is not None,
@@ -165,9 +187,8 @@ def judged(
             low=None if low is None else of(low),
             high=None if high is None else of(high),
         )
-        for part, of in parts
-    ]
-    return (*found[0], *found[1][len(done.rates) :])
+
+    return judged_in_parts(slo, judge)
 
 
 def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:
@@ -231,13 +252,23 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
         stay_p95_s=loaded_s,
         slower_p95_factor=loaded_s / alone_s if loaded_s is not None and alone_s else None,
         mean_s=float(stay_s.sum()) / count,
-        busy_fraction=busy_s / (record.replica_count * span_s) if span_s > 0 else None,
+        busy_fraction=busy_s / served_s if (served_s := serving_s(record, span_s)) > 0 else None,
         prefill_fraction=record.busy.prefill_s / busy_s if busy_s > 0 else None,
         running_peak_count=int(gauges.running.max(initial=0)),
         waiting_peak_count=int(gauges.waiting.max(initial=0)),
         kv_peak_fraction=float(gauges.kv_used_fraction.max(initial=0.0)) if named.keeps_kv else None,
         late_count=None if window is None else late_count(record.finish_s, window),
+        lost_count=0 if record.turmoil is None else record.turmoil.lost_count,
+        gpu_hours=gpu_hours(record, named.fleet),
     )
+
+
+def serving_s(record: RunRecord, span_s: float) -> float:
+    """Replica-seconds in which calls could be served."""
+    if record.turmoil is None:
+        return record.replica_count * span_s
+    serving = [int(state) for state in (ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)]
+    return float(record.turmoil.state_s[:, serving].sum())
 
 
 def stays_s(run: PoolRun) -> Floats:
@@ -247,7 +278,8 @@ def stays_s(run: PoolRun) -> Floats:
     callers, place = np.unique(run.caller, return_inverse=True)
     begin_s, end_s = np.full(len(callers), np.inf), np.full(len(callers), -np.inf)
     np.minimum.at(begin_s, place, run.trace.arrival_s)
-    np.maximum.at(end_s, place, run.record.finish_s)
+    # A caller one of whose calls came to nothing has no end.
+    np.maximum.at(end_s, place, np.where(np.isnan(run.record.finish_s), np.inf, run.record.finish_s))
     stay_s: Floats = end_s - begin_s
     return stay_s[np.isfinite(stay_s)]
 
@@ -264,7 +296,9 @@ def _rest_s(staged: StagedRun, rows: tuple[PoolRow, ...], transfer_mean_s: float
     e2e_s = staged.record.e2e_s[np.isfinite(staged.record.e2e_s)]
     if not len(e2e_s):
         return 0.0
-    return max(0.0, float(e2e_s.sum()) / len(staged.record.e2e_s) - sum(row.mean_s for row in rows) - transfer_mean_s)
+    rest_s = float(e2e_s.sum()) / len(staged.record.e2e_s) - sum(row.mean_s for row in rows) - transfer_mean_s
+    # Picoseconds are lost to floats, and no time passes there.
+    return max(0.0, round(rest_s, 9))
 
 
 def _model_notes(system: PoolSystem) -> list[str]:

@@ -5,10 +5,13 @@ from typing import Final
 
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.quantities import shown_count, shown_duration
+from tokenfleet.app.scaling_words import changes_of
 from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines
 from tokenfleet.app.summary import data
+from tokenfleet.app.world_words import event_words
 
 Block = tuple[str, Sequence[str]]
+_MOST_EVENTS: Final = 8
 _UP: Final = 2.0
 """A pool is worth a word when its calls take this many times as long as alone."""
 
@@ -20,6 +23,7 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
         ("Pools", [line for row in run.rows for line in pool_lines(row)]),
         ("Demand", demand_lines(run.record, run.slo)),
         ("Latency", latency_lines(run.record)),
+        *([("World", around_lines(run))] if run.record.turmoil is not None else []),
         ("Time", time_lines(run)),
         ("Promise", promise_lines(run.peak_window_s, run.peak, run.whole)),
         ("Found", found_lines(run)),
@@ -42,8 +46,38 @@ def pool_lines(row: PoolRow) -> list[str]:
     lines = [f"{row.named.name} {row.named.does}: {row.named.model.name} on {fleet}", line]
     if row.refused_count or row.preemption_count:
         lines.append(f"  {row.refused_count:,} refused, {row.preemption_count:,} preemptions")
+    if row.lost_count:
+        lines.append(f"  {row.lost_count:,} lost with a replica")
     if row.late_count is not None:
         lines.append(f"  {row.late_count:,} calls ended after the window had closed")
+    return lines
+
+
+def around_lines(run: SimulatedPools) -> list[str]:
+    """What became of replicas, and how each pool was scaled; none in a quiet world."""
+    turmoil = run.record.turmoil
+    if turmoil is None:
+        return []
+    lines = [
+        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
+        f"{int((turmoil.attempt_count > 1).sum()):,} requests were sent more than once"
+    ]
+    hours = {row.named.name: row.gpu_hours for row in run.rows}
+    for name, scaler in run.scalers.items():
+        counts = [step.ready_count for step in scaler.steps] or [len(scaler.absent)]
+        lines.append(
+            f"{name}: {min(counts)} to {max(counts)} replicas ready, {hours[name]:.3g} GPU-hours; asked for another "
+            f"count at {len(changes_of(scaler.steps))} of {len(scaler.steps)} ticks"
+        )
+    told = [
+        f"{name}, {event_words(each)}"
+        for name, pool in run.staged.pools.items()
+        if pool.record.turmoil is not None and name not in run.scalers
+        for each in pool.record.turmoil.decisions
+    ]
+    lines += told[:_MOST_EVENTS]
+    if len(told) > _MOST_EVENTS:
+        lines.append(f"... and {len(told) - _MOST_EVENTS} more; all are in decisions.json")
     return lines
 
 

@@ -20,7 +20,17 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenfleet.app import compare_types, memory_spec, pool_types, scaling_types, scenario_words, slo_types, takes_types
+from tokenfleet.app import (
+    compare_types,
+    memory_spec,
+    phase_types,
+    pool_types,
+    scaling_types,
+    scenario_words,
+    slo_types,
+    takes_types,
+    world_types,
+)
 from tokenfleet.app import scenario_types as types
 from tokenfleet.app.cli import COMMANDS, root
 from tokenfleet.app.compare_types import CompareSpec, OwnedSpec, TasksSpec
@@ -63,18 +73,25 @@ _PARTS: Final = (
     ("disaggregated", pool_types.DisaggregatedSpec),
     ("also_try", pool_types.AlsoTrySpec),
     ("pools.NAME", pool_types.PoolSpec),
-    ("pools.NAME.prefill", pool_types.PhaseSpec),
+    ("pools.NAME.prefill", pool_types.ScaledPhaseSpec),
     ("pools.NAME.takes", takes_types.TakesSpec),
-    ("pools.NAME.window", pool_types.WindowSpec),
+    ("pools.NAME.window", takes_types.WindowSpec),
     ("chain", pool_types.ChainSpec),
     ("chain.steps[]", pool_types.StepSpec),
     ("images", pool_types.ImagesSpec),
+    ("groups.NAME", pool_types.GroupSpec),
+    ("batch", world_types.BatchSpec),
+    ("events[]", world_types.EventSpec),
+    ("clients", world_types.ClientsSpec),
+    ("admission", world_types.AdmissionSpec),
+    ("users", world_types.UsersSpec),
     ("autoscaling", scaling_types.AutoscalingSpec),
     ("autoscaling.supply", scaling_types.SupplySpec),
     ("ladder", scaling_types.LadderSpec),
     ("ladder.rungs[]", scaling_types.RungSpec),
     ("ladder.rungs[].enter", scaling_types.MarkSpec),
     ("ladder.rungs[].evaluation", scaling_types.EvaluationSpec),
+    ("ladder.rungs[].fleet", phase_types.PhaseSpec),
     ("prices", types.Prices),
     ("compare", CompareSpec),
     ("compare.owned", OwnedSpec),
@@ -82,7 +99,16 @@ _PARTS: Final = (
 )
 
 
-_SOURCES: Final = (types, pool_types, scaling_types, slo_types, takes_types, compare_types)
+_SOURCES: Final = (
+    types,
+    pool_types,
+    phase_types,
+    scaling_types,
+    slo_types,
+    takes_types,
+    world_types,
+    compare_types,
+)
 """Modules whose strings stand under the keys they are about."""
 
 

@@ -39,7 +39,7 @@ _FORMAT = b"4"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
-_TURMOIL = ("attempt_count", "partial_output_tokens", "state_s")
+_TURMOIL = ("attempt_count", "degraded", "partial_output_tokens", "state_s")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction", "active_tokens")
 _DONE = tuple(field.name for field in fields(WorkDone))
 _LEDGER = tuple(field.name for field in fields(Ledger))

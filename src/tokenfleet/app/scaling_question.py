@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import catalog, control, performance
+from tokenfleet.app.pools_fleet import phase_fleet
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
@@ -15,7 +16,7 @@ from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
 from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner.scaling import ScalingSetting
@@ -46,7 +47,9 @@ def cold_start_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet) -> tuple
     return start.typical_s, f"{text} Time your own and write cold_start."
 
 
-def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trace) -> ScalingSetting:
+def setting_of(
+    asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trace, pool: str | None = None
+) -> ScalingSetting:
     """What every way to scale this fleet has in common.
 
     Args:
@@ -54,6 +57,7 @@ def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trac
         spec: Its scaling.
         fleet: Equal replicas; their number is set to the most that may ever run.
         trace: The traffic, which spot reclaims and stock-outs follow.
+        pool: The pool that it is, where there are several.
 
     Raises:
         BadInput: the fleet has several groups.
@@ -63,7 +67,7 @@ def setting_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trac
         raise BadInput.at("autoscaling", what, "name a fleet of equal replicas")
     cold_start_s, _ = cold_start_of(asked, spec, fleet)
     supply = spec.supply
-    own = happenings_of(asked, spec.max)
+    own = happenings_of(asked, spec.max, pool)
     happenings = spot_reclaims(
         trace.arrival_s,
         range(spec.min, spec.max),
@@ -103,6 +107,7 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
             entries=_entries(spec), ahead_s=ahead_s, offset_s=time_of_day_s(trace)
         ),
         "forecast": lambda: control.ForecastRule(ahead_s=ahead_s, capacity_per_s=spec.capacity),
+        "seasonal": lambda: control.SeasonalRule(ahead_s=ahead_s, capacity_per_s=spec.capacity),
     }
     policy = ScalingPolicy(
         rules=tuple(made[name]() for name in dict.fromkeys(spec.policy)),
@@ -142,6 +147,25 @@ def ladder_of(spec: LadderSpec) -> Ladder:
     return ladder
 
 
+def smaller_groups(asked: Scenario, spec: LadderSpec) -> tuple[ReplicaGroup, ...]:
+    """The replicas of the smaller model, where a rung sends requests there.
+
+    Raises:
+        BadInput: the rung does not say where it runs, or it cannot run there.
+    """
+    for index, rung in enumerate(spec.rungs):
+        if rung.give_up != "smaller_model":
+            continue
+        where = f"ladder.rungs[{index}].fleet"
+        if rung.fleet is None:
+            what = f"nobody says on which replicas {rung.model} runs"
+            raise BadInput.at(where, what, "write fleet: {gpu: l40s, replicas: 2}")
+        small = catalog.model(rung.model)
+        made = phase_fleet(asked, rung.fleet, small, where).groups
+        return tuple(replace(group, is_smaller_model=True) for group in made)
+    return ()
+
+
 def batch_of(spec: LadderSpec, trace: Trace) -> npt.NDArray[np.bool_] | None:
     """Which requests are batch, by their label; ``None`` where no label is named.
 
@@ -168,8 +192,6 @@ def without_effect(ladder: Ladder, trace: Trace, batch: npt.NDArray[np.bool_] | 
         notes.append("The rung shed_batch turns nobody away: no label of the traffic is named under ladder.batch.")
     if "tenant_quota" in kinds and trace.tenant is None:
         notes.append("The rung tenant_quota turns nobody away: the traffic names no tenants.")
-    if "smaller_model" in kinds:
-        notes.append("The rung smaller_model is noted and moves nobody: the smaller model's fleet is not replayed.")
     return tuple(notes)
 
 
@@ -202,6 +224,7 @@ def _rung(spec: RungSpec) -> Rung:
         limit_tokens=spec.limit,
         quota_tokens_per_s=spec.quota,
         input_tokens=spec.input,
+        output_tokens=spec.output,
         session_count=spec.sessions,
         model=spec.model,
         evaluation=None

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.scenario_words import (
     Count,
     Duration,
@@ -19,7 +20,7 @@ from tokenfleet.app.scenario_words import (
 from tokenfleet.catalog import Storage
 from tokenfleet.control.ladder import RungKind
 
-RuleName = Literal["queue", "kv", "active", "ttft", "drain", "schedule", "forecast"]
+RuleName = Literal["queue", "kv", "active", "ttft", "drain", "schedule", "forecast", "seasonal"]
 _TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _BUSY: Final = re.compile(r"gpu|util|busy|duty", re.IGNORECASE)
 
@@ -82,7 +83,7 @@ class AutoscalingSpec(Strict):
     schedule: dict[TimeOfDay, Annotated[int, Field(ge=0)]] | None = None
     """Replicas from a time of day on, such as ``{"08:00": 6, "20:00": 2}``; UTC where the log knows it."""
     ahead: Duration | None = None
-    """How far ahead ``schedule`` and ``forecast`` look; left out, the cold start."""
+    """How far ahead ``schedule``, ``forecast`` and ``seasonal`` look; left out, the cold start."""
     capacity: Rate | None = None
     """Requests per second that one replica sustains, as planned; left out, learned while queues are there."""
     relax: Fraction = 0.6
@@ -161,10 +162,14 @@ class RungSpec(Strict):
     """For ``tenant_quota``: tokens per second and tenant."""
     input: Tokens | None = None
     """For ``smaller_model``: prompts up to this long."""
+    output: Tokens | None = None
+    """For ``smaller_model``: of those, the ones that declare no longer an answer; left out, all."""
     sessions: Count | None = None
     """For ``limit_sessions``: conversations open at once."""
     model: str = ""
     """For ``smaller_model``: which."""
+    fleet: PhaseSpec | None = None
+    """For ``smaller_model``: its replicas, which run all the time beside the others."""
     evaluation: EvaluationSpec | None = None
     """For ``smaller_model``: the record it passed. Without one it answers nobody."""
 
@@ -182,3 +187,5 @@ class LadderSpec(Strict):
     """From one step to the next one up."""
     calm: Duration = 120.0
     """How long pressure must be gone before a rung is left."""
+    session_idle: Duration = 300.0
+    """For ``limit_sessions``: how long after its last answer a conversation counts as open."""

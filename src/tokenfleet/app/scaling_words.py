@@ -9,7 +9,7 @@ from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract import Minutes
 from tokenfleet.control import LadderStep, ScalingPolicy, ScalingStep
-from tokenfleet.domain.run import Status
+from tokenfleet.domain.run import Degraded, RunRecord, Status
 from tokenfleet.planner.scaling import Scaled, ScalingComparison, ScalingSetting
 
 _MOST_CHANGES: Final = 8
@@ -62,7 +62,7 @@ def ladder_lines(run: Simulated) -> list[str]:
     shown = [_ladder_step(step) for step in steps[:_MOST_CHANGES]]
     if len(steps) > _MOST_CHANGES:
         shown.append(f"... and {len(steps) - _MOST_CHANGES} more; all are in decisions.json")
-    return [*shown, *_refusals(run)]
+    return [*shown, *_refusals(run), *_degraded(run)]
 
 
 def _refusals(run: Simulated) -> list[str]:
@@ -70,6 +70,20 @@ def _refusals(run: Simulated) -> list[str]:
     counts = {name: int((run.record.status == status).sum()) for status, name in _REFUSALS.items()}
     named = [f"{count:,} for {name}" for name, count in counts.items() if count]
     return [f"turned away: {', '.join(named)}" if named else "nobody was turned away"]
+
+
+def _degraded(run: Simulated) -> list[str]:
+    """How many requests a smaller model answered."""
+    count = degraded_count(run.record)
+    return [f"answered by the smaller model: {count:,}"] if count else []
+
+
+def degraded_count(record: RunRecord) -> int:
+    """Requests that were answered with less than they asked for."""
+    if record.turmoil is None:
+        return 0
+    finished = record.status == Status.FINISHED
+    return int((finished & (record.turmoil.degraded != Degraded.NOTHING)).sum())
 
 
 def broken_words(minutes: Minutes) -> str:

@@ -18,7 +18,15 @@ from pydantic import (
 from tokenfleet import workload
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.memory_spec import MemorySpec, Size
-from tokenfleet.app.pool_types import AlsoTrySpec, ChainSpec, DisaggregatedSpec, ImagesSpec, PoolName, PoolSpec
+from tokenfleet.app.pool_types import (
+    AlsoTrySpec,
+    ChainSpec,
+    DisaggregatedSpec,
+    GroupSpec,
+    ImagesSpec,
+    PoolName,
+    PoolSpec,
+)
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
@@ -37,7 +45,7 @@ from tokenfleet.app.scenario_words import (
     problem,
 )
 from tokenfleet.app.slo_types import SloSpec
-from tokenfleet.app.world_types import AdmissionSpec, ClientsSpec, EventSpec, UsersSpec
+from tokenfleet.app.world_types import AdmissionSpec, BatchSpec, ClientsSpec, EventSpec, UsersSpec
 from tokenfleet.domain import survival
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision, Speculation
@@ -331,6 +339,8 @@ class Scenario(Strict):
     """What happens before the answer: embedding, search, reranking. Needs ``pools``."""
     images: ImagesSpec | None = None
     """Images in prompts. Needs ``pools``."""
+    groups: dict[PoolName, GroupSpec] | None = None
+    """Replica groups of one fleet by name, for ``simulate``: different replicas of the same model behind one router."""
     autoscaling: AutoscalingSpec | None = None
     """How many replicas run while the traffic runs; left out, all of them always."""
     ladder: LadderSpec | None = None
@@ -342,6 +352,8 @@ class Scenario(Strict):
     three times where a plan or a drill loses replicas."""
     admission: AdmissionSpec | None = None
     """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
+    batch: BatchSpec | None = None
+    """Offline work in what interactive requests leave over, for ``simulate``; the promise is judged over the others."""
     users: UsersSpec | None = None
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = Prices()
@@ -350,6 +362,8 @@ class Scenario(Strict):
     """Other ways to serve the same demand, and what a unit of work is; each shown where its facts are given."""
     router: Router = "least_in_flight"
     """How requests find a replica."""
+    scrape: Duration = 5.0
+    """Time between two looks of the router into the replicas, for routers that look."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Start of every random draw: the same seed gives the same plan, byte for byte."""
     valid_days: Annotated[int, Field(ge=1, le=366)] = 28
@@ -357,8 +371,10 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _pools_serve(self) -> "Scenario":
-        if self.pools == {}:
-            raise problem("pools is empty", "name at least one")
+        if self.pools == {} or self.groups == {}:
+            raise problem(f"{'pools' if self.pools == {} else 'groups'} is empty", "name at least one")
+        if self.pools is not None and self.groups is not None:
+            raise problem("has pools and groups, and both name the fleet", "leave one out")
         alone = [key for key in ("chain", "images") if getattr(self, key) is not None and self.pools is None]
         if alone:
             raise problem(f"{' and '.join(alone)} without pools", "name the pools that serve, under pools")
@@ -389,10 +405,17 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
-        watching = ("autoscaling", "ladder", "clients", "admission", "users")
-        watched = [key for key in watching if getattr(self, key) is not None] + ["events"] * bool(self.events)
+        watched = [key for key in ("autoscaling", "ladder", "users", "batch") if getattr(self, key) is not None]
         if self.pools is not None and watched:
-            raise problem(f"has pools and {' and '.join(watched)}, and only one fleet is watched", "leave one out")
+            what = f"has pools and {' and '.join(watched)}, and only one fleet is watched"
+            raise problem(what, "leave one out; autoscaling stands under each pool")
+        nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
+        if nowhere and self.pools is None:
+            raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")
+        if nowhere:
+            raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}")
+        if self.batch is not None and self.ladder is not None and self.ladder.batch:
+            raise problem("batch and ladder.batch both say what is batch", "keep batch.takes")
         if self.ladder is not None and self.admission is not None:
             raise problem("ladder and admission both bound the queue", "keep ladder.queue_limit, or drop the ladder")
         return self

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.app.intervals import BOUNDS, Intervals, Waits, in_interval
+from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
 from tokenfleet.app.world_words import reading_document, world_document
 from tokenfleet.contract import Against
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.run import GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
+from tokenfleet.domain.run import Degraded, GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import ReplicaState
 
@@ -132,6 +133,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "world": world_document(record.turmoil),
         "reading": reading_document(run),
         "fairness": None if run.fairness is None else asdict(run.fairness),
+        "batch": lane_document(run),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }
@@ -142,6 +144,8 @@ def group_document(group: ReplicaGroup) -> dict[str, object]:
     deployment = group.replica.deployment
     return {
         "gpu": deployment.gpu,
+        **({"model": deployment.model} if group.is_smaller_model else {}),
+        **({} if group.up_to is None else {"up_to": group.up_to}),
         "gpu_count": group.gpu_count,
         "replica_count": group.replica_count,
         "tensor_parallel": deployment.layout.tensor_parallel,
@@ -236,9 +240,11 @@ def _share_columns(ledger: Ledger | None) -> Columns:
 
 
 def _tried(turmoil: Turmoil) -> Columns:
+    degraded = turmoil.degraded
     return {
         "attempt_count": (turmoil.attempt_count, None),
         "partial_output_tokens": (turmoil.partial_output_tokens, None),
+        "degraded_by": (np.array([each.name.lower() for each in Degraded])[degraded], degraded != Degraded.NOTHING),
     }
 
 

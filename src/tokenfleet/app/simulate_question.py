@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
 from tokenfleet.app.memory_spec import with_memory
+from tokenfleet.app.pool_types import GroupSpec
+from tokenfleet.app.pools_fleet import phase_fleet
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario, with_overrides
 from tokenfleet.app.scenario_words import Count, EngineName, GpuName, Strict, Tokens
@@ -60,12 +62,41 @@ class PlannedGroup(BaseModel):
 def fleet_asked(
     scenario: Scenario, model: ModelArchitecture, planned: Path | None, options: Mapping[str, object]
 ) -> Fleet:
-    """The fleet that options name, or that an earlier plan chose.
+    """The fleet that options name, that an earlier plan chose, or that the scenario names by groups.
 
     Raises:
         BadInput: options and plan say the same thing twice, the scenario scales what an option fixes, or the fleet
             cannot run.
     """
+    if scenario.groups is not None:
+        extra = [OPTIONS[key] for key, value in options.items() if value is not None]
+        extra += ["--plan"] if planned is not None else []
+        if extra:
+            raise BadInput(Problem(each, "does not go with the scenario's groups", "leave it out") for each in extra)
+        return fleet_of_groups(scenario, scenario.groups, model)
+    return replace(_one_asked(scenario, model, planned, options), scrape_s=scenario.scrape)
+
+
+def fleet_of_groups(scenario: Scenario, groups: Mapping[str, GroupSpec], model: ModelArchitecture) -> Fleet:
+    """The fleet that the scenario names group by group.
+
+    Raises:
+        BadInput: a replica that cannot run.
+    """
+    made = tuple(
+        replace(
+            phase_fleet(scenario, spec, model, f"groups.{name}").groups[0],
+            weight_ratio=spec.weight,
+            up_to=spec.up_to,
+        )
+        for name, spec in groups.items()
+    )
+    return Fleet(groups=made, router=scenario.router, scrape_s=scenario.scrape)
+
+
+def _one_asked(
+    scenario: Scenario, model: ModelArchitecture, planned: Path | None, options: Mapping[str, object]
+) -> Fleet:
     chosen = options_from(options)
     if scenario.autoscaling is not None and chosen.replicas is not None:
         raise BadInput.at("--replicas", "the scenario scales its fleet", "set autoscaling.min, start and max")

@@ -11,6 +11,7 @@ from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import Around, around_of
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.intervals import FleetIntervals, Intervals, Waits, fleet_intervals, intervals_of, waits_of
+from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.contract import Diagnosis, DiagnosisLimits, Fairness, Minutes
@@ -192,7 +193,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
-    done = intervals_of(record, interval_s, around.fleet, [model] * len(fleet.groups))
+    done = intervals_of(record, interval_s, around.fleet, _models(around, model))
     return Simulated(
         name=asked.name,
         model=model.name,
@@ -210,7 +211,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         assumptions=(about_demand(asked.workload, asked.seed), *model.notes, *around.notes),
         around=around,
         controller=controller,
-        minutes=contract.judge_minutes(record, asked.slo.targets()),
+        minutes=contract.judge_minutes(around.waiting_for(record), asked.slo.targets()),
         gpu_hours=gpu_hours(record, around.fleet),
         intervals=done,
         waits=waits_of(record, trace, interval_s),
@@ -226,6 +227,14 @@ def cheapest(prices: Iterable[GpuPrice]) -> dict[str, float]:
         usd = price.price_usd_per_gpu_hour
         found[price.gpu] = min(usd, found.get(price.gpu, usd))
     return found
+
+
+def _models(around: Around, model: ModelArchitecture) -> list[ModelArchitecture]:
+    """What each group serves."""
+    return [
+        catalog.model(group.replica.deployment.model) if group.is_smaller_model else model
+        for group in around.fleet.groups
+    ]
 
 
 def _judged(
@@ -249,29 +258,39 @@ def _judged(
 
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(
-            record,
+            around.waiting_for(record),
             alone(trace, fleet, window_s),
             how.limits,
             window_s=window_s,
             busy=busy,
             slot_counts=_slots(fleet),
-            client_ttft_s=seen_s[0],
-            client_e2e_s=seen_s[1],
+            client_ttft_s=_waiting(around, seen_s[0]),
+            client_e2e_s=_waiting(around, seen_s[1]),
         )
-        promise = contract.judge(
-            record,
-            slo,
-            peak_only=window_s is not None,
-            window_s=window_s,
-            low=low,
-            high=high,
-            first_token_factor=max(group.replica.band.first_token_factor for group in fleet.groups),
-        )
+
+        def judge(part: Slo, everybody: bool) -> tuple[SloResult, ...]:
+            of = (lambda run: run) if everybody else around.waiting_for
+            return contract.judge(
+                of(record),
+                part,
+                peak_only=window_s is not None,
+                window_s=window_s,
+                low=of(low),
+                high=of(high),
+                first_token_factor=max(group.replica.band.first_token_factor for group in fleet.groups),
+            )
+
+        promise = judge(slo, True) if around.lane is None else judged_in_parts(slo, judge)
         start_s, end_s = window_s or (-np.inf, np.inf)
         count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
         return Judged(slo=promise, diagnosis=found, request_count=count)
 
     return judged(None), judged(peak_s)
+
+
+def _waiting(around: Around, seen_s: Floats | None) -> Floats | None:
+    """What clients of requests that somebody waits for saw."""
+    return seen_s if seen_s is None or around.lane is None or around.batch is None else seen_s[~around.batch]
 
 
 def _slots(fleet: Fleet) -> list[int]:

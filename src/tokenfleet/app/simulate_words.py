@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
 from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
@@ -43,6 +44,16 @@ _MENDS: Final = {
     "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
+REFUSED: Final = {
+    "rejected_too_long": "longer than the context limit or the KV memory",
+    "rejected_queue_full": "found every queue full",
+    "rejected_nobody_ready": "found no replica ready",
+    "rejected_batch_shed": "were batch while batch was shed",
+    "rejected_quota_spent": "had spent their tenant's quota",
+    "rejected_new_session": "would have opened a session",
+    "rejected_context_cap": "declared more than the cap on context",
+    "rejected_output_cap": "declared more than the cap on output",
+}
 
 
 def fleet_name(group: ReplicaGroup) -> str:
@@ -54,7 +65,9 @@ def fleet_name(group: ReplicaGroup) -> str:
     layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
     precision = "the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision
     kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
-    return f"{count} of {gpus} ({layout}{precision}{kv}), {deployment.engine.name}"
+    smaller = f"for {deployment.model}: " if group.is_smaller_model else ""
+    bound = "" if group.up_to is None else f", up to {group.up_to:,}"
+    return f"{smaller}{count} of {gpus} ({layout}{precision}{kv}), {deployment.engine.name}{bound}"
 
 
 def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
@@ -138,7 +151,10 @@ def _odd(found: Diagnosis) -> list[str]:
     if found.preemption_count:
         lines.append(f"{found.preemption_count:,} times a sequence lost its KV memory and was computed again.")
     if found.refused_count:
-        lines.append(f"{found.refused_count:,} requests were refused: longer than the context limit or the KV memory.")
+        reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
+        lines.append(f"{found.refused_count:,} requests were refused: {reasons}.")
+    if found.lost_count:
+        lines.append(f"{found.lost_count:,} requests were lost with their replica.")
     return lines
 
 
@@ -159,6 +175,7 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Tenants", tenant_lines(run.fairness)),
         ("Scaling", scaling_lines(run)),
         ("Ladder", ladder_lines(run)),
+        ("Batch", lane_lines(run)),
     ):
         if lines:
             blocks.append((name, lines))

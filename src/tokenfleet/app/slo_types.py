@@ -103,7 +103,8 @@ class ClassSpec(PromiseSpec):
     error_rate: Fraction | None = None
     """Largest share of these requests that may be refused or fail."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
-    """Smaller is served first, with ``engine: {scheduling: priority}``; 0 for those that name none."""
+    """Smaller is served first, with ``engine: {scheduling: priority}``, or on replicas of its own, with the router
+    ``by_tier``; 0 for those that name none."""
 
     @model_validator(mode="after")
     def _promises_something(self) -> "ClassSpec":

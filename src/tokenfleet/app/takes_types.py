@@ -44,3 +44,12 @@ class TakesSpec(Strict):
     """The end of that time; midnight when left out."""
     share: Fraction | None = None
     """A share of these, drawn at random with the scenario's seed."""
+
+
+class WindowSpec(Strict):
+    """A daily window, by the clock of the trace; one without dates starts at midnight."""
+
+    opens: ClockTime
+    """When waiting requests are sent, such as ``"22:00"``."""
+    closes: ClockTime
+    """From when on requests wait for the next opening."""

@@ -54,12 +54,12 @@ def in_classes(trace: Trace, asked: "Scenario") -> Trace:
 
 
 def _unheard(asked: "Scenario", classes: "dict[str, ClassSpec]") -> Iterator[Problem]:
-    """Priorities that the engine would not look at."""
-    if asked.engine.scheduling == "priority":
+    """Priorities that neither the engine nor the router would look at."""
+    if asked.engine.scheduling == "priority" or asked.router == "by_tier":
         return
     for name, spec in classes.items():
         if spec.priority is not None:
-            mend = "write engine: {name: vllm, scheduling: priority}, or leave it out"
+            mend = "write engine: {name: vllm, scheduling: priority} or router: by_tier, or leave it out"
             yield Problem(f"slo.classes.{name}.priority", "the engine serves in order of arrival", mend)
 
 

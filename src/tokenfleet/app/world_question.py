@@ -1,13 +1,23 @@
 """From the keys of a scenario to what happens around its fleet."""
 
+from dataclasses import replace
+
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.world import Admission, Clients, Happening
+from tokenfleet.domain.slo import DAY_S
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission, BatchLane, Clients, Happening
 
 
-def happenings_of(asked: Scenario, replica_count: int) -> tuple[Happening, ...]:
+def happenings_of(asked: Scenario, replica_count: int, pool: str | None = None) -> tuple[Happening, ...]:
     """The events of a scenario in order of time, each with its end.
+
+    Args:
+        asked: The scenario.
+        replica_count: Replicas of the fleet.
+        pool: Those of this pool alone; ``None``: the scenario has one fleet.
 
     Raises:
         BadInput: an event at a replica that the fleet does not have; all of them at once.
@@ -15,11 +25,11 @@ def happenings_of(asked: Scenario, replica_count: int) -> tuple[Happening, ...]:
     wrong = [
         Problem(f"events[{index}].replicas", f"there is no replica {max(event.numbers)}", f"0 to {replica_count - 1}")
         for index, event in enumerate(asked.events)
-        if max(event.numbers) >= replica_count
+        if event.pool == pool and max(event.numbers) >= replica_count
     ]
     if wrong:
         raise BadInput(wrong)
-    happenings = [happening for event in asked.events for happening in _of_event(event)]
+    happenings = [happening for event in asked.events if event.pool == pool for happening in _of_event(event)]
     return tuple(sorted(happenings, key=lambda each: each.time_s))
 
 
@@ -43,6 +53,18 @@ def _of_event(event: EventSpec) -> list[Happening]:
             )
         )
     return found
+
+
+def lane_of(asked: Scenario, trace: Trace) -> BatchLane | None:
+    """How batch is served, on the clock of the traffic; ``None`` where the scenario names none."""
+    spec = asked.batch
+    if spec is None:
+        return None
+    lane = BatchLane(slot_fraction=spec.slots, kept_count=spec.kept, patience_s=spec.patience, wait_s=spec.wait or 0.0)
+    if spec.window is None:
+        return lane
+    opens_s = (spec.window.opens - time_of_day_s(trace)) % DAY_S
+    return replace(lane, opens_s=opens_s, open_for_s=(spec.window.closes - spec.window.opens) % DAY_S or DAY_S)
 
 
 def clients_of(asked: Scenario) -> Clients:
@@ -70,4 +92,6 @@ def admission_of(asked: Scenario) -> Admission:
         return Admission(
             queue_limit_count=asked.admission.queue_limit, retry_after_s=asked.admission.retry_after or 0.0
         )
-    return Admission(queue_limit_count=None if asked.ladder is None else asked.ladder.queue_limit)
+    if asked.ladder is None:
+        return Admission()
+    return Admission(queue_limit_count=asked.ladder.queue_limit, session_idle_s=asked.ladder.session_idle)

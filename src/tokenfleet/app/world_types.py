@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tokenfleet.app.scenario_words import Count, Duration, Positive, Rate, Strict
+from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Rate, Strict
+from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 
 EventKind = Literal["fail", "drain", "slow"]
 
@@ -23,6 +24,8 @@ class EventSpec(Strict):
     """When they serve again as before, with an empty cache after a failure; left out, never."""
     factor: Positive = 2.0
     """For ``slow``."""
+    pool: str | None = None
+    """In which pool, where the scenario has ``pools``; ``NAME-prefill`` or ``NAME-decode`` where they are apart."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -55,6 +58,24 @@ class AdmissionSpec(Strict):
     """Requests waiting at a replica from which on it takes no more; when all are full, arrivals are refused."""
     retry_after: Duration | None = None
     """Told to those refused, who wait at least that long."""
+
+
+class BatchSpec(Strict):
+    """Offline work on the replicas that serve interactive requests: it runs in free slots, and gives way."""
+
+    takes: TakesSpec
+    """Which requests are batch."""
+    window: WindowSpec | None = None
+    """When they are sent; left out, at any time."""
+    slots: Fraction = 1.0
+    """Share of a replica's sequence slots up to which batch is sent there."""
+    kept: Annotated[int, Field(ge=0)] = 1
+    """Batch requests that each replica gets while the window is open, however busy it is."""
+    patience: Duration = 600.0
+    """A batch request that has been at a replica for so long comes before whoever arrives later."""
+    wait: Duration | None = None
+    """How long an interactive request waits for a slot or KV memory before batch gives way; left out, it does at once.
+    """
 
 
 class UsersSpec(Strict):

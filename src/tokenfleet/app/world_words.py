@@ -8,7 +8,7 @@ from tokenfleet import contract
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract.quantile import order_statistic
-from tokenfleet.domain.run import Decision, Status, Turmoil
+from tokenfleet.domain.run import Decision, Degraded, Status, Turmoil
 
 _MOST_EVENTS: Final = 8
 _ENDS: Final = {
@@ -49,7 +49,7 @@ def world_lines(run: Simulated) -> list[str]:
     if run.controller.scaler is None:
         # What the ladder does to the door has lines of its own.
         events = [each for each in turmoil.decisions if each.kind != "door"]
-        lines += [_event(each) for each in events[:_MOST_EVENTS]]
+        lines += [event_words(each) for each in events[:_MOST_EVENTS]]
         if len(events) > _MOST_EVENTS:
             lines.append(f"... and {len(events) - _MOST_EVENTS} more; all are in decisions.json")
     return lines
@@ -82,7 +82,8 @@ def reading_document(run: Simulated) -> dict[str, float | int | None] | None:
     }
 
 
-def _event(decision: Decision) -> str:
+def event_words(decision: Decision) -> str:
+    """What became of replicas, and when."""
     word = "replica" if len(decision.replicas) == 1 else "replicas"
     named = ", ".join(map(str, decision.replicas))
     return f"{shown_duration(decision.time_s)}: {word} {named} {_BECAME[decision.kind]} ({decision.reason})"
@@ -93,11 +94,13 @@ def world_document(turmoil: Turmoil | None) -> dict[str, object] | None:
     if turmoil is None:
         return None
     counts = np.bincount(turmoil.attempt_count)
+    moved = int((turmoil.degraded == Degraded.SMALLER_MODEL).sum())
     return {
         "refused_attempt_count": turmoil.refused_count,
         "lost_attempt_count": turmoil.lost_count,
         "timed_out_attempt_count": turmoil.timed_out_count,
         "cancelled_attempt_count": turmoil.cancelled_count,
         "wasted_output_tokens": turmoil.wasted_output_tokens,
+        "smaller_model_count": moved,
         "requests_by_attempts": {str(tries): int(count) for tries, count in enumerate(counts) if count},
     }

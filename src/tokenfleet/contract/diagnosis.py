@@ -7,7 +7,7 @@ client, or the CPU in front of the fleet. TTFT up, most of it spent before the s
 front end, whatever the gpu does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,7 +92,15 @@ class Diagnosis:
     tail_gap_s: float | None
     """p99 of the token gaps."""
     preemption_count: int
-    refused_count: int
+    refused_by: Mapping[str, int]
+    """Requests that nobody served, by reason: a name of :class:`Status` in small letters; only those that occur."""
+    lost_count: int
+    """Requests lost with their replica."""
+
+    @property
+    def refused_count(self) -> int:
+        """Requests that nobody served, for whatever reason."""
+        return sum(self.refused_by.values())
 
 
 def diagnose(
@@ -134,7 +142,7 @@ def diagnose(
     front_end = _front_end(record, chosen)
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
-    slow_client = _slow(client_ttft, client_e2e)
+    slow_client, refused = _slow(client_ttft, client_e2e), _refused(record, chosen)
     return Diagnosis(
         verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, front_end=front_end, slow_client=slow_client),
         alarm=_alarm(queue.most, bounds),
@@ -152,7 +160,8 @@ def diagnose(
         front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
-        refused_count=int((record.status[chosen] == Status.REJECTED_TOO_LONG).sum()),
+        refused_by=refused,
+        lost_count=int((record.status[chosen] == Status.LOST).sum()),
     )
 
 
@@ -294,6 +303,13 @@ def _client(
 
 def _slow(*clients: Against | None) -> bool:
     return any(each is not None and each.up for each in clients)
+
+
+def _refused(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """Refused requests by reason."""
+    counts = np.bincount(record.status[chosen], minlength=len(Status))
+    reasons = [status for status in Status if status.name.startswith("REJECTED")]
+    return {status.name.lower(): int(counts[status]) for status in reasons if counts[status]}
 
 
 def _serving_s(record: RunRecord) -> float:

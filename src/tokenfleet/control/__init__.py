@@ -27,13 +27,17 @@ from tokenfleet.control.ladder import (
     climb,
     door_of,
 )
+from tokenfleet.control.lanes import takes_batch, until_open_us
 from tokenfleet.control.routing import (
+    MOST_GROUPS,
+    NOT_SERVED,
     WEIGHT_ONE,
     home_replica,
     least_in_flight,
     least_kv,
     least_loaded,
     least_waiting,
+    narrowest_fit,
     power_of_two,
     prefix_affinity,
     round_robin,
@@ -46,6 +50,7 @@ from tokenfleet.control.rules import (
     QueueRule,
     Rule,
     ScheduleRule,
+    SeasonalRule,
     TtftRule,
 )
 from tokenfleet.control.scaling import (
@@ -59,6 +64,8 @@ from tokenfleet.control.scaling import (
 from tokenfleet.control.signals import Signals, signals_of
 
 __all__ = [
+    "MOST_GROUPS",
+    "NOT_SERVED",
     "REASONS",
     "WEIGHT_ONE",
     "ActiveRule",
@@ -77,6 +84,7 @@ __all__ = [
     "ScalingState",
     "ScalingStep",
     "ScheduleRule",
+    "SeasonalRule",
     "Signals",
     "TtftRule",
     "admit",
@@ -94,6 +102,7 @@ __all__ = [
     "least_kv",
     "least_loaded",
     "least_waiting",
+    "narrowest_fit",
     "power_of_two",
     "prefix_affinity",
     "queue_turn",
@@ -101,5 +110,7 @@ __all__ = [
     "round_robin",
     "scrambled",
     "signals_of",
+    "takes_batch",
+    "until_open_us",
     "worst_case_gpu_count",
 ]

@@ -40,6 +40,7 @@ def admit(
     input_tokens: int,
     output_limit_tokens: int,
     smaller_input_tokens: int,
+    smaller_output_tokens: int,
     opens_session: bool,
     sessions_left_count: int,
     context_cap_tokens: int,
@@ -58,6 +59,7 @@ def admit(
         input_tokens: Its prompt.
         output_limit_tokens: The most output it allows.
         smaller_input_tokens: Interactive prompts up to this long go to the smaller model; 0: none does.
+        smaller_output_tokens: Of those, the ones whose output limit is not above this.
         opens_session: Whether it starts a conversation.
         sessions_left_count: Conversations that may still start; ``NO_CAP`` while they are not limited.
         context_cap_tokens: Longest prompt and output limit together; ``NO_CAP``: no cap.
@@ -75,7 +77,7 @@ def admit(
         return QUOTA_SPENT
     if opens_session and sessions_left_count <= 0:
         return SESSION_REFUSED
-    if not is_batch and input_tokens <= smaller_input_tokens:
+    if not is_batch and input_tokens <= smaller_input_tokens and output_limit_tokens <= smaller_output_tokens:
         return SMALLER_MODEL
     if input_tokens + output_limit_tokens > context_cap_tokens:
         return CONTEXT_CAPPED

@@ -66,6 +66,8 @@ class Rung:
     """Tokens per second and tenant."""
     input_tokens: int | None = None
     """Prompts up to this long go to the smaller model."""
+    output_tokens: int | None = None
+    """Of those, the ones whose output limit is not above this; ``None``: all."""
     session_count: int | None = None
     """Sessions that may be open at once."""
     model: str = ""
@@ -136,10 +138,7 @@ def climb(seen: Signals, ladder: Ladder, state: LadderState) -> tuple[LadderStat
 
 
 def door_of(ladder: Ladder, state: LadderState) -> Door:
-    """What the door goes by while these rungs are in force.
-
-    Who sends short prompts to a smaller model must have that model; this door has not.
-    """
+    """What the door goes by while these rungs are in force."""
     door = Door()
     for rung in ladder.rungs[: state.rung_count]:
         limit = rung.limit_tokens or 0
@@ -157,7 +156,8 @@ def door_of(ladder: Ladder, state: LadderState) -> Door:
             case "limit_sessions":
                 door = replace(door, session_limit_count=rung.session_count or 0)
             case "smaller_model":
-                pass
+                most = NO_CAP if rung.output_tokens is None else rung.output_tokens
+                door = replace(door, smaller_input_tokens=rung.input_tokens or 0, smaller_output_tokens=most)
     return door
 
 
@@ -169,6 +169,9 @@ def check_ladder(ladder: Ladder, where: str = "ladder") -> None:
             requests to a model without a passed evaluation.
     """
     problems = []
+    if sum(rung.kind == "smaller_model" for rung in ladder.rungs) > 1:
+        what = "two rungs send requests to a smaller model"
+        problems.append(Problem(f"{where}.rungs", what, "leave one: a fleet has one smaller model"))
     if ladder.queue_limit_count < 1:
         what = f"{ladder.queue_limit_count} requests may wait, so nobody is served under load"
         problems.append(Problem(f"{where}.queue_limit", what, "a bound from 1 on; it is always in force"))

@@ -12,6 +12,10 @@ DRAWN = 1 << 62
 WEIGHT_ONE = 1 << 12
 """Cost of a request on a replica of weight 1."""
 MOST_COUNT = (1 << 31) - 1
+NOT_SERVED = 1 << 62
+"""Score of a replica that does not serve a request at all."""
+MOST_GROUPS = 64
+_MOST_LOAD = (1 << 20) - 1
 
 
 def round_robin(after_count: int) -> int:
@@ -154,3 +158,43 @@ def least_kv(
     """
     used = (kv_used_ppm + 1) * (in_flight_count + 1) // (scraped_in_flight_count + 1)
     return min(used, MOST_COUNT) * replica_count + after_count
+
+
+def narrowest_fit(
+    value: int,
+    up_to: int,
+    rank: int,
+    waiting_count: int,
+    scraped_in_flight_count: int,
+    in_flight_count: int,
+    after_count: int,
+    replica_count: int,
+) -> int:
+    """The replica of the narrowest group that serves a request, or of a wider one while those have a queue.
+
+    By length the short prompts have replicas that no long one holds up; by tier the most urgent requests have replicas
+    that nobody below them takes. A group serves all up to its bound. The short and the urgent go over to a
+    wider group when more than a few wait at theirs, as the last scrape saw it and the router's own counts move it on;
+    the long and the less urgent never go the other way.
+
+    Args:
+        value: Prompt length, or place of the priority among those there are, from 0 on.
+        up_to: Largest value that the replica serves.
+        rank: Place of its group by bound, 0 for the narrowest, below 64.
+        waiting_count: As for :func:`least_waiting`.
+        scraped_in_flight_count: As there.
+        in_flight_count: Requests in flight now, below 2**30.
+        after_count: As for :func:`round_robin`.
+        replica_count: All replicas, at least 1, below 2**16.
+
+    Returns:
+        Score, lowest wins; ``NOT_SERVED`` where the replica does not serve it.
+    """
+    if value > up_to:
+        return NOT_SERVED
+    waiting = 0
+    if waiting_count > 0:
+        waiting = waiting_count + in_flight_count - scraped_in_flight_count
+    excess = min(max(waiting - LOAD_SLACK_COUNT, 0), _MOST_LOAD)
+    load = min(in_flight_count, _MOST_LOAD)
+    return ((excess * MOST_GROUPS + rank) * (_MOST_LOAD + 1) + load) * replica_count + after_count

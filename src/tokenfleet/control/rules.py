@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from tokenfleet.control.seasons import seasonal_per_s
 from tokenfleet.control.signals import Learned, Signals
 
 CANNOT_HELP = "single_request_too_slow"
@@ -217,6 +218,38 @@ class ForecastRule:
         needed = (max(now, then) + error) / (capacity * tick.rate_slack_fraction)
         reason = (
             f"{now:.3g} requests/s now, {then:.3g} in {self.ahead_s:g} s, error {error:.2g}, {capacity:.3g}/s a replica"
+        )
+        return Wish(count=math.ceil(needed), reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeasonalRule:
+    """Demand at the moment when a replica asked for now would be ready, as it was a day or a week before."""
+
+    name: ClassVar[str] = "seasonal"
+    ahead_s: float
+    safety_factor: float = 1.5
+    """Mean errors of the last hour on top."""
+    capacity_per_s: float | None = None
+    """Requests per second that one replica sustains; learned from ticks with a queue when ``None``."""
+
+    def needed(self, tick: Tick) -> Wish | None:
+        """The larger of demand now and demand then, with its error, over what one replica does."""
+        seen, learned = tick.seen, tick.learned
+        if seen.arrived_count is None:
+            return None
+        now = learned.arrival_per_s
+        expected = seasonal_per_s(learned.seasons, seen.time_s, seen.time_s + self.ahead_s)
+        capacity = self.capacity_per_s or learned.capacity_per_s
+        if now is None or expected is None:
+            return Wish(count=seen.ready_count, reason="arrivals are counted, and no day has passed yet")
+        if capacity is None:
+            return Wish(count=seen.ready_count, reason="nobody knows yet what a replica does")
+        then, error = expected
+        needed = (max(now, then) + self.safety_factor * error) / (capacity * tick.rate_slack_fraction)
+        reason = (
+            f"{now:.3g} requests/s now, {then:.3g} in {self.ahead_s:g} s by day and week, error "
+            f"{self.safety_factor * error:.2g}, {capacity:.3g}/s a replica"
         )
         return Wish(count=math.ceil(needed), reason=reason)
 

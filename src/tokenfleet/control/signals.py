@@ -6,11 +6,12 @@ step that fills the memory bus shows a gpu 60 % busy, and a gpu that waits for o
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.control.seasons import Seasons, counted
 from tokenfleet.domain.world import FleetView
 
 _LEVEL_S = 60.0
@@ -81,6 +82,8 @@ class Learned:
     """Mean size of the error of forecasts at the horizon they were made for."""
     capacity_per_s: float | None = None
     """Requests per second that a replica finishes while somebody waits for it; ``None`` before anybody did."""
+    seasons: Seasons = field(default_factory=Seasons)
+    """Arrivals by time of day and week."""
 
     def forecast_per_s(self, ahead_s: float) -> float | None:
         """Arrivals per second ``ahead_s`` seconds from the last tick, by level and trend (Holt), never below 0."""
@@ -98,6 +101,7 @@ def learn(seen: Signals, before: Learned, *, ahead_s: float) -> Learned:
         before: What was known.
         ahead_s: Horizon whose forecast is checked when its moment comes.
     """
+    before = replace(before, seasons=counted(seen.time_s, seen.arrived_count, before.seasons))
     if before.time_s is None or seen.time_s <= before.time_s:
         return replace(before, time_s=seen.time_s, ready_count=seen.ready_count, held_count=seen.held_count)
     passed_s = seen.time_s - before.time_s

@@ -6,7 +6,15 @@ from typing import Literal
 from tokenfleet.domain.replica import ReplicaPhysics
 
 Router = Literal[
-    "round_robin", "least_in_flight", "least_loaded", "power_of_two", "prefix_affinity", "least_waiting", "least_kv"
+    "round_robin",
+    "least_in_flight",
+    "least_loaded",
+    "power_of_two",
+    "prefix_affinity",
+    "least_waiting",
+    "least_kv",
+    "by_length",
+    "by_tier",
 ]
 
 
@@ -18,6 +26,11 @@ class ReplicaGroup:
     replica_count: int
     weight_ratio: float = 1.0
     """For the router ``least_loaded``: a replica of weight 2 gets twice the requests of one of weight 1."""
+    up_to: int | None = None
+    """For the routers ``by_length`` and ``by_tier``: the longest prompt, or the least urgent priority, that it serves;
+    ``None``: any."""
+    is_smaller_model: bool = False
+    """It serves a smaller model: requests that the door sends there, and no others."""
 
     @property
     def gpu_count(self) -> int:
@@ -27,12 +40,13 @@ class ReplicaGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Replica groups behind one router."""
+    """Replica groups behind one router; those of the smaller model come last."""
 
     groups: tuple[ReplicaGroup, ...]
     router: Router = "least_in_flight"
     scrape_s: float = 5.0
-    """Time between two looks into the replicas, for the routers ``least_waiting`` and ``least_kv``."""
+    """Time between two looks into the replicas, for the routers that look: all those by waiting requests, KV memory,
+    length or tier."""
 
     @property
     def gpu_count(self) -> int:

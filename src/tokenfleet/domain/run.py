@@ -68,6 +68,14 @@ NOT_TURNED_AWAY = (
 """Endings that are no refusal at the door: one that no replica could ever serve is an error of the request."""
 
 
+class Degraded(IntEnum):
+    """What was given up to answer a request."""
+
+    NOTHING = 0
+    SMALLER_MODEL = 1
+    """The rung ``smaller_model`` sent its last attempt to the smaller model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapHistogram:
     """Counts of token gaps (ITL: time between two tokens of one request).
@@ -165,6 +173,8 @@ class Turmoil:
 
     attempt_count: Ints
     """Times each request was sent."""
+    degraded: npt.NDArray[np.int8]
+    """:class:`Degraded` of each request."""
     refused_count: int
     """Attempts turned away, for a full queue or because nobody was ready."""
     lost_count: int

@@ -62,7 +62,11 @@ class Door:
     quota_burst_tokens: int = NO_CAP
     """What a tenant may save up; it starts full whenever the quota changes."""
     session_limit_count: int = NO_CAP
-    """Requests in flight from which on no new session is opened; one without a session opens one."""
+    """Open sessions from which on no new one is opened; a request without a session is one of its own."""
+    smaller_input_tokens: int = 0
+    """Prompts up to this long go to the smaller model, batch aside; 0: none does."""
+    smaller_output_tokens: int = NO_CAP
+    """Of those, the ones whose output limit is not above this."""
     context_cap_tokens: int = NO_CAP
     """Longest prompt and output limit together. Who declares more is refused; nobody is cut."""
     output_cap_tokens: int = NO_CAP
@@ -125,6 +129,32 @@ class Admission:
     ready replicas are full, the arrival is refused."""
     retry_after_s: float = 0.0
     """Told to those refused; they wait at least that long before they try again."""
+    session_idle_s: float = 300.0
+    """A session stays open until so long after the last of its requests in flight has ended. The door cannot know
+    whether another turn will come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLane:
+    """Offline work on the replicas that serve interactive requests, in what they leave over.
+
+    It waits at the gateway, runs in free slots, and gives way. Interactive requests wait in the queues of the replicas
+    as ever, and come before batch there.
+    """
+
+    opens_s: float = 0.0
+    """When the daily window opens in which batch is sent, seconds on the clock of the trace."""
+    open_for_s: float = 86_400.0
+    """How long it stays open; a day: always. What has been sent by then goes on, and gives way."""
+    slot_fraction: float = 1.0
+    """Share of the sequence slots of a replica up to which batch is sent there."""
+    kept_count: int = 1
+    """Batch requests that each replica gets while the window is open, however busy it is: the lane goes on."""
+    patience_s: float = 600.0
+    """A batch request that has been at a replica for so long comes before whoever arrives later, and gives way to
+    nobody of them: no request starves."""
+    wait_s: float = 0.0
+    """An interactive request that finds no slot or no KV memory waits so long before batch requests give way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +175,10 @@ NEXT_IN_LINE = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All that a controller may know at a tick. Arrays have one entry per replica, as the last scrape saw it."""
+    """All that a controller may know at a tick. Arrays have one entry per replica, as the last scrape saw it.
+
+    Replicas of the smaller model are not shown, and what went there is not counted.
+    """
 
     time_s: float
     state: npt.NDArray[np.int8]
@@ -178,6 +211,8 @@ class World:
     """At second 0; a happening may change it."""
     batch: npt.NDArray[np.bool_] | None = None
     """Which requests are batch, one entry per request; ``None``: none is."""
+    lane: BatchLane | None = None
+    """How they are served; ``None``: like all others."""
     closed_loop: ClosedLoop | None = None
     leaving: Leaving | None = None
     """Users who leave early, one entry per request; ``None``: all stay."""

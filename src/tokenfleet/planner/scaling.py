@@ -11,7 +11,17 @@ import numpy as np
 from tokenfleet import simulator
 from tokenfleet.contract import Minutes, judge_minutes
 from tokenfleet.contract.minutes import MINUTE_S
-from tokenfleet.control import ForecastRule, KvRule, QueueRule, Rule, ScalingPolicy, ScalingStep, ScheduleRule, TtftRule
+from tokenfleet.control import (
+    ForecastRule,
+    KvRule,
+    QueueRule,
+    Rule,
+    ScalingPolicy,
+    ScalingStep,
+    ScheduleRule,
+    SeasonalRule,
+    TtftRule,
+)
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
@@ -23,6 +33,8 @@ HOLDS_GPUS: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRA
 SLOT_S: Final = 900.0
 """Steps of a schedule that is made from traffic."""
 _DAY_S: Final = 86_400.0
+_SEASONS_S: Final = 1.5 * _DAY_S
+"""Traffic from which on a forecast by the time of day has something to look back to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +211,7 @@ def usual_ways(
         offset_s: Time of day at second 0.
     """
     forecast = partial(ForecastRule, ahead_s=cold_start_s)
+    seasonal = partial(SeasonalRule, ahead_s=cold_start_s)
 
     def way(name: str, rules: Callable[[float], tuple[Rule, ...]]) -> Way:
         bounds = partial(ScalingPolicy, min_count=min_count, max_count=max_count)
@@ -217,6 +230,10 @@ def usual_ways(
     ]
     if ttft_limit_s is not None:
         ways.append(way(f"ttft {ttft_limit_s:g} s", lambda _: (TtftRule(limit_s=ttft_limit_s),)))
+    if trace.duration_s > _SEASONS_S:
+        ways.append(
+            way("seasonal or queue 4", lambda capacity: (seasonal(capacity_per_s=capacity), QueueRule())),
+        )
     return [
         *ways,
         way("schedule", lambda capacity: (schedule(capacity),)),

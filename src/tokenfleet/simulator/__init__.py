@@ -60,11 +60,12 @@ def replay_stages(
     *,
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
+    worlds: Callable[[str, Trace], World | None] = lambda _name, _calls: None,
 ) -> StagedRun:
     """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
     from tokenfleet.simulator.staging import replay_stages as run
 
-    return run(trace, pools, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s)
+    return run(trace, pools, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, worlds=worlds)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

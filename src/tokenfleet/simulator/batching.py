@@ -21,6 +21,7 @@ from tokenfleet.simulator.layout import (
     AHEAD_BLOCKS,
     BLOCK_TOKENS,
     BUDGET,
+    BY_LANE,
     BY_PRIORITY,
     CACHED_PAIRS,
     CHUNK_LIMIT,
@@ -79,7 +80,7 @@ from tokenfleet.simulator.queues import (
     ready_waiting,
     start_running,
 )
-from tokenfleet.simulator.serving import chunk_tokens, preempt, prefill_chunk, prefill_partials, serve_running
+from tokenfleet.simulator.serving import chunk_tokens, give_way, preempt, prefill_chunk, prefill_partials, serve_running
 from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
 from tokenfleet.simulator.urgency import sort_ready
@@ -268,11 +269,14 @@ def schedule(memory: Memory, replica: int) -> int:
     group = memory[replica + GROUP]
     memory[replica + PAIRS] = 0
     memory[replica + CACHED_PAIRS] = 0
+    if memory[group + BY_PRIORITY] != 0:
+        sort_ready(memory, replica)
+        if memory[group + BY_PRIORITY] == BY_LANE:
+            give_way(memory, replica)
+    # Who gave way made room for somebody, who is admitted in this very step.
     memory[replica + PREEMPTED] = 0
     memory[replica + AHEAD_BLOCKS] = 0
     memory[replica + BUDGET] = memory[group + MAX_BATCHED_TOKENS]
-    if memory[group + BY_PRIORITY] != 0:
-        sort_ready(memory, replica)
     memory[replica + CHUNK_LIMIT] = chunk_limit(memory, replica)
     if memory[group + RULES] == SGLANG:
         return schedule_round(memory, replica)

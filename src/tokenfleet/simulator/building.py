@@ -11,6 +11,7 @@ from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
+from tokenfleet.simulator.pools import bounds_of, pool_sizes, write_pools
 from tokenfleet.simulator.rules import FIRST_RATIO, lone_is_free, rule_set
 
 Buffer = npt.NDArray[np.int64]
@@ -25,6 +26,8 @@ ROUTERS = {
     "least_loaded": at.LEAST_LOADED,
     "least_waiting": at.LEAST_WAITING,
     "least_kv": at.LEAST_KV,
+    "by_length": at.BY_LENGTH,
+    "by_tier": at.BY_TIER,
 }
 NO_CONTEXT_LIMIT = 1 << 40
 
@@ -71,6 +74,7 @@ class Places:
     peak_gaps: Section
     samples: Section
     scrapes: Section
+    pools: Section
     states: tuple[Section, ...]
     """Per replica: sequences, ring, bitmap, phases, priority levels."""
     caches: tuple[Section, ...]
@@ -158,6 +162,7 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
         "peak_gaps": planner.take(GAP_BINS),
         "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
         "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
+        "pools": planner.take(len(pool_sizes(fleet)) * at.POOL_WORDS),
     }
     tables = tuple(planner.take(duration_words(group)) for group in fleet.groups)
     states = tuple(planner.take(sum(state_words(trace, group, ring))) for group in replicas)
@@ -233,6 +238,8 @@ def build(
             number += 1
     scrapes = memory[places.scrapes.start : places.scrapes.stop].reshape(-1, at.SCRAPE_WORDS)
     scrapes[:, at.REQUEST_COST] = request_costs(fleet)
+    scrapes[:, at.UP_TO], scrapes[:, at.RANK] = bounds_of(fleet, priority_levels(trace))
+    write_pools(memory, places.pools.start, fleet)
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     write_requests(rows, trace)
     if trace.prefix_node is not None:
@@ -271,7 +278,8 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.TREE_LEAVES, leaves),
         (at.LEVEL_COUNT, len(priority_levels(trace))),
         (at.ROUTER, ROUTERS[fleet.router]),
-        (at.READY_COUNT, count),
+        (at.POOL, places.pools.start),
+        (at.POOLS_AT, places.pools.start),
         (at.LATE_PS, at.NEVER_PS),
         (at.ALARM_PS, at.NEVER_PS),
         (at.BOUNDS_AT, places.bounds.start),

@@ -6,12 +6,13 @@ from typing import get_args
 
 import numpy as np
 
+from tokenfleet.control import MOST_GROUPS
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import EngineSettings, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
-from tokenfleet.simulator.checking_world import world_problems
+from tokenfleet.simulator.checking_world import lane_fleet_problems, world_problems
 from tokenfleet.simulator.layout import SGLANG
 from tokenfleet.simulator.rules import foreign_settings, owner_of, rule_set
 
@@ -20,6 +21,8 @@ LONGEST_S = 90 * 86_400.0
 MOST_REQUESTS = 200_000_000
 SHORTEST_SCRAPE_S = 1e-3
 MOST_PRIORITIES = 128
+MOST_ROUTED = 1 << 16
+"""Replicas that can be told apart by length and by tier."""
 
 
 def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
@@ -27,6 +30,7 @@ def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
     problems = [*_trace_problems(trace), *_fleet_problems(fleet)]
     if world is not None:
         problems += world_problems(world, trace.request_count, sum(group.replica_count for group in fleet.groups))
+        problems += [] if world.lane is None else lane_fleet_problems(fleet)
     if problems:
         raise BadInput(problems)
 
@@ -102,6 +106,25 @@ def _fleet_problems(fleet: Fleet) -> Iterator[Problem]:
         yield Problem("fleet.groups", "no replica group", "give at least one")
     for index, group in enumerate(fleet.groups):
         yield from _group_problems(f"fleet.groups[{index}]", group)
+    yield from _smaller_problems(fleet)
+    if fleet.router in ("by_length", "by_tier"):
+        yield from _bound_problems(fleet)
+
+
+def _smaller_problems(fleet: Fleet) -> Iterator[Problem]:
+    smaller = [group.is_smaller_model for group in fleet.groups]
+    if fleet.groups and (all(smaller) or smaller != sorted(smaller)):
+        what = "groups of the smaller model before others, or nothing but those"
+        yield Problem("fleet.groups", what, "put them behind the groups of the model that is asked for")
+
+
+def _bound_problems(fleet: Fleet) -> Iterator[Problem]:
+    if all(group.up_to is not None for group in fleet.groups if not group.is_smaller_model):
+        what = f"every group has a bound, and {fleet.router} sends nobody beyond it"
+        yield Problem("fleet.groups", what, "leave up_to out of one group: it serves all that the others do not")
+    if len(fleet.groups) > MOST_GROUPS or sum(group.replica_count for group in fleet.groups) >= MOST_ROUTED:
+        what = f"{len(fleet.groups)} groups for {fleet.router}"
+        yield Problem("fleet.groups", what, f"at most {MOST_GROUPS}, of less than {MOST_ROUTED} replicas together")
 
 
 def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:

@@ -9,10 +9,12 @@ from typing import get_args
 import numpy as np
 
 from tokenfleet.domain.errors import Problem
+from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.world import (
     BY_CLOCK,
     NEXT_IN_LINE,
     NO_CAP,
+    BatchLane,
     ClosedLoop,
     Door,
     Happening,
@@ -20,11 +22,14 @@ from tokenfleet.domain.world import (
     Leaving,
     World,
 )
+from tokenfleet.simulator.layout import VLLM
+from tokenfleet.simulator.rules import rule_set
 
 LONGEST_WAIT_S = 86_400.0
 """A client waits a day at most."""
 SHORTEST_TICK_S = 1e-6
 SHORTEST_TIMEOUT_S = 1e-6
+DAY_S = 86_400.0
 
 
 def world_problems(world: World, request_count: int, replica_count: int) -> Iterator[Problem]:
@@ -44,6 +49,8 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
         yield Problem("world.batch", f"{len(world.batch)} entries for {request_count} requests", "one per request")
     if world.leaving is not None:
         yield from _leaving_problems(world.leaving, request_count)
+    if world.lane is not None:
+        yield from _lane_problems(world.lane, world)
     if world.closed_loop is not None:
         yield from _loop_problems(world.closed_loop, request_count)
 
@@ -73,6 +80,8 @@ def _door_problems(where: str, door: Door) -> Iterator[Problem]:
         "session_limit_count",
         "context_cap_tokens",
         "output_cap_tokens",
+        "smaller_input_tokens",
+        "smaller_output_tokens",
     ):
         value = getattr(door, name)
         if not 0 <= value <= NO_CAP:
@@ -93,6 +102,7 @@ def _client_problems(world: World) -> Iterator[Problem]:
         ("clients.backoff_s", clients.backoff_s),
         ("clients.longest_backoff_s", clients.longest_backoff_s),
         ("admission.retry_after_s", admission.retry_after_s),
+        ("admission.session_idle_s", admission.session_idle_s),
     ):
         if not 0.0 <= value <= LONGEST_WAIT_S:
             yield Problem(f"world.{name}", f"{value} s", "0 up to a day")
@@ -119,6 +129,32 @@ def _leaving_problems(leaving: Leaving, request_count: int) -> Iterator[Problem]
         if not np.all((times_s == math.inf) | ((times_s >= SHORTEST_TIMEOUT_S) & (times_s <= LONGEST_WAIT_S))):
             what = "a time that is none"
             yield Problem("world.leaving.after_s", what, "a microsecond up to a day, or inf, which stands for staying")
+
+
+def _lane_problems(lane: BatchLane, world: World) -> Iterator[Problem]:
+    if world.batch is None:
+        yield Problem("world.lane", "a lane, and nobody says which requests are batch", "give world.batch")
+    if not 0.0 <= lane.opens_s <= DAY_S or not 0.0 < lane.open_for_s <= DAY_S:
+        what = f"opens at {lane.opens_s} s for {lane.open_for_s} s"
+        yield Problem("world.lane.opens_s", what, "a time of day, and a part of a day above 0")
+    if not 0.0 < lane.slot_fraction <= 1.0:
+        yield Problem("world.lane.slot_fraction", f"{lane.slot_fraction}", "above 0, at most 1")
+    if lane.kept_count < 0:
+        yield Problem("world.lane.kept_count", f"{lane.kept_count}", "at least 0")
+    for name, value in (("patience_s", lane.patience_s), ("wait_s", lane.wait_s)):
+        if not 0.0 <= value <= LONGEST_WAIT_S:
+            yield Problem(f"world.lane.{name}", f"{value} s", "0 up to a day")
+
+
+def lane_fleet_problems(fleet: Fleet) -> Iterator[Problem]:
+    """What a batch lane asks of a fleet."""
+    if fleet.router == "by_tier":
+        yield Problem("fleet.router", "by_tier beside a batch lane, which has tiers of its own", "take another router")
+    for index, group in enumerate(fleet.groups):
+        engine = group.replica.deployment.engine
+        if rule_set(engine.name) != VLLM or engine.scheduling != "fcfs" or engine.speculation is not None:
+            what = f"{engine.name} by {engine.scheduling}, and batch gives way by rules of the lane"
+            yield Problem(f"fleet.groups[{index}].engine", what, "vllm, first come first served, without drafts")
 
 
 def _loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and 
 from tokenfleet.simulator.blocks import blocks_for, count_phase
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.gaps import record_step
+from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
     CLOCK,
     COMPUTED,
@@ -73,6 +74,7 @@ from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
+from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.visits import leave, note_first
 
 
@@ -307,7 +309,10 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
     if memory[VISITS_AT] != NONE:
-        leave(memory, memory[sequence + REQUEST], memory[replica + CLOCK])
+        request = memory[sequence + REQUEST]
+        end_in_session(memory, request, memory[replica + CLOCK])
+        leave(memory, request, memory[replica + CLOCK])
+        leave_slot(memory, replica, request, memory[replica + CLOCK])
 
 
 @compiled

@@ -17,15 +17,18 @@ from tokenfleet.simulator.layout import (
     QUOTA_RATE,
     READY,
     SESSION_LIMIT,
+    SMALLER_INPUT,
+    SMALLER_OUTPUT,
     STATUS_BATCH_SHED,
-    TOTAL_IN_FLIGHT,
     WHO,
 )
 from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.sessions import open_sessions, opens_session
 from tokenfleet.simulator.visits import visit_of
 
 PS_PER_US = 1_000_000
 ADMITTED = admission.ADMITTED
+SMALLER_MODEL = admission.SMALLER_MODEL
 BATCH_SHED = admission.BATCH_SHED
 
 admit = compiled(admission.admit)
@@ -40,21 +43,21 @@ def bucket_of(memory: Memory, request: int) -> int:
     door = memory[DOOR_AT]
     if door == NONE:
         return NONE
-    tenant = memory[visit_of(memory, request) + WHO] >> 2
+    tenant = memory[visit_of(memory, request) + WHO] >> 1
     if tenant == 0 or memory[door + QUOTA_RATE] == NO_CAP:
         return NONE
     return door + DOOR_WORDS + (tenant - 1) * BUCKET_WORDS
 
 
 @compiled
-def refusal(memory: Memory, request: int) -> int:
-    """Status with which the door turns a request away; 0 lets it in.
+def verdict(memory: Memory, request: int, has_smaller: bool) -> int:
+    """What the door decides on a request, a code of the control room; whether a smaller model may be the answer.
 
     What counts as needed is what the request declares: its prompt and its output limit.
     """
     door = memory[DOOR_AT]
     if door == NONE:
-        return 0
+        return ADMITTED
     who = memory[visit_of(memory, request) + WHO]
     bucket = bucket_of(memory, request)
     left = NO_CAP
@@ -68,23 +71,30 @@ def refusal(memory: Memory, request: int) -> int:
         memory[bucket + BUCKET_TIME] = now_us
         left = bucket_left_tokens(level)
     inputs, outputs = input_tokens(memory, request), output_tokens(memory, request)
-    code = admit(
+    sessions_left = memory[door + SESSION_LIMIT] - open_sessions(memory, door, memory[request + READY])
+    return admit(
         who & 1 == 1,
         memory[door + BATCH_IS_OPEN] == 1,
         inputs + outputs,
         left,
         inputs,
         outputs,
-        0,
-        who & 2 == 2,
-        memory[door + SESSION_LIMIT] - memory[TOTAL_IN_FLIGHT],
+        memory[door + SMALLER_INPUT] if has_smaller else 0,
+        memory[door + SMALLER_OUTPUT],
+        opens_session(memory, request),
+        sessions_left,
         memory[door + CONTEXT_CAP],
         memory[door + OUTPUT_CAP],
         0,
         1,
         1,
     )
-    return 0 if code == ADMITTED else STATUS_BATCH_SHED + code - BATCH_SHED
+
+
+@compiled
+def refusal_status(code: int) -> int:
+    """How a request ends that was refused with a code of the control room."""
+    return STATUS_BATCH_SHED + code - BATCH_SHED
 
 
 @compiled

@@ -6,6 +6,7 @@ there are looked at, as vLLM does it; steps fixed by then are paid for. Its full
 
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import leave_batch, leave_replica, unused_promise, window_full_step
+from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
     ALARM,
     ALARMS_AT,
@@ -69,6 +70,7 @@ from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, hashed_tokens, orphan_own
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import take_from_ring
+from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.swapping import leave_host
 from tokenfleet.simulator.visits import come_to_nothing
 
@@ -80,9 +82,11 @@ def end_attempt(memory: Memory, replica: int, row: int, time_ps: int) -> None:
     status = memory[row + VERDICT] >> 32
     first_ps = memory[request + FIRST_TOKEN]
     leave_replica(memory, replica, time_ps)
+    end_in_session(memory, request, time_ps)
     is_last = come_to_nothing(memory, request, time_ps, 0, memory[replica + NUMBER] | status << 32)
     if is_last and 0 <= first_ps < memory[row + ALARM]:
         memory[request + FIRST_TOKEN] = first_ps
+    leave_slot(memory, replica, request, time_ps)
 
 
 # ---- those that wait

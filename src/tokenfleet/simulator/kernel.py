@@ -7,18 +7,23 @@ first, among arrivals those by the clock.
 
 from tokenfleet.simulator.blocks import blocks_for
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.door import charge, refusal
+from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
+from tokenfleet.simulator.lane import has_lane, is_batch, leave_lane, release_next, waits_in_lane
 from tokenfleet.simulator.late import pop_late
 from tokenfleet.simulator.layout import (
     ALARM_PS,
     ARRIVED_COUNT,
+    BATCH_IN_FLIGHT,
     BLOCK_COUNT,
     BLOCK_TOKENS,
     BY_PRIORITY,
     CHUNKED,
     CLOCKED_COUNT,
     CONTEXT_LIMIT,
+    DEGRADED,
+    DEGRADED_SMALLER,
+    ENTERED_COUNT,
     EVENTS_AT,
     EVICTED,
     FAIL,
@@ -33,6 +38,7 @@ from tokenfleet.simulator.layout import (
     LOST_COUNT,
     MAX_BATCHED_TOKENS,
     NEVER_PS,
+    NO_TOKEN,
     NONE,
     NUMBER,
     ORDER_GROUP,
@@ -41,12 +47,14 @@ from tokenfleet.simulator.layout import (
     PAUSED,
     PENDING,
     PLACE,
+    POOL,
+    POOLS_AT,
     PREFIX,
     PREFIX_CACHING,
     QUEUE_HEAD,
     READY,
-    READY_COUNT,
     REFUSED_COUNT,
+    RELEASE,
     REPLICA_COUNT,
     REPLICA_WORDS,
     REPLICAS_AT,
@@ -59,8 +67,12 @@ from tokenfleet.simulator.layout import (
     RULES,
     RUN,
     RUNNING_NEXT,
+    SCRAPE_WORDS,
+    SCRAPES_AT,
     SERIAL_FRONT_END,
     SGLANG,
+    SLOW,
+    SMALLER_AT,
     STATE,
     STATUS_LOST,
     STATUS_NOBODY_READY,
@@ -79,10 +91,11 @@ from tokenfleet.simulator.ledger import charge_before_change, close_accounts
 from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens, set_produced_tokens
 from tokenfleet.simulator.patience import has_given_up, patience_of, start_waiting
 from tokenfleet.simulator.queues import queue_last
-from tokenfleet.simulator.routing import NOBODY, choose_replica
+from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, next_replica
+from tokenfleet.simulator.sessions import begin_in_session, end_in_session
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.urgency import queue_levels
-from tokenfleet.simulator.visits import come_to_nothing, enter, leave
+from tokenfleet.simulator.visits import come_to_nothing, enter, leave, visit_of
 from tokenfleet.simulator.work import gauge
 
 FEW_REPLICAS = 16
@@ -140,17 +153,38 @@ def turn_away(memory: Memory, request: int, status: int) -> None:
 
 
 @compiled
+def smaller_goal(memory: Memory, request: int) -> int:
+    """A replica of the smaller model for a request; ``NOBODY`` where none has room for it or could ever serve it."""
+    memory[POOL] = memory[SMALLER_AT]
+    number = choose_replica(memory, request)
+    if number != NOBODY:
+        replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
+        if not too_long(memory, memory[replica + GROUP], request):
+            memory[visit_of(memory, request) + DEGRADED] = DEGRADED_SMALLER
+            memory[ENTERED_COUNT] -= 1
+            return number
+    memory[POOL] = memory[POOLS_AT]
+    return NOBODY
+
+
+@compiled
 def goal(memory: Memory, request: int, in_world: bool) -> int:
-    """The replica that a request goes to; ``NOBODY`` when it was turned away."""
+    """The replica that a request goes to, in the pool of its model; ``NOBODY`` when it was turned away."""
+    memory[POOL] = memory[POOLS_AT]
     if in_world:
         enter(memory, request)
-        refused = refusal(memory, request)
-        if refused != 0:
-            turn_away(memory, request, refused)
+        code = verdict(memory, request, memory[SMALLER_AT] != NONE)
+        if code == SMALLER_MODEL:
+            number = smaller_goal(memory, request)
+            if number != NOBODY:
+                return number
+            code = verdict(memory, request, False)
+        if code != ADMITTED:
+            turn_away(memory, request, refusal_status(code))
             return NOBODY
     number = choose_replica(memory, request)
     if number == NOBODY:
-        turn_away(memory, request, STATUS_NOBODY_READY if memory[READY_COUNT] == 0 else STATUS_QUEUE_FULL)
+        turn_away(memory, request, STATUS_QUEUE_FULL if has_server(memory, request) else STATUS_NOBODY_READY)
     return number
 
 
@@ -166,12 +200,24 @@ def ready_time_ps(memory: Memory, replica: int, arrival_ps: int) -> int:
 
 @compiled
 def arrive(memory: Memory, request: int) -> None:
+    """A request arrives. Where batch has a lane it may wait there; the next one tries when it has been sent."""
+    if not has_lane(memory) or not is_batch(memory, request):
+        send(memory, request)
+        return
+    now_ps = memory[request + READY]
+    if not waits_in_lane(memory, request):
+        send(memory, request)
+        release_next(memory, now_ps)
+
+
+@compiled
+def send(memory: Memory, request: int) -> None:
     """Send a request to a replica, whose run it may cut short."""
     in_world = memory[VISITS_AT] != NONE
     number = goal(memory, request, in_world)
     if number == NOBODY:
         return
-    memory[TURN] = number + 1 if number + 1 < memory[REPLICA_COUNT] else 0
+    memory[memory[POOL] + TURN] = next_replica(memory, number)
     replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
     group = memory[replica + GROUP]
     memory[request + PLACE] = number
@@ -183,12 +229,15 @@ def arrive(memory: Memory, request: int) -> None:
     if in_world:
         charge(memory, request)
         start_waiting(memory, request)
+        begin_in_session(memory, request)
     ready_ps = ready_time_ps(memory, replica, memory[request + READY])
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:
         memory[request + PREFIX] = NONE
     memory[memory[IN_FLIGHT_AT] + number] += 1
     memory[TOTAL_IN_FLIGHT] += 1
+    if has_lane(memory) and is_batch(memory, request):
+        memory[memory[SCRAPES_AT] + number * SCRAPE_WORDS + BATCH_IN_FLIGHT] += 1
     alone = memory[replica + QUEUE_HEAD] == NONE
     queue_last(memory, replica, request)
     if not alone:
@@ -205,6 +254,9 @@ def arrive(memory: Memory, request: int) -> None:
 def lose_request(memory: Memory, request: int, number: int) -> None:
     """A request is lost with its replica, at the pause; what it has produced is wasted."""
     memory[LOST_COUNT] += 1
+    end_in_session(memory, request, memory[PAUSED])
+    # KV that came with it is gone: at another replica it computes its prompt again.
+    memory[visit_of(memory, request) + NO_TOKEN] = -1
     come_to_nothing(memory, request, memory[PAUSED], 0, number | STATUS_LOST << 32)
 
 
@@ -248,6 +300,7 @@ def fail(memory: Memory, number: int) -> None:
         request = behind
     memory[TOTAL_IN_FLIGHT] -= memory[memory[IN_FLIGHT_AT] + number]
     memory[memory[IN_FLIGHT_AT] + number] = 0
+    memory[memory[SCRAPES_AT] + number * SCRAPE_WORDS + BATCH_IN_FLIGHT] = 0
     memory[memory[EVENTS_AT] + number] = NEVER_PS
     replay_matches(memory, number)
 
@@ -264,12 +317,27 @@ def slow(memory: Memory, number: int) -> None:
 
 
 @compiled
+def dissolve(memory: Memory) -> None:
+    """Nobody will ever serve those that wait in the lane: they are turned away."""
+    request = leave_lane(memory)
+    while request != NONE:
+        memory[request + READY] = memory[PAUSED]
+        enter(memory, request)
+        turn_away(memory, request, STATUS_NOBODY_READY)
+        request = leave_lane(memory)
+
+
+@compiled
 def obey(memory: Memory) -> None:
-    """What becomes of a replica at the pause."""
+    """What becomes of a replica, or of the lane, at the pause."""
     if memory[ORDER_KIND] == FAIL:
         fail(memory, memory[ORDER_REPLICA])
-    else:
+    elif memory[ORDER_KIND] == SLOW:
         slow(memory, memory[ORDER_REPLICA])
+    elif memory[ORDER_KIND] == RELEASE:
+        release_next(memory, memory[PAUSED])
+    else:
+        dissolve(memory)
     memory[ORDER_KIND] = NONE
 
 

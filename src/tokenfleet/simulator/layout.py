@@ -9,7 +9,7 @@ so.
 Times are integer picoseconds since the start of the trace.
 """
 
-from tokenfleet.domain.run import Status
+from tokenfleet.domain.run import Degraded, Status
 from tokenfleet.domain.world import ReplicaState
 
 NEVER_PS = (1 << 63) - (1 << 58)
@@ -32,7 +32,7 @@ IN_FLIGHT_AT = 7  # requests routed to each replica and not ended yet
 TREE_AT = 8  # tournament tree over the events
 TREE_LEAVES = 9  # a power of two, at least the number of replicas
 ROUTER = 10
-TURN = 11  # replica number that ties fall to, one further after each request
+POOL = 11  # the replicas among which a request is routed; those of the model that was asked for as a rule
 TOTAL_IN_FLIGHT = 12
 BOUNDS_AT = 13  # lower edge of each gap bin
 GUESS_AT = 14  # bin within the octave at each 64th of it
@@ -46,7 +46,7 @@ FAULT = 21  # the rule of the kernel itself that was broken, 0 while none is
 PAUSED = 22  # time of the last pause
 VISITS_AT = 23  # first visit row; NONE in a quiet world, where the rest of the header is not used
 STATES_AT = 24  # what each replica is
-READY_COUNT = 25  # replicas that are ready
+POOLS_AT = 25  # pool row of the model that is asked for
 QUEUE_LIMIT = 26  # requests waiting at a replica from which on it takes no more
 RETRY_AFTER = 27
 MOST_ATTEMPTS = 28
@@ -69,6 +69,7 @@ SCRAPES_AT = 44  # what the router knows of each replica besides its own counts
 DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
 LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
+SMALLER_AT = 48  # pool row of the smaller model; NONE without one
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
@@ -85,6 +86,8 @@ MOST_FIRSTS = 1 << 16
 
 FAIL = 1
 SLOW = 2
+RELEASE = 3  # a replica may have room for batch
+DISSOLVE = 4  # no replica will ever be ready for those that wait in the lane
 
 MOST_PREEMPTIONS = (1 << 23) - 1
 """Mask of the preemption count in ``HISTORY``."""
@@ -96,6 +99,7 @@ STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
 STATUS_LOST = int(Status.LOST)
 STATUS_CANCELLED = int(Status.CANCELLED)
 STATUS_TIMED_OUT = int(Status.TIMED_OUT)
+DEGRADED_SMALLER = int(Degraded.SMALLER_MODEL)
 STATUS_BATCH_SHED = int(Status.REJECTED_BATCH_SHED)
 """Those behind it follow the codes of the door, in the same order."""
 
@@ -108,6 +112,8 @@ POWER_OF_TWO = 3
 LEAST_LOADED = 4
 LEAST_WAITING = 5
 LEAST_KV = 6
+BY_LENGTH = 7
+BY_TIER = 8
 
 # ---- parameters of a replica group
 TOKEN_TABLE_AT = 0  # duration of a step by number of tokens
@@ -134,7 +140,7 @@ RULES = 20  # whose rules the scheduler follows
 LONG_CHUNK = 21  # tokens of one prompt in a step at most
 LONE_CHUNK = 22  # the same for a request that is alone
 SERIAL_FRONT_END = 23
-BY_PRIORITY = 24
+BY_PRIORITY = 24  # BY_LANE where batch gives way to interactive requests
 GPU_COUNT = 25
 DECODE_INTERVAL = 26  # rounds of decode that follow one of prefill (SGLang)
 STEP_TOKENS = 27  # tokens that a decoding sequence computes in a step: its own and those drafted
@@ -145,6 +151,8 @@ DRAFT_TABLE_AT = 31  # duration of drafting by number of decoding sequences
 KEPT_AT = 32  # for each drafted token, the chance in 2**31 that all up to it are kept
 BLOCK_SHIFT = 33  # binary logarithm of BLOCK_TOKENS, NO_SHIFT where that is no power of two
 GROUP_WORDS = 40
+
+BY_LANE = 2
 
 VLLM = 0
 TRTLLM = 1
@@ -304,8 +312,10 @@ NEXT_FOLLOWER = 5  # the next one that the same end releases; the next in the li
 DELAY = 6  # time between the end that releases it and its arrival
 ROW = 7  # its place in the trace
 NO_TOKEN = 8  # what its FIRST_TOKEN is before an attempt
-WHO = 9  # bit 0: batch, bit 1: opens a session; tenant + 1 from bit 2 on
-VISIT_WORDS = 10
+WHO = 9  # bit 0: batch; tenant + 1 from bit 1 on
+SESSION = 10  # row of its session; NONE without one, or without a door
+DEGRADED = 11  # what was given up for its last attempt
+VISIT_WORDS = 12
 
 # ---- patience: when the client of a request gives up; one row per request, in the same order
 ALARM = 0  # when its client looks at the clock, or did last
@@ -318,14 +328,29 @@ SERVED_BY = 6  # its sequence; NONE while it waits
 VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up
 PATIENCE_WORDS = 8
 
-# ---- door: one; then level and time of each tenant's bucket
+# ---- door: one; then level and time of each tenant's bucket, then the sessions
 BATCH_IS_OPEN = 0
 QUOTA_RATE = 1  # tokens per second
 QUOTA_BURST = 2
 SESSION_LIMIT = 3
 CONTEXT_CAP = 4
 OUTPUT_CAP = 5
-DOOR_WORDS = 6
+SMALLER_INPUT = 6
+SMALLER_OUTPUT = 7
+OPEN_SESSIONS = 8  # those with a request in flight, or idle for less than SESSION_IDLE
+SESSION_IDLE = 9
+FIRST_IDLE = 10  # open sessions without a request in flight, the one idle for longest first
+LAST_IDLE = 11
+HAS_LANE = 12  # whether batch requests wait in a lane of their own
+PATIENCE = 13  # of those at a replica, in microseconds
+LANE_WAIT = 14  # of an interactive request, before batch gives way
+LANE_OPENS = 15  # in microseconds
+LANE_OPEN_FOR = 16
+KEPT = 17  # batch requests that a replica gets however busy it is
+LANE_FIRST = 18  # batch requests that wait at the gateway, linked
+LANE_LAST = 19
+ON_ITS_WAY = 20  # the one of them that is about to be sent
+DOOR_WORDS = 21
 BUCKET_LEVEL = 0  # millionths of a token
 BUCKET_TIME = 1  # in microseconds
 BUCKET_WORDS = 2
@@ -336,6 +361,21 @@ PREFILL_GPU = 1  # gpu-picoseconds of its prefill
 CACHED_GPU = 2  # those of them for attention to tokens from the prefix cache
 DECODE_GPU = 3
 LEDGER_WORDS = 4
+
+# ---- session
+IS_OPEN = 0
+SESSION_IN_FLIGHT = 1
+LAST_END = 2  # of its requests
+LATER_IDLE = 3  # among the idle ones
+EARLIER_IDLE = 4
+SESSION_WORDS = 5
+
+# ---- pool: the replicas that serve one model
+FIRST_REPLICA = 0  # their numbers follow each other
+LAST_REPLICA = 1
+READY_COUNT = 2  # of them
+TURN = 3  # replica number that ties fall to, one further after each request
+POOL_WORDS = 4
 
 # ---- node of the prefix tree
 PARENT = 0
@@ -382,4 +422,8 @@ SCRAPED_WAITING = 0  # at the last scrape
 SCRAPED_KV_PPM = 1  # blocks in use, in millionths
 SCRAPED_IN_FLIGHT = 2
 REQUEST_COST = 3  # by the weight of its group
-SCRAPE_WORDS = 4
+UP_TO = 4  # longest prompt or last priority level that it serves, where requests are routed by that
+RANK = 5  # place of its group by that bound
+BATCH_SLOTS = 6  # requests up to which batch may fill it
+BATCH_IN_FLIGHT = 7
+SCRAPE_WORDS = 8

@@ -50,23 +50,49 @@ class Pauses:
             next_ps = self.agenda[0][0] if self.agenda else at.NEVER_PS
             pause_ps = min(next_ps, self.tick_ps, self.scrape_ps, self.sample_ps, at.NEVER_PS - 1)
             following_ps = self._happen(pause_ps, self.run_to(pause_ps))
-            if pause_ps == self.scrape_ps and self.scraper is not None:
-                self.scrape_ps += self.scraper.interval_ps
-                self.scraper.scrape()
-            if pause_ps == self.tick_ps and self.desk is not None:
-                self.tick_ps += self.desk.tick_ps
-                if following_ps < at.NEVER_PS:
-                    self._note(self.desk.ask(pause_ps))
-                    following_ps = self._happen(pause_ps, following_ps)
+            following_ps = self._look(pause_ps, following_ps)
             sampled = pause_ps == self.sample_ps
             if sampled:
                 self.sample_ps += self.interval_ps
                 self.samples.append(self.gauges.copy())
                 if self.roster is not None:
                     self.states.append(self.roster.states_now())
-            if following_ps == at.NEVER_PS and (sampled or self.interval_ps == at.NEVER_PS):
+            is_over = following_ps == at.NEVER_PS and not self._lane_waits()
+            if is_over and (sampled or self.interval_ps == at.NEVER_PS):
                 self._check_end()
                 return
+
+    def _look(self, time_ps: int, following_ps: int) -> int:
+        """Have the router scrape and the controller decide, where it is time; returns the time of the next event."""
+        is_idle = following_ps == at.NEVER_PS
+        if time_ps == self.scrape_ps and self.scraper is not None:
+            self.scrape_ps += self.scraper.interval_ps
+            self.scraper.scrape()
+            if is_idle and self.desk is None:
+                return self._give_up_lane(time_ps)
+        if time_ps == self.tick_ps and self.desk is not None:
+            self.tick_ps += self.desk.tick_ps
+            if not is_idle or self._lane_waits():
+                answer = self.desk.ask(time_ps)
+                self._note(answer)
+                following_ps = self._happen(time_ps, following_ps)
+                if is_idle and not answer:
+                    return self._give_up_lane(time_ps)
+        return following_ps
+
+    def _lane_waits(self) -> bool:
+        return self.roster is not None and self.roster.lane_waits()
+
+    def _give_up_lane(self, time_ps: int) -> int:
+        """Where nothing will happen any more, those that wait in the lane are turned away.
+
+        A replica that starts will be ready only if somebody is there to say so.
+        """
+        if self.roster is None or self.agenda or not self.roster.lane_waits():
+            return at.NEVER_PS
+        if self.desk is not None and self.roster.is_starting():
+            return at.NEVER_PS
+        return self.roster.dissolve_lane(time_ps)
 
     def _check_end(self) -> None:
         """Nothing happens any more; without an event beyond the end of time, every request has ended."""

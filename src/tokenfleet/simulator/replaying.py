@@ -27,13 +27,13 @@ from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
 from tokenfleet.simulator.roster import Roster
-from tokenfleet.simulator.surroundings import Surroundings, surround
+from tokenfleet.simulator.surroundings import Surroundings, in_lanes, surround
 from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 
 MOST_SAMPLES = 1_000_000
 LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """When somebody who may stop a replay is asked, as shares of the time to the last arrival."""
-LOOKING = ("least_waiting", "least_kv")
+LOOKING = ("least_waiting", "least_kv", "by_length", "by_tier")
 """Routers that look into the replicas."""
 
 
@@ -105,10 +105,11 @@ def replay_in(
     world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
 ) -> RunRecord:
     """Replay a checked trace in a checked world."""
+    trace, fleet = in_lanes(trace, fleet, world)
     memory, places, around = surround(trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS)
     roster = Roster(memory, places, around, trace, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
-    scraper = scraper_for(memory, places, fleet)
+    scraper = scraper_for(memory, places, fleet) if world.lane is None else Scraper(memory, places, fleet)
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper, roster, desk, world.happenings)
     pauses.run_to_end()
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
@@ -203,6 +204,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         ledger=None if quiet.ledger is None else entries_of(quiet.ledger, back),
         turmoil=Turmoil(
             attempt_count=attempts,
+            degraded=visits[back, at.DEGRADED].astype(np.int8),
             refused_count=int(memory[at.REFUSED_COUNT]),
             lost_count=int(memory[at.LOST_COUNT]),
             cancelled_count=int(memory[at.CANCELLED_COUNT]),

@@ -10,7 +10,7 @@ from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, renew_replica, ring_size
 from tokenfleet.simulator.entry import advance
-from tokenfleet.simulator.surroundings import Surroundings, write_door
+from tokenfleet.simulator.surroundings import Surroundings, count_ready, write_door
 
 HOLDING = (int(ReplicaState.READY), int(ReplicaState.DRAINING), int(ReplicaState.STOPPING))
 """States in which a replica may hold requests."""
@@ -37,6 +37,7 @@ class Roster:
         """Let something become of replicas, now, while the replay pauses."""
         if happening.door is not None:
             write_door(self.memory, self.around, happening.door, time_ps)
+            self._look_at_lane(time_ps)
             self.decisions.append(
                 Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=(), reason=happening.reason)
             )
@@ -49,7 +50,29 @@ class Roster:
                 Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=changed, reason=happening.reason)
             )
         self.settle()
-        self.memory[at.READY_COUNT] = np.count_nonzero(self.states == int(ReplicaState.READY))
+        count_ready(self.memory, self.places, self.states)
+        self._look_at_lane(time_ps)
+
+    def lane_waits(self) -> bool:
+        """Whether batch requests wait at the gateway, and none of them is about to be sent."""
+        lane = self.around.door.start
+        if not self.around.door.words or not self.memory[lane + at.HAS_LANE]:
+            return False
+        return bool(self.memory[lane + at.LANE_FIRST] != at.NONE and self.memory[lane + at.ON_ITS_WAY] == at.NONE)
+
+    def is_starting(self) -> bool:
+        """Whether any replica is on its way."""
+        return bool((self.states == int(ReplicaState.STARTING)).any())
+
+    def dissolve_lane(self, time_ps: int) -> int:
+        """Have those that wait in the lane turned away, for nobody will serve them; the time of the next event."""
+        self.memory[at.ORDER_KIND] = at.DISSOLVE
+        return advance(self.memory, time_ps)
+
+    def _look_at_lane(self, time_ps: int) -> None:
+        if self.lane_waits():
+            self.memory[at.ORDER_KIND] = at.RELEASE
+            advance(self.memory, time_ps)
 
     def settle(self) -> None:
         """Note which of the stopping replicas are empty: they are gone since they were."""

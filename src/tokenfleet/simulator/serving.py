@@ -18,15 +18,18 @@ from tokenfleet.simulator.layout import (
     CACHED_PAIRS,
     CHUNK,
     CHUNK_LIMIT,
+    CLOCK,
     COMPUTED,
     CONTENDED,
     DECODE,
     DECODING,
+    DOOR_AT,
     ENDING,
     EVICTED,
     FINISH,
     FIRST_RUNNING,
     FIRST_TOKEN,
+    FIXED_BLOCKS,
     FREE_BLOCKS,
     GROUP,
     HALF,
@@ -34,10 +37,12 @@ from tokenfleet.simulator.layout import (
     IS_CONTENDED,
     IS_FULL,
     JOINED,
+    LANE_WAIT,
     LAST_RUNNING,
     LEFT_OUT,
     LEFT_OUT_COUNT,
     MAX_BATCHED_TOKENS,
+    MAX_SEQUENCES,
     NONE,
     ORDER,
     ORIGIN,
@@ -47,21 +52,26 @@ from tokenfleet.simulator.layout import (
     PREEMPTIONS,
     PREFILL,
     PREFIX,
+    READY,
     REQUEST,
     RING_NEXT,
     RULES,
+    RUNNING,
     RUNNING_NEXT,
     SGLANG,
     STATE,
     STEP,
     STEP_TOKENS,
     TARGET,
+    WATERMARK_BLOCKS,
 )
 from tokenfleet.simulator.memory import (
     Memory,
     count_preemption,
     input_tokens,
     is_delivered,
+    next_in_queue,
+    produced_tokens,
     set_produced_tokens,
 )
 from tokenfleet.simulator.patience import note_server
@@ -81,7 +91,7 @@ from tokenfleet.simulator.queues import (
 )
 from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import swap_out
-from tokenfleet.simulator.urgency import least_urgent
+from tokenfleet.simulator.urgency import first_interactive, last_batch, least_urgent
 
 
 @compiled
@@ -330,3 +340,33 @@ def serve_running(memory: Memory, replica: int) -> int:
     memory[replica + AHEAD_BLOCKS] = draft_blocks(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
     return prefill_partials(memory, replica)
+
+
+@compiled
+def give_way(memory: Memory, replica: int) -> None:
+    """Where batch has a lane, its running sequences give way to interactive requests that wait for a slot or blocks.
+
+    As many of those as a step can take are made room for, each once it has waited for the lane's wait. Their whole
+    prompts are looked at, whatever the prefix cache may save.
+    """
+    group = memory[replica + GROUP]
+    slots = memory[group + MAX_SEQUENCES] - memory[replica + RUNNING]
+    blocks = memory[replica + FREE_BLOCKS] - memory[group + WATERMARK_BLOCKS]
+    budget = memory[group + MAX_BATCHED_TOKENS]
+    latest_ps = memory[replica + CLOCK] - memory[memory[DOOR_AT] + LANE_WAIT]
+    request = first_interactive(memory, replica)
+    while request != NONE and memory[request + READY] <= latest_ps and budget > 0:
+        tokens = input_tokens(memory, request) + produced_tokens(memory, request)
+        slots -= 1
+        blocks -= blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS]
+        budget -= tokens
+        while slots < 0 or blocks < 0:
+            victim = last_batch(memory, replica, request)
+            if victim == NONE:
+                return
+            name_paused(memory, replica)
+            free = memory[replica + FREE_BLOCKS]
+            preempt(memory, replica, victim, 0)
+            slots += 1
+            blocks += memory[replica + FREE_BLOCKS] - free
+        request = next_in_queue(memory, request)

@@ -4,7 +4,7 @@ Stages feed forward: what a pool does changes nothing in those before it. So eac
 the arrivals that the stages before it yield, and the whole is what one replay of everything at once would be.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -17,16 +17,19 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import (
     BusyTime,
+    Decision,
     GapHistogram,
     Ledger,
     RunRecord,
     Status,
     Telemetry,
+    Turmoil,
     WorkDone,
     requests_of,
 )
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, Stage, StagedRun, Transfer, Wait
 from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.world import ReplicaState, World
 from tokenfleet.simulator.bins import gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.replaying import replay
@@ -54,8 +57,17 @@ class Journey:
     transfer_ps: Buffer
 
 
+Worlds = Callable[[str, Trace], World | None]
+"""The world around a pool, by its name and the calls to it; ``None``: a quiet one."""
+
+
 def replay_stages(
-    trace: Trace, pools: Pools, *, peak_window_s: Window | None = None, telemetry_interval_s: float | None = None
+    trace: Trace,
+    pools: Pools,
+    *,
+    peak_window_s: Window | None = None,
+    telemetry_interval_s: float | None = None,
+    worlds: Worlds = lambda _name, _calls: None,
 ) -> StagedRun:
     """Replay every request of a trace through its stages.
 
@@ -64,6 +76,8 @@ def replay_stages(
         pools: Fleets, and the stages in the order in which requests take them.
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there; a pool that has ended before the others reads as idle.
+        worlds: What happens around each pool: failures, scaling, admission. What comes back to a pool after a refusal
+            or a loss comes back to that pool; so pools still feed forward.
 
     Returns:
         The run of each pool, and the requests as their users see them. A request that a pool refuses goes no further.
@@ -90,6 +104,7 @@ def replay_stages(
                     announced(pools.fleets[stage.pool]) if stage.is_announced else pools.fleets[stage.pool],
                     peak_window_s=peak_window_s,
                     telemetry_interval_s=telemetry_interval_s,
+                    world=worlds(stage.pool, calls),
                 )
             except BadInput as error:
                 named = (replace(each, where=f"{stage.pool}: {each.where}") for each in error.problems)
@@ -287,7 +302,8 @@ def arrive(
         Gaps between a seen token of an earlier call and the first of this one, and when they end; in picoseconds.
     """
     np.maximum.at(journey.status, rows, record.status)
-    journey.replica[rows] = record.replica.astype(np.int64) + replicas_before
+    sent_to = record.replica.astype(np.int64)
+    journey.replica[rows] = np.where(sent_to < 0, -1, sent_to + replicas_before)
     journey.sender[rows] = journey.replica[rows]
     np.add.at(journey.preemption_count, rows, record.preemption_count)
     if stage.shares_prefixes:
@@ -350,7 +366,54 @@ def joined(trace: Trace, journey: Journey, runs: dict[str, PoolRun]) -> RunRecor
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
         ledger=in_all(trace.request_count, list(runs.values())),
+        turmoil=turmoil_of(trace, runs),
     )
+
+
+_TOTALS = ("refused_count", "lost_count", "cancelled_count", "timed_out_count", "wasted_output_tokens")
+"""What is added up over pools."""
+
+
+def turmoil_of(trace: Trace, runs: Mapping[str, PoolRun]) -> Turmoil | None:
+    """What happened around all pools; ``None`` where all was quiet.
+
+    A request counts as sent once more for each time that its slowest call to a pool was.
+    """
+    if all(run.record.turmoil is None for run in runs.values()):
+        return None
+    attempt_count = np.ones(trace.request_count, dtype=np.int32)
+    partial_tokens = np.zeros(trace.request_count, dtype=np.int32)
+    totals = dict.fromkeys(_TOTALS, 0)
+    state_s, decisions, before = [], [], 0
+    for name, run in runs.items():
+        record, turmoil = run.record, run.record.turmoil
+        if turmoil is None:
+            quiet_s = np.zeros((record.replica_count, len(ReplicaState)))
+            quiet_s[:, ReplicaState.READY] = record.end_s
+            state_s.append(quiet_s)
+        else:
+            again = np.zeros(trace.request_count, dtype=np.int32)
+            np.maximum.at(again, run.caller, turmoil.attempt_count - 1)
+            attempt_count += again
+            np.add.at(partial_tokens, run.caller, turmoil.partial_output_tokens)
+            state_s.append(turmoil.state_s)
+            totals = {key: total + getattr(turmoil, key) for key, total in totals.items()}
+            decisions += [_of_pool(each, name, before) for each in turmoil.decisions]
+        before += record.replica_count
+    return Turmoil(
+        attempt_count=attempt_count,
+        degraded=np.zeros(trace.request_count, dtype=np.int8),
+        partial_output_tokens=partial_tokens,
+        state_s=np.concatenate(state_s),
+        decisions=tuple(sorted(decisions, key=lambda each: each.time_s)),
+        **totals,
+    )
+
+
+def _of_pool(decision: Decision, name: str, before: int) -> Decision:
+    """A decision in a pool, with replicas counted over all pools."""
+    replicas = tuple(before + number for number in decision.replicas)
+    return replace(decision, replicas=replicas, reason=f"{name}: {decision.reason}")
 
 
 def in_all(request_count: int, runs: list[PoolRun]) -> Ledger | None:

@@ -16,6 +16,8 @@ from tokenfleet.simulator.giving_up import let_go
 from tokenfleet.simulator.layout import (
     BUDGET,
     BUSY_UNTIL,
+    BY_LANE,
+    BY_PRIORITY,
     CACHED_BUSY,
     CACHED_PAIRS,
     CLOCK,
@@ -84,6 +86,7 @@ from tokenfleet.simulator.rules import FIRST_RATIO
 from tokenfleet.simulator.speculating import keep_drafts
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
 from tokenfleet.simulator.swapping import take_moving_time
+from tokenfleet.simulator.urgency import lanes_meet
 from tokenfleet.simulator.work import count_decodes, count_prefills
 
 
@@ -117,6 +120,8 @@ def is_settled(memory: Memory, replica: int) -> bool:
     if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
         # A controller and a client must see a first token when it leaves, so the run that yields it does not hide it.
         unsettled |= memory[replica + JOINED]
+    if memory[memory[replica + GROUP] + BY_PRIORITY] == BY_LANE and lanes_meet(memory, replica):
+        return False
     return unsettled | memory[replica + LEFT_OUT_COUNT] == 0
 
 

@@ -7,7 +7,17 @@ import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.trace import Trace, rows_of
-from tokenfleet.domain.world import BY_CLOCK, NEXT_IN_LINE, Admission, Clients, ClosedLoop, Door, ReplicaState, World
+from tokenfleet.domain.world import (
+    BY_CLOCK,
+    NEXT_IN_LINE,
+    Admission,
+    BatchLane,
+    Clients,
+    ClosedLoop,
+    Door,
+    ReplicaState,
+    World,
+)
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import (
     Buffer,
@@ -39,6 +49,8 @@ class Surroundings:
     """Empty without a controller."""
     door: Section
     """Empty where everybody is let in."""
+    sessions: Section
+    """Empty there, too."""
     patience: Section
     """Empty where no client ever gives up."""
     alarms: Section
@@ -63,14 +75,18 @@ def surround(
     around = place_surroundings(places.words, fleet, world, trace, order)
     memory, _ = build(rows, fleet, peak_window_s, detailed=detailed, more_words=around.words - places.words)
     write_world(memory, around, world)
-    write_states(memory, around, world)
+    write_states(memory, places, around, world)
     write_visits(memory, places, around)
     if around.door.words:
         write_who(memory, around, trace, world)
         write_door(memory, around, world.door, 0)
+        memory[around.door.start + at.SESSION_IDLE] = to_ps(world.admission.session_idle_s)
+    if world.lane is not None:
+        write_lane(memory, places, around.door.start, fleet, world.lane)
     for (index, factor), (row, table) in around.slowed.items():
         group = slower(fleet.groups[index], factor)
         write_group(memory, row.start, table, group, ring_size(trace), node_end(fleet, group))
+        memory[row.start + at.BY_PRIORITY] = memory[places.groups.start + index * at.GROUP_WORDS + at.BY_PRIORITY]
     if around.patience.words:
         write_patience(memory, around, trace, world)
     if loop is not None:
@@ -106,6 +122,7 @@ def place_surroundings(
         door=planner.take(at.DOOR_WORDS + at.BUCKET_WORDS * len(trace.tenants) if has_door(world) else 0),
         patience=planner.take(len(order) * at.PATIENCE_WORDS if gives_up(world) else 0),
         alarms=planner.take(len(order) if gives_up(world) else 0),
+        sessions=planner.take(at.SESSION_WORDS * session_count(trace) if has_door(world) else 0),
         states=planner.take(sum(group.replica_count for group in fleet.groups)),
         slowed=slowed,
         order=order,
@@ -140,7 +157,7 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
 def has_door(world: World) -> bool:
     """Whether anybody may ever be turned away at the door."""
     changed = any(happening.kind == "door" for happening in world.happenings)
-    return world.door != Door() or changed or world.controller is not None
+    return world.door != Door() or changed or world.controller is not None or world.lane is not None
 
 
 def gives_up(world: World) -> bool:
@@ -180,8 +197,46 @@ def write_door(memory: Buffer, around: Surroundings, door: Door, time_ps: int) -
         (at.SESSION_LIMIT, door.session_limit_count),
         (at.CONTEXT_CAP, door.context_cap_tokens),
         (at.OUTPUT_CAP, door.output_cap_tokens),
+        (at.SMALLER_INPUT, door.smaller_input_tokens),
+        (at.SMALLER_OUTPUT, door.smaller_output_tokens),
     ):
         memory[start + field] = value
+
+
+def in_lanes(trace: Trace, fleet: Fleet, world: World) -> tuple[Trace, Fleet]:
+    """Trace and fleet with two levels of priority, where batch has a lane: interactive and batch."""
+    if world.lane is None or world.batch is None:
+        return trace, fleet
+
+    def by_level(group: ReplicaGroup) -> ReplicaGroup:
+        deployment = group.replica.deployment
+        engine = replace(deployment.engine, scheduling="priority")
+        return replace(group, replica=replace(group.replica, deployment=replace(deployment, engine=engine)))
+
+    level = np.asarray(world.batch).astype(np.int32)
+    return replace(trace, priority=level), replace(fleet, groups=tuple(by_level(group) for group in fleet.groups))
+
+
+def write_lane(memory: Buffer, places: Places, door: int, fleet: Fleet, lane: BatchLane) -> None:
+    """When batch is sent, where there is room for it, and how replicas tell it from the others."""
+    for field, value in (
+        (at.HAS_LANE, 1),
+        (at.PATIENCE, round(lane.patience_s * MICRO)),
+        (at.LANE_WAIT, to_ps(lane.wait_s)),
+        (at.LANE_OPENS, round(lane.opens_s * MICRO)),
+        (at.LANE_OPEN_FOR, round(lane.open_for_s * MICRO)),
+        (at.KEPT, lane.kept_count),
+    ):
+        memory[door + field] = value
+    for group in range(len(fleet.groups)):
+        memory[places.groups.start + group * at.GROUP_WORDS + at.BY_PRIORITY] = at.BY_LANE
+    slots = [batch_slots(group, lane) for group in fleet.groups for _ in range(group.replica_count)]
+    memory[places.scrapes.start + at.BATCH_SLOTS : places.scrapes.stop : at.SCRAPE_WORDS] = slots
+
+
+def batch_slots(group: ReplicaGroup, lane: BatchLane) -> int:
+    """Requests in flight up to which batch fills a replica, one at least."""
+    return max(1, int(lane.slot_fraction * group.replica.deployment.engine.max_sequence_count))
 
 
 def write_who(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:
@@ -190,26 +245,31 @@ def write_who(memory: Buffer, around: Surroundings, trace: Trace, world: World) 
     batch = np.zeros(count, dtype=np.int64) if world.batch is None else np.asarray(world.batch).astype(np.int64)
     tenant = np.zeros(count, dtype=np.int64) if trace.tenant is None else trace.tenant.astype(np.int64) + 1
     visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
-    visits[:, at.WHO] = (batch | opens_session(trace).astype(np.int64) << 1 | tenant << 2)[around.order]
-
-
-def opens_session(trace: Trace) -> npt.NDArray[np.bool_]:
-    """The first request of each session in the order of the trace, and those without a session."""
-    first = np.ones(trace.request_count, dtype=np.bool_)
+    visits[:, at.WHO] = (batch | tenant << 1)[around.order]
     if trace.session is not None:
-        in_session = np.flatnonzero(trace.session >= 0)
-        _, opening = np.unique(trace.session[in_session], return_index=True)
-        first[in_session] = False
-        first[in_session[opening]] = True
-    return first
+        session = trace.session.astype(np.int64)
+        rows = np.where(session < 0, at.NONE, around.sessions.start + at.SESSION_WORDS * session)
+        visits[:, at.SESSION] = rows[around.order]
 
 
-def write_states(memory: Buffer, around: Surroundings, world: World) -> None:
+def session_count(trace: Trace) -> int:
+    """Sessions of a trace, which are numbered from 0."""
+    return 0 if trace.session is None else int(trace.session.max(initial=-1)) + 1
+
+
+def write_states(memory: Buffer, places: Places, around: Surroundings, world: World) -> None:
     """Which replicas are ready at second 0."""
     states = memory[around.states.start : around.states.stop]
     states[:] = int(ReplicaState.READY)
     states[list(world.absent)] = int(ReplicaState.ABSENT)
-    memory[at.READY_COUNT] = np.count_nonzero(states == int(ReplicaState.READY))
+    count_ready(memory, places, states)
+
+
+def count_ready(memory: Buffer, places: Places, states: Buffer) -> None:
+    """Note how many replicas of each pool are ready."""
+    for pool in range(places.pools.start, places.pools.stop, at.POOL_WORDS):
+        mine = states[memory[pool + at.FIRST_REPLICA] : memory[pool + at.LAST_REPLICA] + 1]
+        memory[pool + at.READY_COUNT] = np.count_nonzero(mine == int(ReplicaState.READY))
 
 
 def write_visits(memory: Buffer, places: Places, around: Surroundings) -> None:

@@ -9,6 +9,7 @@ from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import FleetView, Happening, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, to_ps
+from tokenfleet.simulator.pools import pool_sizes
 from tokenfleet.simulator.surroundings import Surroundings
 
 
@@ -42,11 +43,14 @@ class Desk:
         self.memory, self.around, self.world = memory, around, world
         self.controller = world.controller
         self.tick_ps = to_ps(world.tick_s)
-        self.gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+        self.count = pool_sizes(fleet)[0]
+        """Replicas that are shown: those of the model that is asked for."""
+        gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
+        self.gauges = gauges[: self.count]
         self.requests = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
         self.visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
         self.requests_start = places.requests.start
-        self.blocks = blocks_of(fleet)
+        self.blocks = blocks_of(fleet)[: self.count]
         self.coming = np.zeros(0, dtype=np.int64)
         """Requests whose first token is fixed and was not there yet at the last tick."""
         self.told = (0, 0)
@@ -68,7 +72,7 @@ class Desk:
         ttft_s = self.new_ttft_s(time_ps)
         return FleetView(
             time_s=time_ps / PS_PER_S,
-            state=self.memory[self.around.states.start : self.around.states.stop].astype(np.int8),
+            state=self.memory[self.around.states.start : self.around.states.start + self.count].astype(np.int8),
             running=self.gauges[:, at.SAMPLE_RUNNING].astype(np.int32),
             waiting=self.gauges[:, at.SAMPLE_WAITING].astype(np.int32),
             kv_used_fraction=1.0 - self.gauges[:, at.SAMPLE_FREE_BLOCKS] / self.blocks,
@@ -92,7 +96,8 @@ class Desk:
         fixed = np.unique(self.coming)
         first_ps = self.requests[fixed, at.FIRST_TOKEN]
         self.coming = fixed[first_ps > time_ps]
-        left = (first_ps >= 0) & (first_ps <= time_ps)
+        shown = (self.requests[fixed, at.PLACE] & at.HALF) < self.count
+        left = shown & (first_ps >= 0) & (first_ps <= time_ps)
         ttft_s: Floats = (first_ps[left] - self.visits[fixed[left], at.FIRST_ARRIVAL]) / PS_PER_S
         return ttft_s
 

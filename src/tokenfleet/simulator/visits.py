@@ -11,6 +11,7 @@ from tokenfleet.simulator.layout import (
     ATTEMPTS,
     BACKOFF,
     DEEPEST,
+    DEGRADED,
     DELAY,
     ENDED,
     ENTERED_COUNT,
@@ -86,6 +87,7 @@ def enter(memory: Memory, request: int) -> None:
     visit = visit_of(memory, request)
     memory[ENTERED_COUNT] += 1
     memory[visit + ATTEMPTS] += 1
+    memory[visit + DEGRADED] = 0
     if memory[visit + FIRST_ARRIVAL] < 0:
         memory[visit + FIRST_ARRIVAL] = memory[request + READY]
 

@@ -1,6 +1,7 @@
 """Scaling in scenarios: what is read, what is refused, what is replayed, written and said."""
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -173,11 +174,111 @@ def test_the_comparison_names_a_best_way(capsys, folder):
     assert "Cold start: 2 min, as the scenario says." in out
 
 
+def test_the_comparison_as_a_page(capsys, folder):
+    code, out, err = ended(capsys, "scaling", "small.yaml", "--report", "ways.html", "--quiet")
+    assert (code, err) == (0, "")
+    assert "wrote ways.html" in out
+    page = Path("ways.html").read_text()
+    figures = json.loads(page.split('id="figures">')[1].split("</script>")[0])
+    assert set(figures) == {"ways", "demand", "counts"}
+    points = {each["name"]: (each["x"][0], each["y"][0]) for each in figures["ways"]["data"]}
+    rows = re.findall(r"^(?:Ways +| +)(.+?)  +([\d.]+) +(\d+) +\d+ +\d+ +\d+", out, re.MULTILINE)
+    told = {name: (float(hours), float(broken)) for name, hours, broken in rows}
+    assert told.keys() == points.keys()
+    for name, point in points.items():
+        assert told[name] == pytest.approx(point, rel=0.01)
+    assert len(figures["counts"]["data"]) == len(points) - 1, "the fixed count has no ticks"
+    assert "tokenfleet scaling small.yaml" in page
+
+
 def test_a_comparison_needs_to_know_how_many_replicas_there_may_be(capsys, folder):
     Path("small.yaml").write_text(SCENARIO.split("autoscaling", maxsplit=1)[0])
     code, _, err = ended(capsys, "scaling", "small.yaml")
     assert code == 2
     assert "write autoscaling: {max: 8}" in err
+
+
+SMALLER = """\
+ladder:
+  queue_limit: 200
+  rungs:
+    - give_up: smaller_model
+      model: Qwen/Qwen3-0.6B
+      fleet: {gpu: l40s, replicas: 1}
+      input: 800
+      output: 200
+      evaluation: {measure: answers judged right, score: 0.93, required: 0.9, as_of: "2026-11-02", source: evals/41}
+      enter: {waiting: 2}
+      leave: {waiting: 1}
+"""
+
+
+def test_short_requests_move_to_the_smaller_model_and_the_record_says_so(capsys, folder):
+    Path("small.yaml").write_text(SCENARIO.split("cold_start", maxsplit=1)[0] + SMALLER)
+    code, out, err = ended(capsys, "simulate", "small.yaml", "--replicas", "1", "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    assert "enter smaller_model" in out
+    requests = pl.read_parquet("out/requests.parquet")
+    moved = requests.filter(pl.col("degraded_by") == "smaller_model")
+    assert f"answered by the smaller model: {len(moved):,}" in out
+    assert 0 < len(moved) < len(requests)
+    assert moved["replica"].unique().to_list() == [1]
+    assert (moved["input_tokens"].max(), moved["output_tokens"].max()) <= (800, 200)
+    kept = requests.filter(pl.col("degraded_by").is_null() & pl.col("replica").is_not_null())
+    assert kept["replica"].unique().to_list() == [0]
+    steps = json.loads(Path("out/decisions.json").read_text())["ladder"]
+    up_s, down_s = (next(each["time_s"] for each in steps if each["entered"] is entered) for entered in (True, False))
+    first, last = moved["arrival_s"].min(), moved["arrival_s"].max()
+    assert up_s <= first
+    assert down_s < last or len(steps) == 2, "whoever comes after it is left is answered by the model asked for"
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["world"]["smaller_model_count"] == len(moved)
+    assert summary["fleet"][1]["model"] == "Qwen/Qwen3-0.6B"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("      fleet: {gpu: l40s, replicas: 1}\n", "", "nobody says on which replicas Qwen/Qwen3-0.6B runs"),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.7B", "nearest"),
+        ("score: 0.93", "score: 0.8", "needs 0.9"),
+    ],
+)
+def test_a_smaller_model_that_cannot_answer_is_refused(capsys, folder, old, new, said):
+    Path("small.yaml").write_text(SCENARIO.split("cold_start", maxsplit=1)[0] + SMALLER.replace(old, new))
+    code, _, err = ended(capsys, "simulate", "small.yaml", "--replicas", "1", "-o", "out")
+    assert code == 2
+    assert said in err
+
+
+GROUPS = """router: by_tier
+groups:
+  first: {gpu: l40s, replicas: 1, up_to: -1}
+  rest: {gpu: l40s, replicas: 2}
+"""
+
+
+def test_tiers_have_replicas_of_their_own(capsys, folder):
+    promise = "slo: {ttft_p95: 2s, classes: {first: {takes: {share: 20%}, ttft_p95: 1s, priority: -1}}}"
+    plain = SCENARIO.split("cold_start", maxsplit=1)[0].replace("slo: {ttft_p95: 2s}", promise)
+    Path("small.yaml").write_text(plain + GROUPS)
+    code, out, err = ended(capsys, "simulate", "small.yaml", "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    assert "up to -1" in out
+    by_replica = pl.read_parquet("out/requests.parquet")["replica"].value_counts(sort=True)
+    counts = dict(by_replica.iter_rows())
+    assert 0.1 < counts[0] / sum(counts.values()) < 0.21, "the first tier, and nobody else"
+    code, _, err = ended(capsys, "simulate", "small.yaml", "--replicas", "3", "-o", "other")
+    assert code == 2
+    assert "does not go with the scenario's groups" in err
+    for old, new, said in (
+        ("replicas: 2}", "replicas: 2, up_to: 5}", "every group has a bound"),
+        ("replicas: 2}", "replicas: 2, router: least_kv}", "all groups stand behind one"),
+    ):
+        Path("small.yaml").write_text(plain + GROUPS.replace(old, new))
+        code, _, err = ended(capsys, "simulate", "small.yaml", "-o", "other")
+        assert code == 2
+        assert said in err
 
 
 @pytest.mark.parametrize(

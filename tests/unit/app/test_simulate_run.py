@@ -9,7 +9,9 @@ from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_question import FleetOptions, fleet_by_options
 from tokenfleet.app.simulate_run import alone, busy_in
+from tokenfleet.app.simulate_words import REFUSED
 from tokenfleet.catalog import model
+from tokenfleet.domain.run import Status
 
 VALUES = {
     "name": "small",
@@ -63,3 +65,7 @@ def test_the_work_of_stretches_adds_up_to_the_work_of_the_run(trace, fleet):
     for field in ("prefill_s", "decode_s", "step_count", "mixed_step_count"):
         assert sum(getattr(part, field) for part in parts) == pytest.approx(getattr(whole, field))
     assert all(part.prefill_s > 0 and part.decode_s > 0 for part in parts)
+
+
+def test_every_kind_of_refusal_has_its_words():
+    assert set(REFUSED) == {kind.name.lower() for kind in Status if kind.name.startswith("REJECTED")}

@@ -158,6 +158,15 @@ def test_what_nobody_saw_is_unknown():
     assert (found.verdict, found.alarm, found.waiting_peak_count) == ("prefill", "unknown", None)
 
 
+def test_every_kind_of_refusal_counts():
+    status = np.zeros(100, dtype=np.int8)
+    status[:7], status[7:10], status[10] = Status.REJECTED_QUEUE_FULL, Status.REJECTED_TOO_LONG, Status.LOST
+    found = diagnose(run(status=status), run())
+    assert found.refused_count == 10
+    assert found.refused_by == {"rejected_too_long": 3, "rejected_queue_full": 7}
+    assert found.lost_count == 1
+
+
 def test_first_tokens_that_wait_for_the_cpu_are_nobody_elses_fault():
     late = run(1.0, gauges=telemetry(QUEUE, kv=0.95))
     in_front_end = diagnose(dataclasses.replace(late, ready_s=late.arrival_s + 0.6), run())

@@ -23,7 +23,7 @@ LEVELS = st.integers(-(2**51), 2**51)
 TIMES = st.integers(0, 2**61 - 1)
 FUNCTIONS = {
     "admit": st.tuples(
-        st.booleans(), st.booleans(), *(COUNTS,) * 5, st.booleans(), st.integers(-5, 2**31 - 1), *(COUNTS,) * 5
+        st.booleans(), st.booleans(), *(COUNTS,) * 6, st.booleans(), st.integers(-5, 2**31 - 1), *(COUNTS,) * 5
     ),
     "queue_turn": st.tuples(TIMES, st.booleans(), TIMES),
     "bucket_refilled": st.tuples(LEVELS, st.integers(0, 2**62), COUNTS, COUNTS),
@@ -65,6 +65,7 @@ def asks(**given):
         "input_tokens": 100,
         "output_limit_tokens": 200,
         "smaller_input_tokens": 0,
+        "smaller_output_tokens": NO_CAP,
         "opens_session": True,
         "sessions_left_count": NO_CAP,
         "context_cap_tokens": NO_CAP,
@@ -89,6 +90,8 @@ def test_each_reason_has_its_own_words():
     assert asks(output_cap_tokens=200) == "admitted", "a cap refuses what declares more, and cuts nobody"
     assert asks(smaller_input_tokens=100) == "admitted to the smaller model"
     assert asks(smaller_input_tokens=99) == "admitted"
+    assert asks(smaller_input_tokens=100, smaller_output_tokens=199) == "admitted", "it declares a long answer"
+    assert asks(smaller_input_tokens=100, is_batch=True) == "admitted"
     assert asks(waiting_count=60) == "the queue is full"
     assert len(set(REASONS.values())) == len(REASONS)
 

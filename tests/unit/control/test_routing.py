@@ -18,6 +18,16 @@ POLICIES = {
     "least_loaded": st.tuples(COUNTS, COUNTS, st.integers(1, 2**18 - 1), st.integers(1, 2**12)),
     "least_waiting": st.tuples(COUNTS, COUNTS, st.integers(0, 2**30 - 1), COUNTS, st.integers(1, 2**18 - 1)),
     "least_kv": st.tuples(st.integers(0, 1_000_000), COUNTS, COUNTS, COUNTS, REPLICAS),
+    "narrowest_fit": st.tuples(
+        COUNTS,
+        COUNTS,
+        st.integers(0, control.MOST_GROUPS - 1),
+        COUNTS,
+        COUNTS,
+        st.integers(0, 2**30 - 1),
+        COUNTS,
+        st.integers(1, 2**16 - 1),
+    ),
     "prefix_affinity": st.tuples(
         st.integers(0, 2**28), COUNTS, st.integers(1, 2**28), st.booleans(), st.integers(0, 2**31 - 1)
     ),
@@ -85,6 +95,19 @@ def test_twice_the_weight_holds_twice_the_requests() -> None:
         scores = [control.least_loaded(held[number], number, 2, costs[number]) for number in (0, 1)]
         held[scores.index(min(scores))] += 1
     assert held == [100, 200]
+
+
+def test_the_short_have_replicas_of_their_own_and_go_over_where_those_have_a_queue() -> None:
+    def score(value: int, up_to: int, rank: int, waiting: int, in_flight: int) -> int:
+        return control.narrowest_fit(value, up_to, rank, waiting, in_flight, in_flight, 0, 4)
+
+    assert score(500, 2000, 0, 0, 90) < score(500, 9000, 1, 0, 0), "theirs first, however full"
+    assert score(500, 2000, 0, 4, 90) < score(500, 9000, 1, 0, 0), "a few may wait"
+    assert score(500, 2000, 0, 6, 90) > score(500, 9000, 1, 5, 90), "then where fewer wait"
+    assert score(2001, 2000, 0, 0, 0) == control.NOT_SERVED, "a long prompt never holds up the short ones"
+    assert control.narrowest_fit(0, 9, 0, 3, 20, 30, 0, 4) > control.narrowest_fit(0, 9, 1, 0, 20, 30, 0, 4), (
+        "what was sent since the scrape waits behind those who did"
+    )
 
 
 def test_what_a_scrape_saw_is_moved_on_by_what_was_sent_since() -> None:

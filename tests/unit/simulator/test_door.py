@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.fleets import fleet, trace
+from reference.fleets import MS, fleet, physics, step_time, trace
 from tokenfleet.control import admission
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.run import Status
-from tokenfleet.domain.world import Door, Happening, World
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.run import Degraded, Status
+from tokenfleet.domain.world import Admission, Door, Happening, World
 from tokenfleet.simulator import replay
 
 ROWS = [(0, 10, 4), (0, 10, 9), (500, 10, 9), (1500, 10, 9), (1600, 40, 1)]
@@ -67,12 +68,110 @@ def test_each_tenant_has_its_own_quota_and_nobody_passes_it():
         assert (record.status[(asked.tenant == tenant) & ~served] == Status.REJECTED_QUOTA_SPENT).all()
 
 
+def in_sessions(rows, sessions, idle_s, **door):
+    asked = replace(trace(rows), session=np.array(sessions, dtype=np.int32))
+    world = World(door=Door(**door), admission=Admission(session_idle_s=idle_s))
+    return [Status(each) for each in replay(asked, fleet(), world=world).status.tolist()]
+
+
 def test_open_sessions_go_on_and_new_ones_wait():
     rows = [(0, 10, 20), (1, 10, 20), (2, 10, 1), (1000, 10, 1)]
-    asked = replace(trace(rows), session=np.array([0, 1, 0, -1], dtype=np.int32))
-    record = replay(asked, fleet(), world=World(door=Door(session_limit_count=1)))
-    ended = [Status(each) for each in record.status.tolist()]
+    ended = in_sessions(rows, [0, 1, 0, -1], 0.1, session_limit_count=1)
     assert ended == [Status.FINISHED, Status.REJECTED_NEW_SESSION, Status.FINISHED, Status.FINISHED]
+
+
+def test_a_session_is_open_while_its_user_reads_and_no_longer_than_a_door_can_know():
+    refused, served = Status.REJECTED_NEW_SESSION, Status.FINISHED
+    # The first turn ends at 40 ms; its session counts as open for 10 s more, though nothing is in flight.
+    rows = [(0, 10, 3), (5_000, 10, 1), (9_000, 10, 3), (19_500, 10, 1), (19_600, 10, 1)]
+    assert in_sessions(rows, [0, 1, 0, 1, 0], 10.0, session_limit_count=1) == [served, refused, served, served, refused]
+    alone = in_sessions([(0, 10, 3), (1, 10, 3), (100, 10, 3)], [-1, -1, -1], 10.0, session_limit_count=1)
+    assert alone == [served, refused, served], "a request without a session is one of its own, and ends with it"
+
+
+def test_several_requests_of_one_session_are_one_session():
+    rows = [(0, 10, 30), (1, 10, 30), (2, 10, 30), (3, 10, 1)]
+    ended = in_sessions(rows, [0, 0, 0, 1], 1.0, session_limit_count=2)
+    assert ended == [Status.FINISHED] * 4
+
+
+def test_a_session_that_was_refused_is_not_open():
+    rows = [(0, 10, 40), (1, 10, 5), (20, 10, 5), (30_000, 10, 5)]
+    ended = in_sessions(rows, [0, 1, 1, 1], 1.0, session_limit_count=1)
+    assert ended[1:] == [Status.REJECTED_NEW_SESSION, Status.REJECTED_NEW_SESSION, Status.FINISHED]
+
+
+def beside_smaller(rows, count=1, **world):
+    """One replica of the model that is asked for, and some of the smaller one, each step half as long."""
+    usual = ReplicaGroup(replica=physics(), replica_count=1)
+    quick = physics(time=step_time(token_ps=np.full(65, 5 * MS)), blocks=10)
+    both = Fleet(groups=(usual, ReplicaGroup(replica=quick, replica_count=count, is_smaller_model=True)))
+    return replay(trace(rows), both, world=World(**world))
+
+
+def test_short_requests_go_to_the_smaller_model_while_the_rung_is_up():
+    rows = [(0, 10, 4), (500, 10, 4), (600, 30, 4), (700, 10, 9), (1500, 10, 4)]
+    up, down = (
+        Happening(time_s=time_s, kind="door", replicas=(), door=door, reason="by hand")
+        for time_s, door in ((0.4, Door(smaller_input_tokens=20, smaller_output_tokens=8)), (1.0, Door()))
+    )
+    record = beside_smaller(rows, happenings=(up, down))
+    assert record.status.tolist() == [Status.FINISHED] * 5
+    assert record.turmoil.degraded.tolist() == [0, Degraded.SMALLER_MODEL, 0, 0, 0]
+    assert record.replica.tolist() == [0, 1, 0, 0, 0]
+    assert record.e2e_s[1] == pytest.approx(record.e2e_s[0] / 2)
+
+
+def test_where_the_smaller_model_has_no_room_or_cannot_the_model_itself_answers():
+    door = Door(smaller_input_tokens=100)
+    too_long_there = beside_smaller([(0, 45, 4)], door=door)
+    assert too_long_there.turmoil.degraded.tolist() == [0]
+    assert too_long_there.replica.tolist() == [0]
+    rows = [(0, 10, 20), *[(1 + row, 10, 20) for row in range(12)]]
+    crowded = beside_smaller(rows, door=door, admission=Admission(queue_limit_count=2))
+    assert 0 < crowded.turmoil.degraded.sum() < len(rows)
+    failed = Happening(time_s=0.0, kind="fail", replicas=(1,))
+    gone = beside_smaller([(1, 10, 4)], door=door, happenings=(failed,))
+    assert (gone.status[0], gone.turmoil.degraded[0], gone.replica[0]) == (Status.FINISHED, 0, 0)
+
+
+def test_a_cap_holds_for_those_that_come_back_from_the_smaller_model():
+    failed = Happening(time_s=0.0, kind="fail", replicas=(1,))
+    door = Door(smaller_input_tokens=100, output_cap_tokens=3)
+    assert beside_smaller([(1, 10, 4)], door=door).status.tolist() == [Status.FINISHED]
+    gone = beside_smaller([(1, 10, 4)], door=door, happenings=(failed,))
+    assert gone.status.tolist() == [Status.REJECTED_OUTPUT_CAP]
+
+
+def test_nobody_is_sent_to_the_smaller_model_unasked():
+    rows = [(row, 10, 20) for row in range(30)]
+    assert not beside_smaller(rows).turmoil.degraded.any()
+    groups = tuple(ReplicaGroup(replica=physics(), replica_count=2, is_smaller_model=small) for small in (False, True))
+    quiet = replay(trace(rows), Fleet(groups=groups))
+    assert set(quiet.replica.tolist()) == {0, 1}
+    with pytest.raises(BadInput, match="smaller model before others"):
+        replay(trace(rows), Fleet(groups=groups[::-1]))
+
+
+class Watcher:
+    """Remembers the views."""
+
+    def __init__(self):
+        self.views = []
+
+    def __call__(self, view):
+        self.views.append(view)
+        return []
+
+
+def test_a_controller_sees_the_model_it_watches_alone():
+    rows = [(10 * row, 10, 20) for row in range(40)]
+    watcher = Watcher()
+    record = beside_smaller(rows, door=Door(smaller_input_tokens=20), controller=watcher, tick_s=0.1)
+    assert record.turmoil.degraded.all()
+    assert {len(view.state) for view in watcher.views} == {1}
+    assert sum(view.arrived_count for view in watcher.views) == 0
+    assert all(view.ttft_p90_s is None for view in watcher.views)
 
 
 def test_a_door_without_sense_is_refused():

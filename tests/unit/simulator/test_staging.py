@@ -11,6 +11,7 @@ from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Transfer, Wait
 from tokenfleet.domain.trace import PrefixTree
+from tokenfleet.domain.world import Clients, Happening, World
 from tokenfleet.simulator import apart, narrowed, replay, replay_stages
 
 LINK = Link(name="by hand", line_bytes_per_s=1000.0, efficiency_fraction=0.5, latency_s=0.002)
@@ -135,6 +136,55 @@ def test_one_pool_alone_is_a_replay() -> None:
     np.testing.assert_array_equal(staged.peak_gaps.count, plain.peak_gaps.count)
     np.testing.assert_array_equal(staged.telemetry.running, plain.telemetry.running)
     assert (staged.busy, staged.end_s) == (plain.busy, plain.end_s)
+
+
+FAILS = Happening(time_s=0.035, kind="fail", replicas=(0,), reason="a node is lost")
+BACK = Happening(time_s=0.16, kind="ready", replicas=(0,))
+
+
+def test_one_pool_in_a_world_is_a_replay_in_that_world() -> None:
+    rows = trace([(0, 10, 4), (3, 20, 7), (11, 5, 2)])
+    call = Call(pool="all", takes=everybody(rows), input_tokens=rows.input_tokens, output_tokens=rows.output_tokens)
+    world = World(happenings=(FAILS, BACK), clients=Clients(attempt_count=3, backoff_s=0.1))
+    pools = Pools(fleets={"all": fleet(count=2)}, stages=(call,))
+    staged = replay_stages(rows, pools, worlds=lambda _name, _calls: world).record
+    plain = replay(rows, fleet(count=2), world=world)
+    for name in ("arrival_s", "first_token_s", "finish_s", "replica", "status"):
+        np.testing.assert_array_equal(getattr(staged, name), getattr(plain, name))
+    np.testing.assert_array_equal(staged.turmoil.attempt_count, plain.turmoil.attempt_count)
+    np.testing.assert_array_equal(staged.turmoil.state_s, plain.turmoil.state_s)
+    assert staged.turmoil.lost_count == plain.turmoil.lost_count > 0
+    assert [each.reason for each in staged.turmoil.decisions] == ["all: a node is lost", "all: "]
+
+
+def test_what_happens_in_one_pool_changes_nothing_in_those_before_it() -> None:
+    rows = trace([(10 * row, 10, 20) for row in range(8)])
+    split = apart(rows, fleet(count=2), fleet(count=2), LATE)
+    world = World(happenings=(replace(FAILS, time_s=0.15), BACK), clients=Clients(attempt_count=2, backoff_s=0.01))
+    run = replay_stages(rows, split, worlds=lambda name, _calls: world if name == "decode" else None)
+    quiet = replay_stages(rows, split)
+    np.testing.assert_array_equal(run.pools["prefill"].record.finish_s, quiet.pools["prefill"].record.finish_s)
+    turmoil, lost = run.record.turmoil, run.record.turmoil.attempt_count == 2
+    assert turmoil.lost_count == lost.sum() > 0
+    assert turmoil.state_s.shape[0] == 4
+    assert [each.replicas for each in turmoil.decisions] == [(2,), (2,)], "counted over all pools"
+    assert run.record.status.tolist() == [Status.FINISHED] * 8
+    assert (run.record.finish_s[lost] > quiet.record.finish_s[lost]).all()
+
+
+def test_kv_that_was_handed_over_is_lost_with_its_replica() -> None:
+    rows = trace([(0, 40, 4)])
+    slow = physics(settings=engine(max_batched_tokens=10))
+    split = apart(rows, fleet(slow), fleet(slow, count=2), LATE)
+    quiet = replay_stages(rows, split).pools["decode"].record
+    arrived_s = float(quiet.arrival_s[0])
+    world = World(
+        happenings=(replace(FAILS, time_s=arrived_s + 0.015),), clients=Clients(attempt_count=2, backoff_s=0.0)
+    )
+    decode = replay_stages(rows, split, worlds=lambda name, _calls: world if name == "decode" else None).pools["decode"]
+    assert quiet.busy.prefill_s == 0.0
+    assert decode.record.busy.prefill_s == pytest.approx(0.04), "four steps of ten tokens"
+    assert decode.record.replica.tolist() == [1]
 
 
 def test_gauges_of_pools_stand_side_by_side_and_read_idle_once_a_pool_has_ended() -> None:

@@ -16,9 +16,15 @@ from tokenfleet.app.cli.face import Face, face_options
 @click.option(
     "--plan", "planned", type=click.Path(path_type=Path), help="Take the replica of a plan.json or its folder."
 )
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page with charts there.",
+)
 @face_options
 @click.pass_obj
-def command(face: Face, /, scenario: Path, planned: Path | None, **options: object) -> int:
+def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | None, **options: object) -> int:
     """Replay the traffic of SCENARIO with each way to scale: queue, KV memory, TTFT, a schedule, a forecast.
 
     The scenario's own policy joins in. Needs its key autoscaling with max; the cold start is estimated where the
@@ -32,6 +38,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, **options: obje
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.app.simulate_question import fleet_asked
     from tokenfleet.app.simulate_words import fleet_name
+    from tokenfleet.app.writing import write_text
 
     face.action = "comparison"
     asked = load_scenario(scenario)
@@ -43,6 +50,12 @@ def command(face: Face, /, scenario: Path, planned: Path | None, **options: obje
         trace, _ = demand_of(asked)
         simulator.warm_up(announce=teller.announce)
         found, setting, note = compared(asked, fleet, trace, teller)
+        if report is not None:
+            from tokenfleet.app.report import render_scaling
+
+            made = f"tokenfleet scaling {scenario} --report {report}"
+            page = render_scaling(found, name=asked.name, advice=advice(found, setting), notes=(note,), command=made)
+            write_text(page, report)
     if face.json:
         face.document(comparison_document(found, setting))
     else:
@@ -51,6 +64,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, **options: obje
                 ("Fleet", [f"up to {fleet_name(setting.fleet.groups[0])}", note]),
                 ("Ways", comparison_rows(found)),
                 ("Best", advice(found, setting)),
+                *([("Next", [f"wrote {report}; open it in a browser"])] if report is not None else []),
             ]
         )
     return 0

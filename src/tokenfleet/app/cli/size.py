@@ -26,6 +26,10 @@ def command(face: Face, /, scenario: Path) -> int:
     asked = load_scenario(scenario)
     if asked.pools is None:
         raise BadInput.at(str(scenario), "names no pools", "tokenfleet plan sizes one fleet")
+    scaled = [f"pools.{name}" for name, pool in asked.pools.items() if pool.is_scaled]
+    if scaled or asked.events:
+        where = scaled[0] if scaled else "events"
+        raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
     with shown(face) as teller, placed(lines_of(scenario)):
         found = size_pools(asked, teller)
     if face.json:

@@ -6,6 +6,13 @@ JavaScript; nothing that a person named reaches the page unescaped; equal input 
 compute what another room owns: it formats, bins and draws.
 """
 
-from tokenfleet.app.report.render import render_pools, render_profile, render_report, render_timeline, write_report
+from tokenfleet.app.report.render import (
+    render_pools,
+    render_profile,
+    render_report,
+    render_scaling,
+    render_timeline,
+    write_report,
+)
 
-__all__ = ["render_pools", "render_profile", "render_report", "render_timeline", "write_report"]
+__all__ = ["render_pools", "render_profile", "render_report", "render_scaling", "render_timeline", "write_report"]

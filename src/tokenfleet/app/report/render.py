@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from tokenfleet.domain.trace import Workload
 if TYPE_CHECKING:
     from tokenfleet.app.pools_run import SimulatedPools
     from tokenfleet.app.simulate_run import Simulated
+    from tokenfleet.planner.scaling import ScalingComparison
 
 
 def write_report(plan: Plan, workload: Workload, resolved: Mapping[str, object], path: Path, *, command: str) -> None:
@@ -84,6 +85,24 @@ def render_timeline(run: "Simulated", *, command: str) -> str:
     page = timeline_page(run)
     charts = [each for each in page.charts if isinstance(each, Chart)]
     return _filled("timeline.html.j2", charts, name=run.name, page=page, command=command)
+
+
+def render_scaling(
+    found: "ScalingComparison", *, name: str, advice: Sequence[str], notes: Sequence[str], command: str
+) -> str:
+    """The page of a comparison of ways to scale as HTML.
+
+    Args:
+        found: The comparison.
+        name: Of the scenario.
+        advice: The best way, and what follows from it.
+        notes: What was taken for granted.
+        command: What a person types to get it again.
+    """
+    from tokenfleet.app.report.scaling import scaling_page
+
+    page = scaling_page(found, tuple(advice), tuple(notes))
+    return _filled("scaling.html.j2", page.charts, name=name, page=page, command=command)
 
 
 def render_pools(run: "SimulatedPools", *, command: str) -> str:

@@ -1,0 +1,71 @@
+"""What is around each pool of a simulation: events, scaling, and a bound of the queue, made anew for each replay."""
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import World
+from tokenfleet.planner.scaling import scaler_of, world_of
+from tokenfleet.simulator.autoscaling import Autoscaler
+
+
+@dataclass(slots=True)
+class PoolWorlds:
+    """The world around each pool; called by a replay, pool by pool. Every replay needs its own, for it remembers."""
+
+    asked: Scenario
+    named: tuple[NamedPool, ...]
+    scalers: dict[str, Autoscaler] = field(default_factory=dict)
+    """Who scaled each pool that is scaled."""
+
+    def __call__(self, name: str, calls: Trace) -> World | None:
+        """The world around a pool with these calls; ``None`` where all is quiet.
+
+        Raises:
+            BadInput: a policy that cannot work, or an event at a replica that there is not.
+        """
+        asked = self.asked
+        pool = next(each for each in self.named if each.name == name)
+        if pool.scaling is not None:
+            setting = setting_of(asked, pool.scaling, pool.fleet, calls, name)
+            self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
+            return world_of(setting, self.scalers[name])
+        count = sum(group.replica_count for group in pool.fleet.groups)
+        happenings, admission = happenings_of(asked, count, name), admission_of(asked)
+        if not happenings and admission.queue_limit_count is None:
+            return None
+        return World(happenings=happenings, clients=clients_of(asked), admission=admission)
+
+
+def check_pool_events(asked: Scenario, named: tuple[NamedPool, ...]) -> None:
+    """Refuse events in pools that there are not.
+
+    Raises:
+        BadInput: all of them at once.
+    """
+    names = [each.name for each in named]
+    problems = []
+    for index, event in enumerate(asked.events):
+        if event.pool not in names:
+            near = get_close_matches(event.pool or "", names, n=1, cutoff=0.0)[0]
+            problems.append(Problem(f"events[{index}].pool", f'no pool is called "{event.pool}"', f"nearest: {near}"))
+    if problems:
+        raise BadInput(problems)
+
+
+def scaling_notes(asked: Scenario, named: tuple[NamedPool, ...]) -> tuple[str, ...]:
+    """Where the cold starts of scaled pools come from, and what a loss means to KV that was handed over."""
+    notes = [
+        f"{each.name}: {cold_start_of(asked, each.scaling, each.fleet)[1]}"
+        for each in named
+        if each.scaling is not None
+    ]
+    decoding = {each.name for each in named if each.does == "decodes"}
+    if any(event.pool in decoding for event in asked.events):
+        notes.append("KV that was handed over is lost with its replica: who comes back computes the prompt there.")
+    return tuple(notes)
