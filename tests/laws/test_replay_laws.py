@@ -156,3 +156,17 @@ def test_requests_together_take_what_the_replicas_were_busy(seed: int) -> None:
     assert abs(last.busy_s[-1].sum() - run.busy.prefill_s - run.busy.decode_s) < 1e-11
     assert last.step_count[-1].sum() == run.busy.step_count
     assert (np.diff(last.busy_s, axis=0) >= 0.0).all()
+
+
+@LAWS
+@given(SEEDS)
+def test_gaps_of_classes_are_the_gaps_of_all(seed: int) -> None:
+    rows, drawn = workload(seed)
+    rows = replace(rows, class_bits=np.arange(rows.request_count, dtype=np.int32) % 2 + 1, classes=("odd", "even"))
+    run = replay(rows, drawn, telemetry_interval_s=0.05, peak_window_s=(0.1, 0.4))
+    if run.class_gaps:
+        odd, even = run.class_gaps["odd"], run.class_gaps["even"]
+        assert (odd.gaps.count + even.gaps.count == run.gaps.count).all()
+        assert (odd.peak_gaps.count + even.peak_gaps.count == run.peak_gaps.count).all()
+        ended = (run.status == Status.FINISHED) & run.of_class("odd")
+        assert odd.gaps.count.sum() == np.maximum(run.output_tokens[ended] - 1, 0).sum()

@@ -65,6 +65,12 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
     blocks = np.array([replica.physics.kv_block_count for replica in plain.replicas])
     np.testing.assert_array_equal(fast.telemetry.kv_used_fraction, 1.0 - (blocks - samples[:, :, 2]) / blocks)
     assert_same_ledger(plain, fast)
+    none = [0] * len(plain.gaps)
+    for name, apart in fast.class_gaps.items():
+        counts, inside = plain.class_gaps.get(name, (none, none))
+        np.testing.assert_array_equal(apart.gaps.count, counts)
+        np.testing.assert_array_equal(apart.peak_gaps.count, inside)
+    assert set(plain.class_gaps) <= set(fast.class_gaps) or not fast.class_gaps
     assert_same_work(plain, fast)
     return fast
 

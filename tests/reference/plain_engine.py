@@ -482,7 +482,7 @@ class Replica:
                 if request.first < 0:
                     request.first = end
                 else:
-                    self.run.count_gap(end - request.last, end)
+                    self.run.count_gap(request, end - request.last, end)
                 request.last = end
                 if request.produced == request.stays_tokens:
                     request.leaves = min(request.leaves, end + 1)
@@ -539,7 +539,7 @@ class Replica:
     def count_gap(self, request: Request, end: int) -> None:
         if request.output > 0:
             if request.last >= 0:
-                self.run.count_gap(end - request.last, end)
+                self.run.count_gap(request, end - request.last, end)
             request.last = end
 
     def lose_all(self) -> list:

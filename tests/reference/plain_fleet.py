@@ -6,7 +6,7 @@ then the controller, then samples.
 
 import math
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -63,6 +63,8 @@ class PlainRun:
         self.lane, self.on_its_way = deque(), None
         self.close_loop()
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
+        self.classes = classes_of(trace)
+        self.class_gaps = defaultdict(lambda: ([0] * len(self.gaps), [0] * len(self.gaps)))
         self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
         self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = 0
         self.samples, self.works = [], []
@@ -551,10 +553,14 @@ class PlainRun:
 
     # ---- what is counted
 
-    def count_gap(self, gap: int, end: int) -> None:
+    def count_gap(self, request: Request, gap: int, end: int) -> None:
         index = min(bisect_right(GAP_BOUNDS_PS, gap) - 1, len(self.gaps) - 1)
+        inside = self.peak[0] <= end < self.peak[1]
         self.gaps[index] += 1
-        self.peak_gaps[index] += self.peak[0] <= end < self.peak[1]
+        self.peak_gaps[index] += inside
+        for name in self.classes.get(request.row, ()):
+            self.class_gaps[name][0][index] += 1
+            self.class_gaps[name][1][index] += inside
 
     def count_step(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:
         self.steps += 1
@@ -638,3 +644,15 @@ def requests_of(trace: Trace) -> list[Request]:
         priority = 0 if trace.priority is None else int(trace.priority[row])
         requests.append(Request(row, arrival, *lengths, keys, ("own", row), session, delivered, priority))
     return requests
+
+
+def classes_of(trace: Trace) -> dict[int, list[str]]:
+    """The traffic classes of each request, and its priority."""
+    bits = [0] * trace.request_count if trace.class_bits is None else trace.class_bits.tolist()
+    ranked = [] if trace.priority is None else trace.priority.tolist()
+    named = {
+        row: [name for index, name in enumerate(trace.classes) if each >> index & 1] for row, each in enumerate(bits)
+    }
+    for row, priority in enumerate(ranked if len(set(ranked)) > 1 else []):
+        named[row].append(f"priority {priority}")
+    return named

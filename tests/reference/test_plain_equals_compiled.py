@@ -70,6 +70,20 @@ def test_with_kv_that_comes_along(name: str, seed: int) -> None:
         assert_equal(replace(rows, kv_delivered=draw.random(rows.request_count) < 0.7), drawn)
 
 
+@pytest.mark.parametrize("name", ["test", "sglang-0.5"])
+@pytest.mark.parametrize("seed", range(2))
+def test_gaps_of_classes(name: str, seed: int) -> None:
+    told_apart = 0
+    for step in range(25):
+        draw = np.random.default_rng(1000 * seed + 800 + step)
+        drawn = random_fleet(draw, name=name)
+        rows = random_trace(draw, delivered=bool(step % 2))
+        bits = draw.integers(0, 4, rows.request_count).astype(np.int32)
+        run = assert_equal(replace(rows, class_bits=bits, classes=("chat", "batch")), drawn)
+        told_apart += {"chat", "batch"} <= set(run.class_gaps)
+    assert told_apart > 5
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_retractions(seed: int) -> None:
     retracted = 0

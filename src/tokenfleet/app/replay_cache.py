@@ -26,7 +26,17 @@ from tokenfleet import simulator
 from tokenfleet.app.whole_files import home_cache
 from tokenfleet.contract import clauses_of
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, Decision, GapHistogram, Ledger, RunRecord, Telemetry, Turmoil, WorkDone
+from tokenfleet.domain.run import (
+    BusyTime,
+    ClassGaps,
+    Decision,
+    GapHistogram,
+    Ledger,
+    RunRecord,
+    Telemetry,
+    Turmoil,
+    WorkDone,
+)
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
@@ -35,7 +45,7 @@ from tokenfleet.planner import Hopeless
 MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
-_FORMAT = b"4"
+_FORMAT = b"5"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
@@ -219,6 +229,8 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
     done, states = (None, None) if telemetry is None else (telemetry.done, telemetry.state)
     for part, names in ((telemetry, _GAUGES), (done, _DONE), (record.ledger, _LEDGER)):
         arrays += [] if part is None else [getattr(part, name) for name in names]
+    for apart in record.class_gaps.values():
+        arrays += [each.count for each in (apart.gaps, apart.peak_gaps) if each is not None]
     arrays += [] if states is None else [states]
     arrays += [] if record.ready_s is None else [record.ready_s]
     turmoil = record.turmoil
@@ -236,6 +248,7 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
         "peak": record.peak_gaps is not None,
         "telemetry": telemetry is not None,
         "ledger": record.ledger is not None,
+        "classes": list(record.class_gaps),
         "states": states is not None,
         "ready": record.ready_s is not None,
         "turmoil": None if turmoil is None else _counted(turmoil),
@@ -281,6 +294,13 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
     if gauges:
         gauges["done"] = WorkDone(**{name: column() for name in _DONE})
     ledger = Ledger(**{name: column() for name in _LEDGER}) if head["ledger"] else None
+    class_gaps = {
+        name: ClassGaps(
+            gaps=replace(gaps, count=column()),
+            peak_gaps=None if peak_gaps is None else replace(peak_gaps, count=column()),
+        )
+        for name in head["classes"]
+    }
     state = column() if head["states"] else None
     telemetry = Telemetry(**gauges, state=state) if gauges else None
     ready_s = column() if head["ready"] else None
@@ -307,5 +327,6 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
         ledger=ledger,
+        class_gaps=class_gaps,
         **columns,
     )

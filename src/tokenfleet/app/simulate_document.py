@@ -123,6 +123,10 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "busy_fraction": run.whole.diagnosis.busy_fraction,
         "busy": asdict(record.busy),
         "latency_s": latencies(record),
+        "itl_by_class_s": {
+            name: {key: histogram_quantile(apart.gaps, quantile) for key, quantile in QUANTILES.items()}
+            for name, apart in record.class_gaps.items()
+        },
         "goodput": asdict(good) | {"clauses": list(good.clauses)},
         "replicas": [asdict(row) for row in replica_rows(run)],
         "whole": _judged(run.whole, run, says),
@@ -186,6 +190,13 @@ def gaps_document(record: RunRecord) -> dict[str, object]:
     return {
         "whole": _bins(record.gaps),
         "peak": None if peak is None else _bins(peak),
+        "classes": {
+            name: {
+                "whole": _bins(apart.gaps),
+                "peak": None if apart.peak_gaps is None else _bins(apart.peak_gaps),
+            }
+            for name, apart in record.class_gaps.items()
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -140,6 +141,14 @@ class BusyTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassGaps:
+    """Token gaps of some of the requests, of the whole run and of its peak window."""
+
+    gaps: GapHistogram
+    peak_gaps: GapHistogram | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What each request took of the gpus, an additive share of every step, and when its turn came.
 
@@ -234,6 +243,8 @@ class RunRecord:
     """Time of day at second 0."""
     ledger: Ledger | None = None
     """Kept along with telemetry."""
+    class_gaps: Mapping[str, ClassGaps] = field(default_factory=dict)
+    """Gaps of each traffic class, and of each priority where there are several; kept along with telemetry."""
 
     def of_class(self, name: str | None) -> Bools:
         """Which requests are of a traffic class; of ``None`` all. Nobody, where the class is not known."""

@@ -11,6 +11,7 @@ from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, GUESSES, gap_bounds_ps, gap_guesses
+from tokenfleet.simulator.classes import MOST_CLASSES, combinations
 from tokenfleet.simulator.pools import bounds_of, pool_sizes, write_pools
 from tokenfleet.simulator.rules import FIRST_RATIO, lone_is_free, rule_set
 
@@ -76,7 +77,7 @@ class Places:
     scrapes: Section
     pools: Section
     states: tuple[Section, ...]
-    """Per replica: sequences, ring, bitmap, phases, priority levels."""
+    """Per replica: sequences, ring, bitmap, phases, priority levels, decodes by class."""
     caches: tuple[Section, ...]
     """Per replica: residents, their table, extents; empty without prefix cache."""
     nodes: Section
@@ -98,12 +99,12 @@ def priority_levels(trace: Trace) -> npt.NDArray[np.integer]:
     return np.zeros(1, dtype=np.int64) if trace.priority is None else np.unique(trace.priority)
 
 
-def state_words(trace: Trace, group: ReplicaGroup, ring: int) -> tuple[int, int, int, int, int]:
-    """Words of one replica's sequences, ring, bitmap, phase counters and priority levels."""
+def state_words(trace: Trace, group: ReplicaGroup, ring: int) -> tuple[int, int, int, int, int, int]:
+    """Words of one replica's sequences, ring, bitmap, phase counters, priority levels and decodes by class."""
     engine = group.replica.deployment.engine
     levels = 2 * len(priority_levels(trace)) if engine.scheduling == "priority" else 0
     sequences = engine.max_sequence_count * at.SEQUENCE_WORDS
-    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens, levels
+    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens, levels, MOST_CLASSES
 
 
 def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:
@@ -158,8 +159,8 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
         "tree": planner.take(2 * leaves),
         "bounds": planner.take(GAP_BINS + 1),
         "guesses": planner.take(GUESSES),
-        "gaps": planner.take(GAP_BINS),
-        "peak_gaps": planner.take(GAP_BINS),
+        "gaps": planner.take(GAP_BINS * (MOST_CLASSES if detailed else 1)),
+        "peak_gaps": planner.take(GAP_BINS * (MOST_CLASSES if detailed else 1)),
         "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
         "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
         "pools": planner.take(len(pool_sizes(fleet)) * at.POOL_WORDS),
@@ -227,6 +228,8 @@ def build(
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
         memory[at.PEAK_END] = to_ps(peak_window_s[1])
     memory[at.PATH_AT] = places.path.start
+    apart = combinations(trace) if detailed else None
+    memory[at.CLASS_COUNT] = 1 if apart is None else apart.count
     write_nodes(memory, places, trace, fleet)
     for index, group in enumerate(fleet.groups):
         row = places.groups.start + index * at.GROUP_WORDS
@@ -248,6 +251,8 @@ def build(
     if places.ledger.words:
         memory[at.LEDGER_AT] = places.ledger.start
         ledger_rows(memory, places)[:, at.SCHEDULED] = -1
+    if apart is not None:
+        rows[:, at.HISTORY] |= apart.of << 51
     if fleet.router == "prefix_affinity":
         rows[:, at.PLACE] = affinity_keys(trace)
     return memory, places
@@ -412,8 +417,9 @@ def write_replica(
 ) -> None:
     """One idle replica: all blocks free, all sequence rows spare."""
     row = places.replicas.start + number * at.REPLICA_WORDS
-    sequences, ring_words, bitmap, phases, _ = state_words(trace, group, ring)
+    sequences, ring_words, bitmap, phases, levels, _ = state_words(trace, group, ring)
     start = places.states[number].start
+    behind = start + sequences + ring_words + bitmap + phases + levels
     for field, value in (
         (at.GROUP, places.groups.start + index * at.GROUP_WORDS),
         (at.NUMBER, number),
@@ -424,6 +430,7 @@ def write_replica(
         (at.BITMAP_AT, start + sequences + ring_words),
         (at.PHASES_AT, start + sequences + ring_words + bitmap),
         (at.LEVELS_AT, start + sequences + ring_words + bitmap + phases),
+        (at.CLASSES_AT, behind if memory[at.CLASS_COUNT] > 1 else row + at.DECODING),
     ):
         memory[row + field] = value
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))

@@ -6,9 +6,11 @@ A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and 
 
 from tokenfleet.simulator.blocks import blocks_for, count_phase
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.gaps import record_step
+from tokenfleet.simulator.gaps import record_gap, record_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
+    CLASS_COUNT,
+    CLASSES_AT,
     CLOCK,
     COMPUTED,
     CONTEXT,
@@ -63,6 +65,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import close_account, open_account
 from tokenfleet.simulator.memory import (
     Memory,
+    class_of,
     input_tokens,
     is_delivered,
     output_tokens,
@@ -99,6 +102,13 @@ def await_event(memory: Memory, replica: int, sequence: int, step: int) -> None:
 
 
 @compiled
+def count_class(memory: Memory, replica: int, sequence: int, change: int) -> None:
+    """Add a decoding sequence to those of its class, or take it away; a single class needs no count of its own."""
+    if memory[CLASS_COUNT] > 1:
+        memory[memory[replica + CLASSES_AT] + class_of(memory, memory[sequence + REQUEST])] += change
+
+
+@compiled
 def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remaining: int) -> None:
     """A sequence with ``computed`` tokens decodes from the next step on; at least one token is to come."""
     step = memory[replica + STEP]
@@ -114,6 +124,7 @@ def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remai
     memory[replica + WINDOW_CONTEXT] += min(context, window)
     open_account(memory, replica, sequence)
     count_phase(memory, replica, sequence, 1)
+    count_class(memory, replica, sequence, 1)
     await_event(memory, replica, sequence, step)
 
 
@@ -139,6 +150,7 @@ def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
         memory[replica + GROWING] -= 1
     memory[replica + WINDOW_CONTEXT] -= min(context, window)
     count_phase(memory, replica, sequence, -1)
+    count_class(memory, replica, sequence, -1)
 
 
 @compiled
@@ -184,18 +196,22 @@ def is_resumed(memory: Memory, replica: int, sequence: int) -> bool:
 
 
 @compiled
-def record_pauses(memory: Memory, replica: int, end_ps: int) -> int:
-    """Count the gaps of those that the step being fixed has resumed, and that ends at ``end_ps``; how many they are."""
-    count = memory[replica + RESUMED_COUNT]
-    if count == 0:
-        return 0
+def correct_gap(memory: Memory, sequence: int, counted_ps: int, end_ps: int) -> None:
+    """The gap that ends at ``end_ps`` began with the last token of a sequence, not with that of the others."""
+    request = memory[sequence + REQUEST]
+    record_gap(memory, request, counted_ps, end_ps, -1)
+    record_gap(memory, request, end_ps - memory[sequence + EMITTED], end_ps, 1)
+
+
+@compiled
+def correct_pauses(memory: Memory, replica: int, counted_ps: int, end_ps: int) -> None:
+    """The gaps of those that the step being fixed has resumed, and that ends at ``end_ps``, are longer."""
     memory[replica + RESUMED_COUNT] = 0
     sequence = memory[replica + FIRST_RUNNING]
     while sequence != NONE:
         if is_resumed(memory, replica, sequence):
-            record_step(memory, 1, end_ps - memory[sequence + EMITTED], end_ps)
+            correct_gap(memory, sequence, counted_ps, end_ps)
         sequence = memory[sequence + RUNNING_NEXT]
-    return count
 
 
 @compiled
@@ -215,18 +231,16 @@ def record_resumed(memory: Memory, replica: int, end_ps: int) -> None:
     Those whose prefill was among these rounds waited less long; behind them in the running list are only prompts that
     are not complete.
     """
-    others = memory[replica + DECODING] - memory[replica + JOINED]
+    counted_ps = end_ps - memory[replica + DECODED]
+    record_step(memory, replica, counted_ps, end_ps)
     sequence = memory[replica + LAST_RUNNING]
     while sequence != NONE:
         silent = is_delivered(memory, memory[sequence + REQUEST]) or memory[sequence + STATE] == PREFILL
         if memory[sequence + EMITTED] <= memory[replica + DECODED] and not silent:
             break
         if memory[sequence + STATE] == DECODE and not silent:
-            record_step(memory, 1, end_ps - memory[sequence + EMITTED], end_ps)
-            others -= 1
+            correct_gap(memory, sequence, counted_ps, end_ps)
         sequence = memory[sequence + RUNNING_PREVIOUS]
-    if others > 0:
-        record_step(memory, others, end_ps - memory[replica + DECODED], end_ps)
 
 
 @compiled
@@ -239,13 +253,17 @@ def join_decodes(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
-def emit_joined(memory: Memory, replica: int, end_ps: int) -> None:
-    """The step that ends at ``end_ps`` yields the first token of each sequence that brought its KV along."""
+def emit_joined(memory: Memory, replica: int, counted_ps: int, end_ps: int) -> None:
+    """The step that ends at ``end_ps`` yields the first token of each sequence that brought its KV along.
+
+    A first token ends no gap, though one of ``counted_ps`` was counted for everybody.
+    """
     sequence = memory[replica + LAST_RUNNING]
     while memory[replica + JOINED] > 0:
         request = memory[sequence + REQUEST]
         if is_delivered(memory, request):
             memory[request + FIRST_TOKEN] = end_ps
+            record_gap(memory, request, counted_ps, end_ps, -1)
             note_first(memory, request)
             memory[sequence + TARGET] = input_tokens(memory, request)
             memory[replica + JOINED] -= 1
@@ -269,7 +287,7 @@ def emit_first(memory: Memory, replica: int, sequence: int) -> None:
             memory[request + FIRST_TOKEN] = horizon
             note_first(memory, request)
         else:
-            record_step(memory, 1, horizon - memory[request + FINISH], horizon)
+            record_gap(memory, request, horizon - memory[request + FINISH], horizon, 1)
             memory[request + FINISH] = -1
     if remaining > 0:
         start_decoding(memory, replica, sequence, remaining)

@@ -3,8 +3,17 @@
 from tokenfleet.domain.run import GAP_BINS_PER_OCTAVE
 from tokenfleet.simulator.bins import FLOOR_OCTAVE, GAP_BINS, GUESSES, OCTAVES
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.layout import BOUNDS_AT, GAPS_AT, GUESS_AT, PEAK_END, PEAK_GAPS_AT, PEAK_START
-from tokenfleet.simulator.memory import Memory, float_bits
+from tokenfleet.simulator.layout import (
+    BOUNDS_AT,
+    CLASS_COUNT,
+    CLASSES_AT,
+    GAPS_AT,
+    GUESS_AT,
+    PEAK_END,
+    PEAK_GAPS_AT,
+    PEAK_START,
+)
+from tokenfleet.simulator.memory import Memory, class_of, float_bits
 from tokenfleet.simulator.steptime import run_ps, steps_until
 
 
@@ -27,8 +36,16 @@ def gap_bin(memory: Memory, gap_ps: int) -> int:
 
 
 @compiled
-def count_gaps(memory: Memory, counts: int, each: int, step_ps: int, growth_ps: int, steps: int) -> None:
-    """Count ``each`` gaps for every step of a run; the steps grow, so each bin takes a stretch of them."""
+def add_gaps(memory: Memory, counts: int, replica: int, found: int, steps: int) -> None:
+    """Count a gap in bin ``found`` for each decoding sequence and each of ``steps``, class by class."""
+    decoding = memory[replica + CLASSES_AT]
+    for number in range(memory[CLASS_COUNT]):
+        memory[counts + number * GAP_BINS + found] += memory[decoding + number] * steps
+
+
+@compiled
+def count_gaps(memory: Memory, counts: int, replica: int, step_ps: int, growth_ps: int, steps: int) -> None:
+    """Count the gaps of every step of a run; the steps grow, so each bin takes a stretch of them."""
     done = 0
     while done < steps:
         found = gap_bin(memory, step_ps + growth_ps * done)
@@ -36,26 +53,35 @@ def count_gaps(memory: Memory, counts: int, each: int, step_ps: int, growth_ps: 
         until = steps
         if step_ps + growth_ps * (steps - 1) >= bound_ps and found < GAP_BINS - 1:
             until = (bound_ps - 1 - step_ps) // growth_ps + 1
-        memory[counts + found] += each * (until - done)
+        add_gaps(memory, counts, replica, found, until - done)
         done = until
 
 
 @compiled
-def record_step(memory: Memory, each: int, gap_ps: int, end_ps: int) -> None:
-    """Count ``each`` equal gaps that end at ``end_ps``."""
-    found = gap_bin(memory, gap_ps)
-    memory[memory[GAPS_AT] + found] += each
+def record_gap(memory: Memory, request: int, gap_ps: int, end_ps: int, change: int) -> None:
+    """Count a gap of one request that ends at ``end_ps``; a ``change`` of -1 takes back what was counted for all."""
+    found = class_of(memory, request) * GAP_BINS + gap_bin(memory, gap_ps)
+    memory[memory[GAPS_AT] + found] += change
     if memory[PEAK_START] <= end_ps < memory[PEAK_END]:
-        memory[memory[PEAK_GAPS_AT] + found] += each
+        memory[memory[PEAK_GAPS_AT] + found] += change
 
 
 @compiled
-def record_run(memory: Memory, each: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
+def record_step(memory: Memory, replica: int, gap_ps: int, end_ps: int) -> None:
+    """Count a gap that ends at ``end_ps`` for each decoding sequence of a replica."""
+    found = gap_bin(memory, gap_ps)
+    add_gaps(memory, memory[GAPS_AT], replica, found, 1)
+    if memory[PEAK_START] <= end_ps < memory[PEAK_END]:
+        add_gaps(memory, memory[PEAK_GAPS_AT], replica, found, 1)
+
+
+@compiled
+def record_run(memory: Memory, replica: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
     """Count the gaps of a run that starts at ``start_ps``, and those of its steps that end in the peak window."""
-    count_gaps(memory, memory[GAPS_AT], each, step_ps, growth_ps, steps)
+    count_gaps(memory, memory[GAPS_AT], replica, step_ps, growth_ps, steps)
     if start_ps >= memory[PEAK_END] or start_ps + run_ps(step_ps, growth_ps, steps) < memory[PEAK_START]:
         return
     first = max(0, steps_until(step_ps, growth_ps, memory[PEAK_START] - start_ps) - 1)
     stop = min(steps, steps_until(step_ps, growth_ps, memory[PEAK_END] - start_ps) - 1)
     if stop > first:
-        count_gaps(memory, memory[PEAK_GAPS_AT], each, step_ps + growth_ps * first, growth_ps, stop - first)
+        count_gaps(memory, memory[PEAK_GAPS_AT], replica, step_ps + growth_ps * first, growth_ps, stop - first)

@@ -36,7 +36,7 @@ POOL = 11  # the replicas among which a request is routed; those of the model th
 TOTAL_IN_FLIGHT = 12
 BOUNDS_AT = 13  # lower edge of each gap bin
 GUESS_AT = 14  # bin within the octave at each 64th of it
-GAPS_AT = 15  # counts of the whole run
+GAPS_AT = 15  # counts of the whole run, class after class
 PEAK_GAPS_AT = 16
 PEAK_START = 17
 PEAK_END = 18  # 0 when nobody asked for a peak window
@@ -70,6 +70,7 @@ DOOR_AT = 46  # what the door goes by; NONE where everybody is let in
 LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
 SMALLER_AT = 48  # pool row of the smaller model; NONE without one
+CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where nobody asks
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
@@ -89,7 +90,7 @@ SLOW = 2
 RELEASE = 3  # a replica may have room for batch
 DISSOLVE = 4  # no replica will ever be ready for those that wait in the lane
 
-MOST_PREEMPTIONS = (1 << 23) - 1
+MOST_PREEMPTIONS = (1 << 19) - 1
 """Mask of the preemption count in ``HISTORY``."""
 SWAPPED = 1 << 55
 """Bit of ``HISTORY``: its KV is in host memory."""
@@ -236,6 +237,7 @@ MOVED_BLOCKS = 73  # blocks moved there or back in the step being fixed
 DECODES_DUE = 74  # rounds of decode before anybody prefills again (SGLang)
 DRAFTED = 75  # whether the step fixed last drafted tokens of which it is not known yet how many are kept
 AHEAD_BLOCKS = 76  # free blocks that the drafts of the step being fixed may need
+CLASSES_AT = 77  # decoding sequences of each class; DECODING itself where there is one
 REPLICA_WORDS = 80
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -294,7 +296,7 @@ READY = 0  # arrival; once routed, arrival at the scheduler
 LENGTHS = 1  # input tokens, output tokens << 32
 FIRST_TOKEN = 2  # -1 until it is there; until then DELIVERED if the KV of the prompt came with the request
 FINISH = 3  # -1 until it is there; the time of the last token while preempted
-HISTORY = 4  # cached tokens, preemption count << 32, SWAPPED, priority level << 56
+HISTORY = 4  # cached tokens, preemption count << 32, class << 51, SWAPPED, priority level << 56
 PLACE = 5  # affinity key until routed, then replica number; status << 32
 LINK = 6  # next in the queue, output tokens produced << 32
 PREFIX = 7  # deepest node of the prefix tree, extent of its own tokens while preempted << 32

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, LENGTHS, LINK, MOST_PREEMPTIONS
+from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, LENGTHS, LINK, MOST_PREEMPTIONS, SWAPPED
 
 
 class Memory(Protocol):
@@ -77,9 +77,15 @@ def preemption_count(memory: Memory, request: int) -> int:
 
 
 @compiled
-def only_level(memory: Memory, request: int) -> int:
-    """Its history as it was when it first arrived: nothing but its priority."""
-    return memory[request + HISTORY] >> 56 << 56
+def first_history(memory: Memory, request: int) -> int:
+    """Its history as it was when it first arrived: nothing but its class and its priority."""
+    return memory[request + HISTORY] >> 51 << 51 & ~SWAPPED
+
+
+@compiled
+def class_of(memory: Memory, request: int) -> int:
+    """Number of its class."""
+    return (memory[request + HISTORY] >> 51) & 15
 
 
 @compiled

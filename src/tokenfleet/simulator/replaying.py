@@ -9,6 +9,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import (
     BusyTime,
+    ClassGaps,
     GapHistogram,
     Ledger,
     RunRecord,
@@ -21,9 +22,10 @@ from tokenfleet.domain.run import (
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.bins import gap_bounds_ps
+from tokenfleet.simulator.bins import GAP_BINS, gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, ledger_rows, to_ps
 from tokenfleet.simulator.checking import check
+from tokenfleet.simulator.classes import combinations
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
 from tokenfleet.simulator.roster import Roster
@@ -234,6 +236,7 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         status=(rows[:, at.PLACE] >> 32).astype(np.int8),
         gaps=histogram(memory, places.gaps),
         peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
+        class_gaps=class_gaps(memory, places, trace, peak=peak) if places.ledger.words else {},
         busy=BusyTime(
             prefill_s=total_s(replicas[:, at.PREFILL_BUSY]),
             decode_s=total_s(replicas[:, at.DECODE_BUSY]),
@@ -276,8 +279,21 @@ def seconds(times_ps: Buffer) -> np.ndarray[tuple[int, ...], np.dtype[np.float64
     return times_s
 
 
-def histogram(memory: Buffer, counts: Section) -> GapHistogram:
-    """A gap histogram with edges in seconds; the last bin has no upper end."""
+def class_gaps(memory: Buffer, places: Places, trace: Trace, *, peak: bool) -> dict[str, ClassGaps]:
+    """The gaps of each traffic class and priority."""
+    return {
+        name: ClassGaps(
+            gaps=histogram(memory, places.gaps, numbers),
+            peak_gaps=histogram(memory, places.peak_gaps, numbers) if peak else None,
+        )
+        for name, numbers in combinations(trace).names.items()
+    }
+
+
+def histogram(memory: Buffer, counts: Section, numbers: Buffer | None = None) -> GapHistogram:
+    """The gaps of some combinations of classes, or of all, with edges in seconds; the last bin has no upper end."""
+    by_class = memory[counts.start : counts.stop].reshape(-1, GAP_BINS)
+    count = by_class.sum(axis=0) if numbers is None else by_class[numbers].sum(axis=0)
     lower_s = gap_bounds_ps() / PS_PER_S
     lower_s[-1] = np.inf
-    return GapHistogram(lower_s=lower_s, count=memory[counts.start : counts.stop].copy())
+    return GapHistogram(lower_s=lower_s, count=count)

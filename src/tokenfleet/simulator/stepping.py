@@ -9,7 +9,7 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import apply_outputs, emit_first, emit_joined, record_pauses, record_resumed
+from tokenfleet.simulator.decoding import apply_outputs, correct_pauses, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.giving_up import let_go
@@ -157,10 +157,11 @@ def start_run(memory: Memory, replica: int) -> None:
 
 @compiled
 def record_first(memory: Memory, replica: int, step_ps: int) -> None:
-    """Count the gaps that end with the first step of a run: some have begun before it, some begin with it."""
+    """Count the gaps that end with the first step of a run; some have begun before it."""
     end_ps = memory[replica + HORIZON] + step_ps
-    on_time = memory[replica + DECODING] - memory[replica + JOINED] - record_pauses(memory, replica, end_ps)
-    record_step(memory, on_time, step_ps, end_ps)
+    record_step(memory, replica, step_ps, end_ps)
+    if memory[replica + RESUMED_COUNT] > 0:
+        correct_pauses(memory, replica, step_ps, end_ps)
 
 
 @compiled
@@ -173,19 +174,21 @@ def finish_run(memory: Memory, replica: int) -> None:
     horizon = memory[replica + HORIZON]
     duration_ps = run_ps(step_ps, growth_ps, steps)
     apart = 1 if memory[replica + JOINED] + memory[replica + RESUMED_COUNT] > 0 else 0
+    counted_ps = step_ps
     if memory[memory[replica + GROUP] + RULES] == SGLANG and memory[replica + DECODED] < horizon:
+        counted_ps = horizon + step_ps - memory[replica + DECODED]
         record_resumed(memory, replica, horizon + step_ps)
         apart = 1
     elif apart > 0:
         record_first(memory, replica, step_ps)
-    emit_joined(memory, replica, horizon + step_ps)
+    emit_joined(memory, replica, counted_ps, horizon + step_ps)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         memory[replica + DECODED] = horizon + duration_ps
         memory[replica + DECODES_DUE] = max(0, memory[replica + DECODES_DUE] - steps)
         if memory[replica + PREEMPTED] == 0:
             expect_less(memory, replica, steps)
     start_ps = horizon + step_ps * apart
-    record_run(memory, decoding, step_ps + growth_ps * apart, growth_ps, steps - apart, start_ps)
+    record_run(memory, replica, step_ps + growth_ps * apart, growth_ps, steps - apart, start_ps)
     if steps > 1:
         take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     if memory[LEDGER_AT] != NONE:
@@ -257,7 +260,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     if decoding > 0:
         memory[replica + DRAFTED] = 1 if memory[group + STEP_TOKENS] > 1 else 0
         record_first(memory, replica, step_ps)
-        emit_joined(memory, replica, start_ps + step_ps)
+        emit_joined(memory, replica, step_ps, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + BUSY_UNTIL] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps

@@ -46,7 +46,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import forget_scheduled
 from tokenfleet.simulator.memory import (
     Memory,
-    only_level,
+    first_history,
     produced_tokens,
     set_next_in_queue,
     set_produced_tokens,
@@ -128,7 +128,7 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
     attempt = memory[visit + ATTEMPTS]
     memory[request + FIRST_TOKEN] = memory[visit + NO_TOKEN]
     memory[request + FINISH] = -1
-    memory[request + HISTORY] = only_level(memory, request)
+    memory[request + HISTORY] = first_history(memory, request)
     memory[request + PREFIX] = memory[visit + DEEPEST]
     forget_scheduled(memory, request)
     memory[WASTED_TOKENS] += produced_tokens(memory, request)

@@ -75,6 +75,21 @@ def test_what_is_read_is_what_was_replayed(kept, more):
     assert "world" not in more or again.turmoil.lost_count > 0
 
 
+def test_gaps_of_classes_are_kept(kept):
+    plain = toy.trace(rate=60.0)
+    bits = (np.arange(plain.request_count) % 3).astype(np.int32)
+    trace = replace(plain, class_bits=bits, classes=("chat", "batch"))
+    first, again = (
+        kept.replay(trace, fleet_of(toy.replica()), peak_window_s=(1.0, 5.0), telemetry_interval_s=2.0)
+        for _ in range(2)
+    )
+    assert (kept.run_count, kept.found_count) == (1, 1)
+    assert list(again.class_gaps) == ["chat", "batch"]
+    for name, apart in first.class_gaps.items():
+        same(again.class_gaps[name], apart)
+        assert apart.gaps.count.sum() == np.maximum(first.output_tokens[first.of_class(name)] - 1, 0).sum()
+
+
 def test_a_stopped_replay_is_kept_for_its_promise_alone(kept):
     trace, fleet, window_s = toy.trace(rate=500.0), fleet_of(toy.replica(slots=1)), (0.2, 0.6)
     strict = Hopeless(toy.slo(ttft=0.05), window_s, peak_only=False)
