@@ -421,6 +421,12 @@ class Scenario(Strict):
         return self
 
     @model_validator(mode="after")
+    def _pools_count_no_gaps_apart(self) -> "Scenario":
+        if self.pools is not None and self.slo.targets().gaps_apart:
+            raise problem("pools do not count the gaps of a class apart", "promise tpot to the class")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_turns_away(self) -> "Scenario":
         if self.admission is None and self.ladder is None:
             promised = ["slo.rejection_rate"] if self.slo.rejection_rate is not None else []

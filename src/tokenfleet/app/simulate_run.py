@@ -250,7 +250,14 @@ def _judged(
     """The whole run and its peak against the promise and against the requests alone."""
     fleet = around.fleet
     low, high = (
-        simulator.replay(sent, _at(fleet, slow=slow), peak_window_s=peak_s, world=around.world())
+        simulator.replay(
+            sent,
+            _at(fleet, slow=slow),
+            peak_window_s=peak_s,
+            # Gaps are counted class by class along with telemetry.
+            telemetry_interval_s=how.interval_s or interval_for(trace.duration_s) if slo.gaps_apart else None,
+            world=around.world(),
+        )
         for slow in (False, True)
     )
     # In a closed loop there is no traffic without the requests before it, so the work of a window stands for nothing.

@@ -108,10 +108,6 @@ class ClassSpec(PromiseSpec):
 
     @model_validator(mode="after")
     def _promises_something(self) -> "ClassSpec":
-        for target in self.latency_of(None):
-            if target.metric == "itl":
-                what = "gaps between tokens are counted over all requests, not class by class"
-                raise problem(f"{target.name}: {what}", f"promise tpot_p{target.quantile * 100:g} to a class")
         said = (self.rejection_rate, self.done_within, self.done_by, self.error_rate)
         if not self.__pydantic_extra__ and all(each is None for each in said):
             raise problem("promises nothing", "give at least one, such as ttft_p99: 500ms or done_by: 06:00")

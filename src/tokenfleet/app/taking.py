@@ -50,7 +50,19 @@ def in_classes(trace: Trace, asked: "Scenario") -> Trace:
     if problems:
         raise BadInput(problems)
     marked = replace(timed, class_bits=bits, classes=tuple(classes))
-    return replace(marked, priority=_priority(marked, classes))
+    marked = replace(marked, priority=_priority(marked, classes))
+    if asked.slo.targets().gaps_apart:
+        _told_apart(marked)
+    return marked
+
+
+def _told_apart(trace: Trace) -> None:
+    """Refuse a promise on the gaps of a class where there are more combinations of classes than are counted apart."""
+    from tokenfleet.simulator.classes import MOST_CLASSES, combinations
+
+    if not combinations(trace).names:
+        what = f"requests are of more than {MOST_CLASSES} combinations of classes and priorities, and itl is of a class"
+        raise BadInput.at("slo.classes", what, "make fewer classes overlap, or promise tpot to the class")
 
 
 def _unheard(asked: "Scenario", classes: "dict[str, ClassSpec]") -> Iterator[Problem]:

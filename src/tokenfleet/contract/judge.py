@@ -25,6 +25,14 @@ class _View:
     chosen: Bools
     finished: Bools
     gaps: GapHistogram
+    peak_only: bool
+
+    def gaps_of(self, name: str | None) -> GapHistogram | None:
+        """The judged gaps of a traffic class; ``None`` where they were not counted apart."""
+        if name is None:
+            return self.gaps
+        found = self.record.class_gaps.get(name)
+        return None if found is None else found.peak_gaps if self.peak_only else found.gaps
 
     def of_class(self, name: str | None) -> Bools:
         """The judged requests of a traffic class."""
@@ -153,7 +161,7 @@ def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, f
     finished = (record.status == Status.FINISHED) & np.isfinite(record.finish_s)
     stayed = record.status != Status.CANCELLED
     if not peak_only:
-        return _View(record, stayed, finished, record.gaps)
+        return _View(record, stayed, finished, record.gaps, peak_only)
     if window_s is None:
         raise ValueError("a peak needs its window")
     gaps = record.peak_gaps
@@ -163,13 +171,13 @@ def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, f
         gaps = record.gaps
     start_s, end_s = window_s
     inside = (record.arrival_s >= start_s) & (record.arrival_s < end_s)
-    return _View(record, inside & stayed, finished, gaps)
+    return _View(record, inside & stayed, finished, gaps, peak_only)
 
 
 def _latency(view: _View, target: LatencyTarget) -> Found:
     if target.metric == "itl":
-        total = int(view.gaps.count.sum(dtype=np.int64))
-        return histogram_quantile(view.gaps, target.quantile), total
+        gaps = view.gaps_of(target.traffic_class)
+        return (None, 0) if gaps is None else (histogram_quantile(gaps, target.quantile), int(gaps.count.sum()))
     samples = _samples(view, target)
     return order_statistic(samples, target.quantile), len(samples)
 

@@ -106,6 +106,11 @@ class Slo:
     """Those that clauses name."""
 
     @property
+    def gaps_apart(self) -> bool:
+        """Whether the gaps of a class are promised, so that a replay must count them class by class."""
+        return any(target.metric == "itl" and target.traffic_class is not None for target in self.latency)
+
+    @property
     def rates(self) -> tuple[RateTarget, ...]:
         """All limits on how requests end, that on errors of all first."""
         limits: list[RateTarget] = [RateTarget(kind="error_rate", limit_fraction=self.error_rate_fraction)]

@@ -115,6 +115,9 @@ class Replays:
     ) -> RunRecord:
         """Replays ``traffic`` on ``count`` replicas, in quiet times or in a ``world`` where things happen."""
         self.count += 1
+        if telemetry_interval_s is None and self.slo.gaps_apart:
+            # Gaps are counted class by class along with telemetry: one sample of it is enough.
+            telemetry_interval_s = max(1.0, traffic.trace.duration_s)
         return self.replay(
             traffic.trace,
             self.fleet(replica, count),
@@ -128,7 +131,8 @@ class Replays:
         self, traffic: Traffic, replica: ReplicaPhysics, count: int, *, quick: bool, peak_only: bool = False
     ) -> None:
         """Says that :meth:`quick` or :meth:`verdict` of the same will be asked for, so that it can run meanwhile."""
-        if isinstance(self.replay, Spread) and self.width and self.door is None:
+        foreseen = self.door is None and not self.slo.gaps_apart
+        if isinstance(self.replay, Spread) and self.width and foreseen:
             hopeless = self._hopeless(traffic, peak_only) if quick else None
             asked = self._asked(traffic, replica, count, hopeless)
             if self._verdicts is None or not self._verdicts.knows(asked):
@@ -165,7 +169,7 @@ class Replays:
 
     def _hopeless(self, traffic: Traffic, peak_only: bool) -> Hopeless | None:
         """When to give a replay up; ``None`` where it is over sooner than it is looked at."""
-        if traffic.trace.request_count <= FEW_REQUESTS or self.door is not None:
+        if traffic.trace.request_count <= FEW_REQUESTS or self.door is not None or self.slo.gaps_apart:
             return None
         return Hopeless(self.slo, traffic.window_s, peak_only, self.clients)
 

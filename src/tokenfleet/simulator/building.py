@@ -417,9 +417,8 @@ def write_replica(
 ) -> None:
     """One idle replica: all blocks free, all sequence rows spare."""
     row = places.replicas.start + number * at.REPLICA_WORDS
-    sequences, ring_words, bitmap, phases, levels, _ = state_words(trace, group, ring)
+    sequences, ring_words, bitmap, phases, _, _ = state_words(trace, group, ring)
     start = places.states[number].start
-    behind = start + sequences + ring_words + bitmap + phases + levels
     for field, value in (
         (at.GROUP, places.groups.start + index * at.GROUP_WORDS),
         (at.NUMBER, number),
@@ -430,7 +429,7 @@ def write_replica(
         (at.BITMAP_AT, start + sequences + ring_words),
         (at.PHASES_AT, start + sequences + ring_words + bitmap),
         (at.LEVELS_AT, start + sequences + ring_words + bitmap + phases),
-        (at.CLASSES_AT, behind if memory[at.CLASS_COUNT] > 1 else row + at.DECODING),
+        (at.CLASSES_AT, places.states[number].stop - MOST_CLASSES if memory[at.CLASS_COUNT] > 1 else row + at.DECODING),
     ):
         memory[row + field] = value
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))

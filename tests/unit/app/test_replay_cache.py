@@ -48,6 +48,10 @@ def same(one, other):
     if is_dataclass(one):
         for field in fields(one):
             same(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            same(one[name], other[name])
     elif isinstance(one, np.ndarray):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
@@ -67,12 +71,14 @@ def same(one, other):
     ids=str,
 )
 def test_what_is_read_is_what_was_replayed(kept, more):
-    trace, fleet = toy.trace(rate=60.0), fleet_of(toy.replica())
+    plain, fleet = toy.trace(rate=60.0), fleet_of(toy.replica())
+    trace = replace(plain, class_bits=(plain.input_tokens % 3).astype(np.int32), classes=("odd", "even"))
     first, again = kept.replay(trace, fleet, **more), kept.replay(replace(trace), fleet_of(toy.replica()), **more)
     assert (kept.run_count, kept.found_count) == (1, 1)
     same(again, first)
     same(again, simulator.replay(trace, fleet, **more))
     assert "world" not in more or again.turmoil.lost_count > 0
+    assert set(again.class_gaps) == ({"odd", "even"} if "telemetry_interval_s" in more else set())
 
 
 def test_gaps_of_classes_are_kept(kept):

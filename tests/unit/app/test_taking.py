@@ -106,10 +106,18 @@ def test_what_the_demand_or_the_engine_cannot_do_is_said(tmp_path, classes, what
         in_classes(trace(), written(tmp_path, classes))
 
 
+def test_gaps_of_too_many_kinds_of_request_are_not_promised(tmp_path):
+    takes = [f"    c{bit}: {{takes: {{share: 50%}}, ttft_p99: 1s}}\n" for bit in range(5)]
+    apart = written(tmp_path, "  classes:\n" + "".join(takes[:3]) + "    d: {takes: {share: 50%}, itl_p99: 90ms}\n")
+    assert in_classes(trace(4000), apart).classes == ("c0", "c1", "c2", "d")
+    mixed = written(tmp_path, "  classes:\n" + "".join(takes) + "    d: {takes: {share: 50%}, itl_p99: 90ms}\n")
+    with pytest.raises(BadInput, match="more than 16 combinations"):
+        in_classes(trace(4000), mixed)
+
+
 @pytest.mark.parametrize(
     ("slo", "what"),
     [
-        ("{ttft_p99: 2s, classes: {a: {takes: {}, itl_p99: 50ms}}}", "itl_p99: gaps between tokens are counted"),
         ("{ttft_p99: 2s, classes: {a: {takes: {}}}}", "promises nothing"),
         ("{ttft_p99: 2s, classes: {a: {ttft_p99: 1s}}}", "slo.classes.a.takes: is missing"),
         ("{ttft_p99: 2s, classes: {a: {takes: {}, ttf_p99: 1s}}}", 'unknown promise "ttf_p99"'),

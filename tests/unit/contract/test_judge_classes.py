@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfleet.contract import judge, judge_minutes, time_given_s
-from tokenfleet.domain.run import Status, requests_of
+from tokenfleet.domain.run import ClassGaps, Status, requests_of
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
-from unit.contract.test_judge import run
+from unit.contract.test_judge import gaps, run
 
 HOUR_S = 3600.0
 
@@ -132,3 +132,16 @@ def test_what_never_finished_is_not_done():
     record = run([0.1, np.nan], e2e=[1.0, np.nan], status=[0, Status.LOST])
     found = by_name(judge(record, slo(deadlines=(Deadline(within_s=HOUR_S),))))["done_within_1h"]
     assert (found.predicted, found.kept) == (None, False)
+
+
+def test_gaps_of_a_class_are_its_own_where_they_were_counted_apart():
+    slow, fast = gaps(0, 0, 0, 9), gaps(0, 8, 0, 0)
+    apart = {"premium": ClassGaps(gaps=fast, peak_gaps=gaps(1, 0, 0, 0))}
+    record = replace(run([0.1], all_gaps=slow, peak_gaps=slow), class_gaps=apart)
+    asked = slo(("itl", 0.99, 0.05, None), ("itl", 0.99, 0.05, "premium"), ("itl", 0.99, 0.05, "nobody"))
+    found = by_name(judge(record, asked))
+    assert not found["itl_p99"].kept
+    assert (found["itl_p99 of premium"].predicted, found["itl_p99 of premium"].sample_count) == (0.02, 8)
+    assert (found["itl_p99 of nobody"].predicted, found["itl_p99 of nobody"].says_nothing) == (None, True)
+    at_peak = by_name(judge(record, asked, peak_only=True, window_s=(0.0, 1.0)))
+    assert (at_peak["itl_p99 of premium"].predicted, at_peak["itl_p99 of premium"].sample_count) == (0.01, 1)
