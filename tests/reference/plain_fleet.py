@@ -63,7 +63,7 @@ class PlainRun:
         self.lane, self.on_its_way = deque(), None
         self.close_loop()
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
-        self.classes = classes_of(trace)
+        self.classes = classes_of(trace, None if self.world.lane is None else self.world.batch)
         self.class_gaps = defaultdict(lambda: ([0] * len(self.gaps), [0] * len(self.gaps)))
         self.peak = (0, 0) if peak_window_s is None else tuple(round(time_s * 1e12) for time_s in peak_window_s)
         self.prefill = self.decode = self.cached_prefix = self.steps = self.mixed_steps = 0
@@ -646,13 +646,15 @@ def requests_of(trace: Trace) -> list[Request]:
     return requests
 
 
-def classes_of(trace: Trace) -> dict[int, list[str]]:
-    """The traffic classes of each request, and its priority."""
+def classes_of(trace: Trace, batch: np.ndarray | None) -> dict[int, list[str]]:
+    """The traffic classes of each request, and its priority, or its lane where batch has one of its own."""
     bits = [0] * trace.request_count if trace.class_bits is None else trace.class_bits.tolist()
-    ranked = [] if trace.priority is None else trace.priority.tolist()
+    levels = trace.priority if batch is None else np.asarray(batch).astype(int)
+    ranked = [] if levels is None else levels.tolist()
     named = {
         row: [name for index, name in enumerate(trace.classes) if each >> index & 1] for row, each in enumerate(bits)
     }
     for row, priority in enumerate(ranked if len(set(ranked)) > 1 else []):
-        named[row].append(f"priority {priority}")
+        lane = "lane batch" if priority else "lane interactive"
+        named[row].append(f"priority {priority}" if batch is None else lane)
     return named

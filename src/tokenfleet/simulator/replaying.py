@@ -33,6 +33,8 @@ from tokenfleet.simulator.surroundings import Surroundings, in_lanes, surround
 from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 
 MOST_SAMPLES = 1_000_000
+LANES = {"priority 0": "lane interactive", "priority 1": "lane batch"}
+"""What the two priorities stand for where batch waits in a lane of its own."""
 LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """When somebody who may stop a replay is asked, as shares of the time to the last arrival."""
 LOOKING = ("least_waiting", "least_kv", "by_length", "by_tier")
@@ -115,6 +117,8 @@ def replay_in(
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper, roster, desk, world.happenings)
     pauses.run_to_end()
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
+    if world.lane is not None:
+        quiet = replace(quiet, class_gaps={LANES.get(name, name): gaps for name, gaps in quiet.class_gaps.items()})
     return with_world(quiet, memory, around, roster)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.cost import compute_bound_fraction, counter_weights, split_step
@@ -59,6 +59,7 @@ def test_an_empty_step_is_refused():
 
 @settings(max_examples=20, deadline=None)
 @given(weights=st.lists(st.floats(0.0, 5.0), min_size=3, max_size=3), seed=st.integers(0, 99))
+@example(weights=[0.00390625, 0.0, 1.0], seed=0)
 def test_weights_are_found_again(weights, seed):
     counters = np.random.default_rng(seed).uniform(1.0, 100.0, (60, 3)) * np.array([1.0, 1e3, 1e6])
     found = counter_weights(counters @ np.array(weights), counters)
