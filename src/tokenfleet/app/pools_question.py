@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
 from tokenfleet.app.phase_types import PhaseSpec
-from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, StepSpec
+from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scenario_types import Scenario
@@ -18,6 +18,7 @@ from tokenfleet.app.takes_types import WindowSpec
 from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Stage, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace
 
@@ -125,17 +126,7 @@ class _Builder:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
         fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
-        self.named.append(
-            NamedPool(
-                name=name,
-                model=model,
-                fleet=fleet,
-                does="reads",
-                behind=name,
-                cap_fraction=self._cap(spec),
-                scaling=spec.autoscaling,
-            )
-        )
+        self._name(name, model, fleet, spec, does="reads", behind=name)
         self._hold(name, spec.window, takes)
         if step.input == "prompt":
             inputs = self.trace.input_tokens
@@ -213,17 +204,7 @@ class _Builder:
         if spec.prefill is None or spec.decode is None:
             fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
             fleet = self._with_tower(fleet, model.name, takes)
-            self.named.append(
-                NamedPool(
-                    name=name,
-                    model=model,
-                    fleet=fleet,
-                    does="answers",
-                    behind=name,
-                    cap_fraction=self._cap(spec),
-                    scaling=spec.autoscaling,
-                )
-            )
+            self._name(name, model, fleet, spec, does="answers", behind=name)
             self.stages.append(
                 Call(
                     pool=name,
@@ -242,19 +223,25 @@ class _Builder:
         handover = handover_of(spec, prefill, decode, model.layer_count)
         stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
         for phase, fleet, does, own in ((first, prefill, "prefills", specs[0]), (second, decode, "decodes", specs[1])):
-            self.named.append(
-                NamedPool(
-                    name=phase,
-                    model=model,
-                    fleet=fleet,
-                    does=does,
-                    behind=name,
-                    cap_fraction=self._cap(own),
-                    scaling=own.autoscaling,
-                )
-            )
+            self._name(phase, model, fleet, own, does=does, behind=name)
         self.stages += stages
         self.notes.append(_about_handover(name, handover))
+
+    def _name(
+        self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: str, behind: str
+    ) -> None:
+        cap_fraction, scaling = self._cap(spec), spec.autoscaling
+        self.named.append(
+            NamedPool(
+                name=name,
+                model=model,
+                fleet=fleet,
+                does=does,
+                behind=behind,
+                cap_fraction=cap_fraction,
+                scaling=scaling,
+            )
+        )
 
     def _cap(self, spec: PhaseSpec) -> float | None:
         return spec.utilization_cap or self.asked.utilization_cap

@@ -4,7 +4,7 @@ A rule looks at one kind of file and says in a sentence what is wrong, or nothin
 that the mistake breaks first, and how to mend it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -395,8 +395,3 @@ RULES: Final = (
         plan=_reference,
     ),
 )
-
-
-def rule_ids() -> Mapping[str, Rule]:
-    """Every rule by its id."""
-    return {rule.id: rule for rule in RULES}

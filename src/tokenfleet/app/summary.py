@@ -114,11 +114,6 @@ def _too_few(workload: Workload) -> list[str]:
     return [f"too few requests to speak of p99 ({count})"] if count < FEW_REQUESTS else []
 
 
-def model_line(plan: Plan) -> str:
-    """Which model is served, before anything else is said."""
-    return plan.question.model.name
-
-
 def layout_name(layout: Layout) -> str:
     """``TP2``, ``TP1 DP8 EP8``."""
     more = (("PP", layout.pipeline_parallel), ("DP", layout.attention_data_parallel), ("EP", layout.expert_parallel))

@@ -11,7 +11,6 @@ from tokenfleet.domain.run import NOT_TURNED_AWAY, GapHistogram, RunRecord, Stat
 from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, RateTarget, Slo, SloResult
 from tokenfleet.domain.trace import Bools, Floats
 
-ERROR_RATE = "error_rate"
 QUEUE_LIMIT = "queue_limit"
 Found = tuple[float | None, int]
 """The judged value, and of how many samples."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tokenfleet.app.cli import main
+from commands import ended
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
 
@@ -25,13 +25,6 @@ batch:
   window: {opens: "00:02", closes: "06:00"}
   slots: 20%
 """
-
-
-def ended(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return stopped.value.code, out, err
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from commands import ended
 from tokenfleet.app import compose
 from tokenfleet.app.cli import main
 from tokenfleet.app.pool_sizes import size_pools, with_counts
@@ -56,13 +57,6 @@ class Quiet:
     def step(self, step, /) -> None: ...
 
     def announce(self, text) -> None: ...
-
-
-def ended(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return stopped.value.code, out, err
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tokenfleet.app.cli import main
+from commands import ended
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
 
@@ -28,13 +28,6 @@ pools:
   small: {model: Qwen/Qwen3-0.6B, replicas: 1, takes: {input_up_to: 500}}
   main: {autoscaling: {policy: [queue, kv], min: 1, max: 4, stable: 1min, cool_down: 30s}}
 """
-
-
-def ended(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return stopped.value.code, out, err
 
 
 @pytest.fixture

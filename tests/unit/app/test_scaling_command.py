@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from commands import ended
 from tokenfleet.app.cli import main
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
@@ -43,13 +44,6 @@ ladder:
       enter: {waiting: 20, kv: 95%}
       leave: {waiting: 5, kv: 70%}
 """
-
-
-def ended(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return stopped.value.code, out, err
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import plotly.graph_objects
 import polars as pl
 import pytest
 
+from commands import ended
 from tokenfleet.app.cli import main
 from tokenfleet.app.simulate_files import FILES
 from tokenfleet.app.simulate_run import interval_for
@@ -24,13 +25,6 @@ gpus: [l40s, h100_sxm]
 precision: fp8
 """
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulator-output.md"
-
-
-def ended(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return stopped.value.code, out, err
 
 
 @pytest.fixture
