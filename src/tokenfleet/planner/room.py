@@ -12,7 +12,7 @@ _WORD_BYTES = 8
 def replica_bytes(trace: Trace, replica: ReplicaPhysics) -> int:
     """Bytes that one more replica adds to the buffer of a replay of ``trace``; mostly slots and prefix cache."""
     from tokenfleet.simulator import layout as at
-    from tokenfleet.simulator.building import cache_words, ring_size, state_words
+    from tokenfleet.simulator.placing import cache_words, ring_size, state_words
 
     group = ReplicaGroup(replica=replica, replica_count=1)
     rows = at.REPLICA_WORDS + at.SAMPLE_WORDS + at.SCRAPE_WORDS

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput, TokenfleetError
 from tokenfleet.domain.world import Happening
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import Buffer, to_ps
+from tokenfleet.simulator.building import to_ps
 from tokenfleet.simulator.entry import advance
+from tokenfleet.simulator.placing import Buffer
 from tokenfleet.simulator.roster import Roster
 from tokenfleet.simulator.viewing import Desk, Scraper
 

@@ -23,11 +23,12 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, gap_bounds_ps
-from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, Section, build, ledger_rows, to_ps
+from tokenfleet.simulator.building import PS_PER_S, build, ledger_rows, to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.classes import combinations
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
+from tokenfleet.simulator.placing import Buffer, Places, Section
 from tokenfleet.simulator.roster import Roster
 from tokenfleet.simulator.surroundings import Surroundings, in_lanes, surround
 from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of

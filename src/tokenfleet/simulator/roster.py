@@ -8,8 +8,10 @@ from tokenfleet.domain.run import Decision
 from tokenfleet.domain.trace import Floats, Trace
 from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, renew_replica, ring_size
+from tokenfleet.simulator.building import PS_PER_S
 from tokenfleet.simulator.entry import advance
+from tokenfleet.simulator.equipping import renew_replica
+from tokenfleet.simulator.placing import Buffer, Places, ring_size
 from tokenfleet.simulator.surroundings import Surroundings, count_ready, write_door
 
 HOLDING = (int(ReplicaState.READY), int(ReplicaState.DRAINING), int(ReplicaState.STOPPING))

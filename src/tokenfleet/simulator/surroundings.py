@@ -19,18 +19,17 @@ from tokenfleet.domain.world import (
     World,
 )
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import (
+from tokenfleet.simulator.building import build, to_ps
+from tokenfleet.simulator.equipping import write_group
+from tokenfleet.simulator.placing import (
     Buffer,
     Places,
     Planner,
     Section,
-    build,
     duration_words,
     node_end,
     place,
     ring_size,
-    to_ps,
-    write_group,
 )
 
 MICRO = 1_000_000

@@ -8,7 +8,8 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import FleetView, Happening, World
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import PS_PER_S, Buffer, Places, to_ps
+from tokenfleet.simulator.building import PS_PER_S, to_ps
+from tokenfleet.simulator.placing import Buffer, Places
 from tokenfleet.simulator.pools import pool_sizes
 from tokenfleet.simulator.surroundings import Surroundings
 

@@ -14,7 +14,7 @@ PRICES = [toy.price("h100_sxm", 3.0)]
 
 
 def test_the_room_is_that_of_the_buffer_the_simulator_lays_out():
-    from tokenfleet.simulator.building import place
+    from tokenfleet.simulator.placing import place
 
     replica, trace = toy.replica(slots=256), toy.trace()
     fleet = Fleet(groups=(ReplicaGroup(replica=replica, replica_count=100),), router="round_robin")
