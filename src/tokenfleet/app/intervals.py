@@ -181,8 +181,17 @@ class FleetIntervals:
     """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
 
 
+def left_tokens(record: RunRecord, done: Intervals) -> Counts:
+    """Output tokens that left in each interval: those decoded, and first ones, which prefill yields."""
+    firsts = record.first_token_s[np.isfinite(record.first_token_s)]
+    samples = len(done.decode_tokens)
+    first_count = np.bincount(in_interval(firsts, done.interval_s, samples), minlength=samples)
+    tokens: Counts = done.decode_tokens.sum(axis=1) + first_count
+    return tokens
+
+
 def fleet_intervals(
-    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float]
+    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float], output_tokens: Counts
 ) -> FleetIntervals:
     """What a fleet was, turned away and cost.
 
@@ -191,6 +200,7 @@ def fleet_intervals(
         done: Its intervals.
         fleet: What served it.
         usd_per_gpu_hour: By gpu, where known.
+        output_tokens: Tokens that left in each interval, see :func:`left_tokens`.
     """
     telemetry = record.telemetry
     if telemetry is None:
@@ -204,26 +214,21 @@ def fleet_intervals(
         ready_count=(state == ReplicaState.READY).sum(axis=1),
         starting_count=(state == ReplicaState.STARTING).sum(axis=1),
         rejected_count=np.bincount(in_interval(rejected, done.interval_s, samples), minlength=samples),
-        usd_per_million_output_tokens=_unit_price(record, state, done, fleet, usd_per_gpu_hour),
+        usd_per_million_output_tokens=_unit_price(
+            state, list(_replica_prices(fleet, usd_per_gpu_hour)), done.interval_s, output_tokens
+        ),
     )
 
 
 def _unit_price(
-    record: RunRecord,
-    state: npt.NDArray[np.int8],
-    done: Intervals,
-    fleet: Fleet,
-    usd_per_gpu_hour: Mapping[str, float],
+    state: npt.NDArray[np.int8], usd_per_hour: Sequence[float | None], interval_s: float, output_tokens: Counts
 ) -> Floats | None:
-    prices = list(_replica_prices(fleet, usd_per_gpu_hour))
-    if None in prices:
+    """Dollars of the replicas that held gpus over the tokens that left."""
+    if None in usd_per_hour:
         return None
     held = (state != ReplicaState.ABSENT) & (state != ReplicaState.FAILED)
-    usd = held @ np.array(prices, dtype=np.float64) * (done.interval_s / 3600.0)
-    firsts = record.first_token_s[np.isfinite(record.first_token_s)]
-    first_count = np.bincount(in_interval(firsts, done.interval_s, len(state)), minlength=len(state))
-    tokens = done.decode_tokens.sum(axis=1) + first_count
-    price: Floats = np.where(tokens > 0, 1e6 * usd / np.maximum(tokens, 1), np.nan)
+    usd = held @ np.array(usd_per_hour, dtype=np.float64) * (interval_s / 3600.0)
+    price: Floats = np.where(output_tokens > 0, 1e6 * usd / np.maximum(output_tokens, 1), np.nan)
     return price
 
 

@@ -7,29 +7,32 @@ from typing import Final
 
 import numpy as np
 
-from tokenfleet.app.intervals import intervals_of
 from tokenfleet.app.plan_files import whole_or_nothing
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.simulate_document import (
     Columns,
+    fleet_columns,
     gaps_document,
     group_document,
     latencies,
     request_columns,
     telemetry_columns,
+    waits_columns,
 )
 from tokenfleet.app.simulate_files import DECISIONS, write_json, write_parquet
 from tokenfleet.app.simulate_run import goodput
 from tokenfleet.app.world_words import world_document
-from tokenfleet.domain.run import Status
+from tokenfleet.domain.run import RunRecord, Status, Telemetry
 
 FILES: Final = (
     "calls.parquet",
+    "fleet.parquet",
     "gaps.json",
     "requests.parquet",
     "summary.json",
     "telemetry.parquet",
     "timeline.html",
+    "waits.parquet",
 )
 
 
@@ -87,6 +90,8 @@ def write_pools(run: SimulatedPools, document: Mapping[str, object], page: str, 
         write_parquet(request_columns(run.record, run.trace), draft / "requests.parquet")
         write_parquet(_stacked(_calls(run)), draft / "calls.parquet")
         write_parquet(_stacked(_gauges(run)), draft / "telemetry.parquet")
+        write_parquet(_stacked(_waits(run)), draft / "waits.parquet")
+        write_parquet(_stacked(_fleets(run)), draft / "fleet.parquet")
         if run.record.turmoil is not None:
             write_json(_decisions(run), draft / DECISIONS)
         (draft / "timeline.html").write_text(page, encoding="utf-8")
@@ -119,16 +124,39 @@ def _calls(run: SimulatedPools) -> list[Columns]:
 
 def _gauges(run: SimulatedPools) -> list[Columns]:
     """Gauges pool by pool; replicas count from 0 in each."""
-    tables = []
-    for name, pool in run.staged.pools.items():
-        if pool.record.telemetry is None:
-            raise ValueError("the run sampled no gauges")
-        fleet = run.pools.fleets[name]
-        model = next(row.named.model for row in run.rows if row.named.name == name)
-        done = intervals_of(pool.record, run.interval_s, fleet, [model] * len(fleet.groups))
-        columns = telemetry_columns(pool.record, pool.record.telemetry, done)
-        tables.append({"pool": (np.full(len(columns["replica"][0]), name), None), **columns})
-    return tables
+    return [
+        _in_pool(name, telemetry_columns(pool.record, _sampled(pool.record), run.intervals.pools[name].done))
+        for name, pool in run.staged.pools.items()
+    ]
+
+
+def _waits(run: SimulatedPools) -> list[Columns]:
+    """Waits in the queues, pool by pool."""
+    return [_in_pool(name, waits_columns(each.waits)) for name, each in run.intervals.pools.items()]
+
+
+def _fleets(run: SimulatedPools) -> list[Columns]:
+    """Pools by interval, and last all of them together, with ``pool`` not known."""
+    tables = [
+        _in_pool(
+            name, fleet_columns(_sampled(pool.record), run.intervals.pools[name].fleet, run.intervals.pools[name].done)
+        )
+        for name, pool in run.staged.pools.items()
+    ]
+    whole = fleet_columns(_sampled(run.record), run.intervals.fleet, run.intervals.done)
+    return [*tables, _in_pool(None, whole)]
+
+
+def _sampled(record: RunRecord) -> Telemetry:
+    if record.telemetry is None:
+        raise ValueError("the run sampled no gauges")
+    return record.telemetry
+
+
+def _in_pool(name: str | None, columns: Columns) -> Columns:
+    """The columns, with the pool in front."""
+    count = len(columns["time_s"][0])
+    return {"pool": (np.full(count, name or ""), np.full(count, name is not None)), **columns}
 
 
 def _stacked(tables: list[Columns]) -> Columns:

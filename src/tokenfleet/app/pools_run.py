@@ -7,14 +7,15 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
-from tokenfleet.app.compose import Teller, about_demand, demand_of
+from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_intervals import SystemIntervals, system_intervals
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_notes
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.simulate_run import Window, interval_for
+from tokenfleet.app.simulate_run import Window, cheapest, interval_for
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
@@ -82,6 +83,7 @@ class SimulatedPools:
     transfer_mean_s: float
     resolved: dict[str, object]
     assumptions: tuple[str, ...]
+    intervals: SystemIntervals
     scalers: Mapping[str, Autoscaler]
     """Who scaled each pool that is scaled, with the log of what was decided."""
 
@@ -118,6 +120,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     teller.say("replaying at both ends of the error band, and requests alone")
     peak, whole = _judged(asked, system, staged, window_s)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
+    prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
     model = catalog.model(asked.model)
     transfer_mean_s = float(staged.transfer_s.mean()) if trace.request_count else 0.0
     rows = pool_rows(system, staged)
@@ -136,13 +139,14 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         rows=rows,
         wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
         transfer_mean_s=transfer_mean_s,
-        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=(), trace=trace),
+        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=(
             about_demand(asked.workload, asked.seed),
             *system.notes,
             *scaling_notes(asked, system.named),
             *_model_notes(system),
         ),
+        intervals=system_intervals(staged, pools, system.named, sampled_s, cheapest(prices)),
         scalers=worlds.scalers,
     )
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.app.intervals import BOUNDS, Intervals, Waits, in_interval
+from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
@@ -308,11 +308,8 @@ def waits_columns(waits: Waits) -> Columns:
     }
 
 
-def fleet_columns(run: Simulated) -> Columns:
+def fleet_columns(gauges: Telemetry, whole: FleetIntervals, done: Intervals) -> Columns:
     """One row for each sampled moment: what the whole fleet was, did and cost in the interval that ends there."""
-    gauges, whole, done = run.record.telemetry, run.fleet_intervals, run.intervals
-    if gauges is None:
-        raise ValueError("the run sampled no gauges")
     price = whole.usd_per_million_output_tokens
     unknown = np.full(len(gauges.time_s), np.nan)
     values = unknown if price is None else price

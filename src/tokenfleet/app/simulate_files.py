@@ -61,7 +61,7 @@ def write_simulation(run: Simulated, document: Mapping[str, object], page: str, 
             raise ValueError("the run sampled no gauges")
         write_parquet(telemetry_columns(run.record, gauges, run.intervals), draft / "telemetry.parquet")
         write_parquet(waits_columns(run.waits), draft / "waits.parquet")
-        write_parquet(fleet_columns(run), draft / "fleet.parquet")
+        write_parquet(fleet_columns(gauges, run.fleet_intervals, run.intervals), draft / "fleet.parquet")
         (draft / "timeline.html").write_text(page, encoding="utf-8")
         return tuple(sorted(entry.name for entry in draft.iterdir()))
 

@@ -10,7 +10,15 @@ import numpy.typing as npt
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import Around, around_of
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
-from tokenfleet.app.intervals import FleetIntervals, Intervals, Waits, fleet_intervals, intervals_of, waits_of
+from tokenfleet.app.intervals import (
+    FleetIntervals,
+    Intervals,
+    Waits,
+    fleet_intervals,
+    intervals_of,
+    left_tokens,
+    waits_of,
+)
 from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
@@ -215,7 +223,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         gpu_hours=gpu_hours(record, around.fleet),
         intervals=done,
         waits=waits_of(record, trace, interval_s),
-        fleet_intervals=fleet_intervals(record, done, around.fleet, cheapest(prices)),
+        fleet_intervals=fleet_intervals(record, done, around.fleet, cheapest(prices), left_tokens(record, done)),
         fairness=None if trace.tenant is None else contract.fairness_of(record, trace.tenant, trace.tenants),
     )
 

@@ -67,7 +67,7 @@ def command(
 
     The fleet comes from options, from an earlier plan with --plan, or from the pools of the scenario. Writes
     requests.parquet, telemetry.parquet, waits.parquet, fleet.parquet, gaps.json, summary.json and timeline.html to DIR;
-    with pools calls.parquet, and neither waits nor fleet.
+    with pools also calls.parquet.
     """
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown
