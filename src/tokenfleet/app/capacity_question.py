@@ -18,9 +18,9 @@ from tokenfleet.app.capacity_table import (
     layouts,
     parsed_lengths,
     parts,
-    sized,
 )
 from tokenfleet.app.memory_spec import MemorySpec, with_memory
+from tokenfleet.app.ranks import sized
 from tokenfleet.app.scenario_types import SpeculationSpec, speculation_of
 from tokenfleet.app.scenario_words import EngineName, InputFile, ModelName, Strict, Tokens, problem
 from tokenfleet.app.scenario_words import Lengths as LengthsText

@@ -13,7 +13,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, MemoryBudget, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 
 LOADS: Final = (0.3, 0.6, 0.9)
@@ -395,15 +395,3 @@ def layouts(
         if layout.gpu_count <= gpu.gpus_per_node_count:
             found.append(layout)
     return tuple(dict.fromkeys(found))
-
-
-def sized(engine: EngineSettings, layout: Layout) -> EngineSettings:
-    """Settings of a whole replica: an engine states step budget and slots of one rank and one batch in flight.
-
-    SGLang divides its budget among data-parallel ranks by itself. A step has the tokens of each slot at most.
-    """
-    ranks = layout.attention_data_parallel
-    budgets = 1 if engine.name.startswith("sglang") else ranks
-    tokens = engine.max_batched_tokens * budgets * layout.pipeline_parallel
-    slots = min(engine.max_sequence_count * ranks, tokens // engine.step_token_count)
-    return replace(engine, max_batched_tokens=tokens, max_sequence_count=slots)

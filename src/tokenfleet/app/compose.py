@@ -165,11 +165,12 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
     """Plan what a composition asks; what the composition itself took for granted joins the plan's assumptions.
 
     ``replay`` runs replays instead of the simulator, such as those of
-    :func:`tokenfleet.app.spreading.spread_replays`.
+    :func:`tokenfleet.app.spreading.spread_replays`; its kernel is its own business.
     """
     from tokenfleet import planner, simulator
 
-    simulator.warm_up(announce=teller.announce)
+    if replay is None:
+        simulator.warm_up(announce=teller.announce)
     plan = planner.plan(composition.question, composition.trace, progress=teller.step, replay=replay)
     return replace(
         plan,
@@ -180,15 +181,20 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
 
 
 def kept_replays(teller: Teller, *, cache: bool) -> "ReplayCache | None":
-    """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses."""
-    if not cache:
-        return None
-    from tokenfleet.app.replay_cache import ReplayCache, cache_folder
+    """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses.
 
-    kept = ReplayCache(cache_folder())
-    if kept.open():
-        return kept
-    teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
+    Those that are kept load the kernel when something must be replayed; without them it is loaded here.
+    """
+    if cache:
+        from tokenfleet.app.replay_cache import ReplayCache, cache_folder
+
+        kept = ReplayCache(cache_folder(), announce=teller.announce)
+        if kept.open():
+            return kept
+        teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
+    from tokenfleet import simulator
+
+    simulator.warm_up(announce=teller.announce)
     return None
 
 

@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.workload.parts import Mapper
+
+if TYPE_CHECKING:
+    from tokenfleet.workload.parts import Mapper
 
 Executor = Literal["local", "ray"]
 
@@ -14,7 +16,7 @@ _PARTS_PER_WORKER: Final = 4
 """Parts handed out ahead of the one awaited: enough to keep workers busy, few enough for thousands of files."""
 
 
-def mapper_of(executor: Executor, *, address: str | None = None) -> Mapper | None:
+def mapper_of(executor: Executor, *, address: str | None = None) -> "Mapper | None":
     """What to hand to :func:`tokenfleet.workload.profile_files` as its ``mapper``.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tokenfleet.app.capacity_table import sized
+from tokenfleet.app.ranks import sized
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture

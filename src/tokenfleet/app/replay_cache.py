@@ -12,6 +12,7 @@ import json
 import math
 import os
 import secrets
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -63,9 +64,25 @@ def cache_folder() -> Path:
 class ReplayCache:
     """Replays, or reads the record of the same replay run before. Safe with other processes and threads beside it."""
 
-    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most_bytes: int = MOST_BYTES,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Nothing is touched before :meth:`open`.
+
+        Args:
+            folder: Where records lie.
+            most_bytes: Beyond it, what was used longest ago goes.
+            announce: Told when the kernel must be compiled, before the first replay that is not found.
+        """
         self._folder = folder
         self._most_bytes = most_bytes
+        self._announce = announce
+        self._warming = threading.Lock()
+        self._warm = False
         self._kernel = simulator.kernel_digest()
         self.found_count = 0
         self.run_count = 0
@@ -95,6 +112,7 @@ class ReplayCache:
     ) -> RunRecord:
         """As :func:`tokenfleet.simulator.replay`, from disk where it can; what a controller decides is not kept."""
         if world is not None and world.controller is not None:
+            self._warm_up()
             return simulator.replay(
                 trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
             )
@@ -107,6 +125,7 @@ class ReplayCache:
             self.found_count += 1
             return known
         self.run_count += 1
+        self._warm_up()
         record = simulator.replay(
             trace,
             fleet,
@@ -117,6 +136,13 @@ class ReplayCache:
         )
         self.write(whole if record.cut_s is None else cut, _written(record, hopeless))
         return record
+
+    def _warm_up(self) -> None:
+        """The kernel is loaded, or compiled, when something must be replayed: loading takes as long as many answers."""
+        with self._warming:
+            if not self._warm:
+                simulator.warm_up(self._announce)
+                self._warm = True
 
     def path(self, trace: Trace, fleet: Fleet, *rest: object) -> Path:
         """Where something lies that hangs on all of these, and on the kernel."""

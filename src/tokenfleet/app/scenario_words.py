@@ -107,4 +107,4 @@ Lengths = Annotated[str, BeforeValidator(_lengths, json_schema_input_type=str | 
 class Strict(BaseModel):
     """Every part of a scenario: unknown keys and near-miss types are problems."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

@@ -41,7 +41,7 @@ ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 class PromiseSpec(BaseModel):
     """Limits on latency at any percentile, and what is promised beside them."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, LatencyLimit]
 
     rejection_rate: Fraction | None = None

@@ -5,7 +5,7 @@ from functools import cache
 from statistics import median
 from typing import cast, get_args
 
-from tokenfleet.catalog.gpus import gpu
+from tokenfleet.catalog.gpu_table import gpu
 from tokenfleet.catalog.prices_level import PriceLevel, offers, price_level
 from tokenfleet.catalog.tables import Row, number, rows
 from tokenfleet.domain.errors import BadInput

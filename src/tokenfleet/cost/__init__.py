@@ -3,44 +3,115 @@
 Promises: the lines of a bill add up to its total; a missing price stays missing. Must not choose a fleet.
 """
 
-from tokenfleet.cost.bill import bill
-from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
-from tokenfleet.cost.external import (
-    HostOrBuy,
-    TokenMix,
-    TokenUsage,
-    api_charge_usd,
-    blended_usd_per_million_tokens,
-    host_or_buy,
-    price_of,
-    usd_per_million_of_token_price,
-)
-from tokenfleet.cost.focus import FocusAccount, FocusRow, FocusVersion, focus_csv, focus_problems, focus_rows
-from tokenfleet.cost.market import TYPICAL_OF_ON_DEMAND, Market, market
-from tokenfleet.cost.owning import (
-    OwnCost,
-    OwnedPool,
-    annuity_usd_per_year,
-    break_even_hours,
-    break_even_utilization_fraction,
-    own_cost,
-)
-from tokenfleet.cost.purchase import Commitment, MixLine, PurchaseMix, Rent, break_even_hours_per_month, purchase_mix
-from tokenfleet.cost.rounding import in_cents
-from tokenfleet.cost.sharing import (
-    Invoice,
-    InvoiceLine,
-    TokenCounts,
-    invoice,
-    name_of_nobody,
-    reserved_peak,
-    usage_by_key,
-)
-from tokenfleet.cost.sheet import USUAL_LINES, CostLine, CostSheet, cost_sheet, rerank_line
-from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
-from tokenfleet.cost.supply import SupplyOption, compare_supply
-from tokenfleet.cost.unit import usd_per_million
-from tokenfleet.cost.work import RequestWork, request_work
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenfleet.cost.billing import bill
+    from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
+    from tokenfleet.cost.external import (
+        HostOrBuy,
+        TokenMix,
+        TokenUsage,
+        api_charge_usd,
+        blended_usd_per_million_tokens,
+        host_or_buy,
+        price_of,
+        usd_per_million_of_token_price,
+    )
+    from tokenfleet.cost.focus import FocusAccount, FocusRow, FocusVersion, focus_csv, focus_problems, focus_rows
+    from tokenfleet.cost.market_price import TYPICAL_OF_ON_DEMAND, Market, market
+    from tokenfleet.cost.owning import (
+        OwnCost,
+        OwnedPool,
+        annuity_usd_per_year,
+        break_even_hours,
+        break_even_utilization_fraction,
+        own_cost,
+    )
+    from tokenfleet.cost.purchase import (
+        Commitment,
+        MixLine,
+        PurchaseMix,
+        Rent,
+        break_even_hours_per_month,
+        purchase_mix,
+    )
+    from tokenfleet.cost.rounding import in_cents
+    from tokenfleet.cost.sharing import (
+        Invoice,
+        InvoiceLine,
+        TokenCounts,
+        invoice,
+        name_of_nobody,
+        reserved_peak,
+        usage_by_key,
+    )
+    from tokenfleet.cost.sheet import USUAL_LINES, CostLine, CostSheet, cost_sheet, rerank_line
+    from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
+    from tokenfleet.cost.supply import SupplyOption, compare_supply
+    from tokenfleet.cost.unit import usd_per_million
+    from tokenfleet.cost.work import RequestWork, request_work
+
+_HOME = {
+    "TYPICAL_OF_ON_DEMAND": "market_price",
+    "USUAL_LINES": "sheet",
+    "Commitment": "purchase",
+    "CostLine": "sheet",
+    "CostSheet": "sheet",
+    "FocusAccount": "focus",
+    "FocusRow": "focus",
+    "FocusVersion": "focus",
+    "HostOrBuy": "external",
+    "Invoice": "sharing",
+    "InvoiceLine": "sharing",
+    "Market": "market_price",
+    "MixLine": "purchase",
+    "OwnCost": "owning",
+    "OwnedPool": "owning",
+    "PurchaseMix": "purchase",
+    "Rent": "purchase",
+    "RequestWork": "work",
+    "SupplyOption": "supply",
+    "TaskCost": "denominators",
+    "TokenCounts": "sharing",
+    "TokenMix": "external",
+    "TokenUsage": "external",
+    "UnitCost": "denominators",
+    "annuity_usd_per_year": "owning",
+    "api_charge_usd": "external",
+    "bill": "billing",
+    "blended_usd_per_million_tokens": "external",
+    "break_even_hours": "owning",
+    "break_even_hours_per_month": "purchase",
+    "break_even_utilization_fraction": "owning",
+    "compare_supply": "supply",
+    "compute_bound_fraction": "steps",
+    "cost_sheet": "sheet",
+    "counter_weights": "steps",
+    "focus_csv": "focus",
+    "focus_problems": "focus",
+    "focus_rows": "focus",
+    "host_or_buy": "external",
+    "in_cents": "rounding",
+    "invoice": "sharing",
+    "market": "market_price",
+    "name_of_nobody": "sharing",
+    "own_cost": "owning",
+    "price_of": "external",
+    "purchase_mix": "purchase",
+    "request_work": "work",
+    "rerank_line": "sheet",
+    "reserved_peak": "sharing",
+    "split_step": "steps",
+    "task_cost": "denominators",
+    "unit_costs": "denominators",
+    "units_of": "denominators",
+    "usage_by_key": "sharing",
+    "usd_per_million": "unit",
+    "usd_per_million_of_token_price": "external",
+}
+"""What is loaded on first use: a bill needs no ownership, no export and no invoice."""
 
 __all__ = [
     "TYPICAL_OF_ON_DEMAND",
@@ -100,3 +171,10 @@ __all__ = [
     "usd_per_million",
     "usd_per_million_of_token_price",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a part when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.cost' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.cost.{_HOME[name]}"), name)

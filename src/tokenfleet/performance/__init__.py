@@ -4,23 +4,70 @@ Promises: every formula states units, range and source; a question outside the r
 wider error band. Must not know queues, traffic, prices.
 """
 
-from tokenfleet.performance.band import error_band
-from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
-from tokenfleet.performance.coefficients import Constant, constants
-from tokenfleet.performance.cold_start import ColdStart, StageTime, cold_start_s, startup_budget_s
-from tokenfleet.performance.kv import kv_bytes_per_token
-from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
-from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
-from tokenfleet.performance.pipeline import PipelineMemory, pipeline_memory
-from tokenfleet.performance.replica import replica_physics
-from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
-from tokenfleet.performance.shard import Stage
-from tokenfleet.performance.slices import gpu_slice
-from tokenfleet.performance.step_time import scaled, step_parts, step_shares, step_time_model
-from tokenfleet.performance.support import missing_facts, unsupported
-from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
-from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
-from tokenfleet.performance.workspace import worst_case_encoder_tokens
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenfleet.performance.band import error_band
+    from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
+    from tokenfleet.performance.coefficients import Constant, constants
+    from tokenfleet.performance.cold_start import ColdStart, StageTime, cold_start_s, startup_budget_s
+    from tokenfleet.performance.kv import kv_bytes_per_token
+    from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
+    from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
+    from tokenfleet.performance.pipeline import PipelineMemory, pipeline_memory
+    from tokenfleet.performance.replica import replica_physics
+    from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
+    from tokenfleet.performance.shard import Stage
+    from tokenfleet.performance.slices import gpu_slice
+    from tokenfleet.performance.step_time import scaled, step_parts, step_shares, step_time_model
+    from tokenfleet.performance.support import missing_facts, unsupported
+    from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
+    from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
+    from tokenfleet.performance.workspace import worst_case_encoder_tokens
+
+_HOME = {
+    "ColdStart": "cold_start",
+    "Constant": "coefficients",
+    "PipelineMemory": "pipeline",
+    "SharedGpu": "neighbours",
+    "Stage": "shard",
+    "StageTime": "cold_start",
+    "Tenant": "neighbours",
+    "cold_start_s": "cold_start",
+    "constants": "coefficients",
+    "draft_facts": "residents",
+    "error_band": "band",
+    "gpu_slice": "slices",
+    "index_bytes": "checkpoint",
+    "kv_bytes": "transfer",
+    "kv_bytes_per_token": "kv",
+    "kv_transfer_s": "transfer",
+    "memory_budget": "memory",
+    "memory_convention": "memory",
+    "missing_facts": "support",
+    "packed": "residents",
+    "pipeline_memory": "pipeline",
+    "pools_of_free": "neighbours",
+    "prediction_layer": "residents",
+    "prefill_alone_s": "transfer",
+    "replica_physics": "replica",
+    "scaled": "step_time",
+    "sequences_at": "memory",
+    "share_gpu": "neighbours",
+    "smallest_fitting_layouts": "memory",
+    "startup_budget_s": "cold_start",
+    "step_parts": "step_time",
+    "step_shares": "step_time",
+    "step_time_model": "step_time",
+    "tensor_bytes": "checkpoint",
+    "tower_physics": "tower",
+    "tower_s": "tower",
+    "unsupported": "support",
+    "with_tower": "tower",
+    "worst_case_encoder_tokens": "workspace",
+}
+"""What is loaded on first use: a plan read from disk computes no physics."""
 
 __all__ = [
     "ColdStart",
@@ -63,3 +110,10 @@ __all__ = [
     "with_tower",
     "worst_case_encoder_tokens",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a part of the physics when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.performance' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.performance.{_HOME[name]}"), name)

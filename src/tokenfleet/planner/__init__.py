@@ -4,34 +4,94 @@ Promises: replay decides, formulas only rank; infeasible is an answer with typed
 talk to people.
 """
 
-from tokenfleet.planner.answer import Cheapest, cheapest, plan
-from tokenfleet.planner.assumed import FEW_REQUESTS
-from tokenfleet.planner.bursts import Bounded, Burst, bursts
-from tokenfleet.planner.document import plan_document, why_it_lost
-from tokenfleet.planner.drills import DRILLS, DrillPlan, drills
-from tokenfleet.planner.early import Hopeless
-from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot
-from tokenfleet.planner.packing import (
-    Option,
-    PackedNode,
-    Packing,
-    Pool,
-    nodes_usd_per_hour,
-    pack,
-    pack_together,
-    room_for_failover,
-)
-from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
-from tokenfleet.planner.progress import PlanProgress, Progress
-from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.rungs import BATCH, RungRide
-from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
-from tokenfleet.planner.splits import split_trials
-from tokenfleet.planner.spread import Pending, Replay, Spread
-from tokenfleet.planner.tiers import TierOption, tiers
-from tokenfleet.planner.utilization import Filled, filled, saturated_rate_per_s
-from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
-from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenfleet.planner.answer import Cheapest, cheapest, plan
+    from tokenfleet.planner.assumed import FEW_REQUESTS
+    from tokenfleet.planner.bursting import Bounded, Burst, bursts
+    from tokenfleet.planner.document import plan_document, why_it_lost
+    from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
+    from tokenfleet.planner.early import Hopeless
+    from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot
+    from tokenfleet.planner.packing import (
+        Option,
+        PackedNode,
+        Packing,
+        Pool,
+        nodes_usd_per_hour,
+        pack,
+        pack_together,
+        room_for_failover,
+    )
+    from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
+    from tokenfleet.planner.progress import PlanProgress, Progress
+    from tokenfleet.planner.quotes import quote
+    from tokenfleet.planner.rungs import BATCH, RungRide
+    from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
+    from tokenfleet.planner.splits import split_trials
+    from tokenfleet.planner.spread import Pending, Replay, Spread
+    from tokenfleet.planner.tiering import TierOption, tiers
+    from tokenfleet.planner.utilization import Filled, filled, saturated_rate_per_s
+    from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
+    from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
+
+_HOME = {
+    "BATCH": "rungs",
+    "DRILLS": "drilling",
+    "FEW_REQUESTS": "assumed",
+    "Asked": "verdict",
+    "Bounded": "bursting",
+    "Burst": "bursting",
+    "Cheapest": "answer",
+    "DrillPlan": "drilling",
+    "Endured": "spike",
+    "Event": "spike",
+    "Filled": "utilization",
+    "FirstMinute": "warming",
+    "Hopeless": "early",
+    "HotPrefix": "warming",
+    "KnownSpike": "spike",
+    "Latencies": "verdict",
+    "Option": "packing",
+    "PackedNode": "packing",
+    "Packing": "packing",
+    "Pending": "spread",
+    "PlanProgress": "progress",
+    "Pool": "packing",
+    "Progress": "progress",
+    "Replay": "spread",
+    "RungRide": "rungs",
+    "Spread": "spread",
+    "TierOption": "tiering",
+    "TokenBudget": "spike",
+    "Verdict": "verdict",
+    "Verdicts": "verdict",
+    "Warmed": "warming",
+    "bursts": "bursting",
+    "cheapest": "answer",
+    "cheapest_counts": "pool_counts",
+    "drills": "drilling",
+    "filled": "utilization",
+    "gpus_by_hour": "money",
+    "gpus_by_slot": "money",
+    "known_spike": "spike",
+    "least_count": "pool_counts",
+    "nodes_usd_per_hour": "packing",
+    "pack": "packing",
+    "pack_together": "packing",
+    "plan": "answer",
+    "plan_document": "document",
+    "plenty_of": "pool_counts",
+    "quote": "quotes",
+    "room_for_failover": "packing",
+    "saturated_rate_per_s": "utilization",
+    "split_trials": "splits",
+    "tiers": "tiering",
+    "why_it_lost": "document",
+}
+"""What is loaded on first use: a plan needs no drills, no events and no packing."""
 
 __all__ = [
     "BATCH",
@@ -87,3 +147,10 @@ __all__ = [
     "tiers",
     "why_it_lost",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a part of the planner when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tokenfleet.planner' has no attribute '{name}'")
+    return getattr(import_module(f"tokenfleet.planner.{_HOME[name]}"), name)

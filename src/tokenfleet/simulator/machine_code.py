@@ -17,12 +17,15 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import TokenfleetError
+
+if TYPE_CHECKING:
+    from llvmlite.binding import ExecutionEngine
 
 SOURCES = ("simulator", "control", "domain/run.py", "domain/world.py")
 """Rooms and files that end up in the machine code, as functions or as constants."""
@@ -118,6 +121,8 @@ class EntryPoint:
     @property
     def path(self) -> Path:
         """The file of its machine code, for processors such as this one."""
+        import llvmlite.binding as llvm
+
         processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
         return cache_directory() / f"{self._name}-{hashlib.sha256(processor.encode()).hexdigest()[:8]}.o"
 
@@ -156,8 +161,10 @@ def write(path: Path, symbol: str, code: bytes) -> None:
     Path(file.name).replace(path)
 
 
-def linked(code: bytes) -> llvm.ExecutionEngine:
+def linked(code: bytes) -> "ExecutionEngine":
     """Machine code in memory, ready to run as long as the engine lives."""
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)

@@ -7,22 +7,14 @@ Must not know replicas, prices or promises.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokenfleet.workload.draw import draw_trace
-from tokenfleet.workload.lengths import Lengths
-from tokenfleet.workload.like import synthesize_like
-from tokenfleet.workload.prefixes import shared_input_tokens
-from tokenfleet.workload.presets import Preset, preset, preset_document, preset_names, presets
-from tokenfleet.workload.profile import profile
-from tokenfleet.workload.scale import grow, peak_window
-from tokenfleet.workload.splice import splice, stretch
-from tokenfleet.workload.surge import FRONT_FRACTION, Shape, surge
-from tokenfleet.workload.synthesize import synthesize
-
 if TYPE_CHECKING:
     from tokenfleet.workload.benchmarks.read import read_benchmark
     from tokenfleet.workload.client_profiles import draw_clients
     from tokenfleet.workload.closed_loop import close_loop
     from tokenfleet.workload.comparing import Change, compare
+    from tokenfleet.workload.draw import draw_trace
+    from tokenfleet.workload.lengths import Lengths
+    from tokenfleet.workload.like import synthesize_like
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
     from tokenfleet.workload.metrics.queries import (
         RangeQuery,
@@ -32,36 +24,61 @@ if TYPE_CHECKING:
     )
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
     from tokenfleet.workload.parts import profile_files
+    from tokenfleet.workload.prefixes import shared_input_tokens
+    from tokenfleet.workload.preset_files import Preset, preset, preset_document, preset_names, presets
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
+    from tokenfleet.workload.profiling import profile
     from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
+    from tokenfleet.workload.scale import grow, peak_window
+    from tokenfleet.workload.splicing import splice, stretch
+    from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge
+    from tokenfleet.workload.synthesizing import synthesize
     from tokenfleet.workload.trace_file import write_trace
 
 _HOME = {
-    "read_benchmark": "benchmarks.read",
-    "Aggregates": "metrics.aggregates",
-    "read_aggregates": "metrics.aggregates",
-    "RangeQuery": "metrics.queries",
-    "aggregates_of_answers": "metrics.queries",
-    "prometheus_queries": "metrics.queries",
-    "snapshot_of_answer": "metrics.queries",
-    "MetricsSnapshot": "metrics.snapshot",
-    "between": "metrics.snapshot",
-    "draw_clients": "client_profiles",
-    "close_loop": "closed_loop",
-    "read_metrics": "metrics.snapshot",
-    "profile_files": "parts",
-    "load_profile": "profile_file",
-    "profile_document": "profile_file",
-    "save_profile": "profile_file",
     "FORMATS_IN_PARTS": "read",
+    "FRONT_FRACTION": "surging",
+    "Aggregates": "metrics.aggregates",
+    "Change": "comparing",
+    "Lengths": "lengths",
+    "MetricsSnapshot": "metrics.snapshot",
+    "Preset": "preset_files",
+    "RangeQuery": "metrics.queries",
+    "Shape": "surging",
+    "aggregates_of_answers": "metrics.queries",
+    "between": "metrics.snapshot",
+    "close_loop": "closed_loop",
+    "compare": "comparing",
+    "draw_clients": "client_profiles",
+    "draw_trace": "draw",
     "format_names": "read",
     "format_of": "read",
-    "read_trace": "read",
-    "Change": "comparing",
-    "compare": "comparing",
+    "grow": "scale",
+    "load_profile": "profile_file",
+    "peak_window": "scale",
+    "preset": "preset_files",
+    "preset_document": "preset_files",
+    "preset_names": "preset_files",
+    "presets": "preset_files",
+    "profile": "profiling",
+    "profile_document": "profile_file",
     "profile_facts": "report",
+    "profile_files": "parts",
+    "prometheus_queries": "metrics.queries",
     "quality_lines": "report",
+    "read_aggregates": "metrics.aggregates",
+    "read_benchmark": "benchmarks.read",
+    "read_metrics": "metrics.snapshot",
+    "read_trace": "read",
+    "save_profile": "profile_file",
+    "shared_input_tokens": "prefixes",
+    "snapshot_of_answer": "metrics.queries",
+    "splice": "splicing",
+    "stretch": "splicing",
+    "surge": "surging",
+    "synthesize": "synthesizing",
+    "synthesize_like": "like",
     "write_trace": "trace_file",
 }
 """What is loaded on first use: a command that draws its traffic should not wait for thirty readers."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokenfleet.domain.trace import Floats
 from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps, weibull_shape
 from tokenfleet.workload.lengths import CAP_Z
-from tokenfleet.workload.presets import Preset
+from tokenfleet.workload.preset_files import Preset
 from tokenfleet.workload.streams import stream
 
 _Z95 = NormalDist().inv_cdf(0.95)

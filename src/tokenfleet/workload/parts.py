@@ -25,7 +25,7 @@ from tokenfleet.workload.fact_tally import FACT_COLUMNS, facts_of
 from tokenfleet.workload.formats.columns import map_columns
 from tokenfleet.workload.formats.rows import ReadOptions
 from tokenfleet.workload.formats.source import Source, open_source
-from tokenfleet.workload.profile import describe
+from tokenfleet.workload.profiling import describe
 from tokenfleet.workload.read import FORMATS_IN_PARTS, format_of
 from tokenfleet.workload.request_facts import buckets
 from tokenfleet.workload.session_shape import described_rows

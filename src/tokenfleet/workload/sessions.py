@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokenfleet.domain.trace import Floats
 from tokenfleet.workload.arrivals import MINUTE_S, renewal_cv_for
 from tokenfleet.workload.clients import Clients, client_starts, clients_of, own_lengths
-from tokenfleet.workload.presets import Preset
+from tokenfleet.workload.preset_files import Preset
 from tokenfleet.workload.streams import stream
 
 Longs = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo, TrafficClass
 from tokenfleet.planner import plan
-from tokenfleet.planner.drills import flooded_peak
+from tokenfleet.planner.drilling import flooded_peak
 from tokenfleet.planner.floors import floors, shapes, too_long_fraction
 from tokenfleet.planner.promises import contradictions, unbounded_wait
 from tokenfleet.planner.recovery import recovery_s

@@ -8,7 +8,7 @@ import pytest
 from tokenfleet.domain.run import requests_of
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.planner import DRILLS, DrillPlan, drills
-from tokenfleet.planner.drills import flooded_peak, held_at_peak
+from tokenfleet.planner.drilling import flooded_peak, held_at_peak
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
 from unit.planner import toy

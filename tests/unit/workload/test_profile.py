@@ -12,7 +12,7 @@ from tokenfleet.domain.trace import PrefixTree, Trace
 from tokenfleet.workload import draw_trace, load_profile, profile, profile_document, save_profile, synthesize_like
 from tokenfleet.workload.joint import count_pairs, fixed_edges
 from tokenfleet.workload.lengths import Lengths
-from tokenfleet.workload.profile import describe
+from tokenfleet.workload.profiling import describe
 from tokenfleet.workload.tally import add, interarrival_cv, tally_of
 
 

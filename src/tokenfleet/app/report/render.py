@@ -18,7 +18,6 @@ from tokenfleet.app.report.charts import Absent, Chart
 from tokenfleet.app.report.decision import decide, peak_rate_per_s
 from tokenfleet.app.report.demand import describe
 from tokenfleet.app.report.money import account
-from tokenfleet.app.report.traffic import traffic_page
 from tokenfleet.app.report.why import explain, rejected_table
 from tokenfleet.app.report.worst_day import replayed
 from tokenfleet.app.ways_words import ways_lines
@@ -74,6 +73,8 @@ def render_profile(workload: Workload, *, name: str, old: Workload | None = None
         name: What the page is called: the files that were read.
         old: An older profile to hold it against.
     """
+    from tokenfleet.app.report.traffic import traffic_page
+
     page = traffic_page(workload, old)
     return _filled("profile.html.j2", [each for each in page.charts if isinstance(each, Chart)], name=name, page=page)
 

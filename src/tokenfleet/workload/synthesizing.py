@@ -7,7 +7,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace
 from tokenfleet.workload.arrivals import MINUTE_S, fit_into_minutes, minute_shape, peaked_counts
 from tokenfleet.workload.clients import clients_of
-from tokenfleet.workload.presets import Preset, preset
+from tokenfleet.workload.preset_files import Preset, preset
 from tokenfleet.workload.sessions import Turns, enough_turns
 from tokenfleet.workload.streams import stream
 
