@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.alternatives import alternatives, users_are_known
 from tokenfleet.app.compare_types import CompareSpec
+from tokenfleet.app.digests import file_digests
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
@@ -28,6 +29,7 @@ from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, Precision, ReplicaPhysics
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
+from tokenfleet.planner import Recall, anew
 from tokenfleet.planner.progress import PlanProgress
 
 if TYPE_CHECKING:
@@ -79,12 +81,13 @@ class Composition:
     """What the plan is held against."""
 
 
-def compose(scenario: Scenario, teller: Teller) -> Composition:
+def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Composition:
     """Resolve a scenario.
 
     Args:
         scenario: Valid by type; its names are known.
         teller: Told in words what is being done.
+        recall: What earlier commands worked out.
 
     Raises:
         BadInput: the demand cannot be read or drawn, or the model cannot be read.
@@ -94,12 +97,13 @@ def compose(scenario: Scenario, teller: Teller) -> Composition:
     model = catalog.model(scenario.model)
     must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
-    trace, described = demand_of(scenario)
+    trace, described = demand_of(scenario, recall)
     users_are_known(scenario.compare, trace)
     teller.say("working out what fits in memory")
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
-    candidates, rejected = sort_out(model, gpus, scenario)
-    prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, scenario))
+    candidates, rejected = sort_out(model, gpus, scenario, recall)
+    asked = tuple(gpu.name for gpu in gpus), scenario.prices.model_dump()
+    prices = recall("prices", asked, lambda: tuple(price for gpu in gpus for price in gpu_prices(gpu, scenario)))
     question = PlanQuestion(
         name=scenario.name,
         model=model,
@@ -181,21 +185,25 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
 
 
 def kept_replays(teller: Teller, *, cache: bool) -> "ReplayCache | None":
-    """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses.
+    """Replays that are kept on disk and read again; ``None`` where that is not wanted or the disk refuses."""
+    if not cache:
+        return None
+    from tokenfleet.app.replay_cache import ReplayCache, cache_folder
 
-    Those that are kept load the kernel when something must be replayed; without them it is loaded here.
-    """
-    if cache:
-        from tokenfleet.app.replay_cache import ReplayCache, cache_folder
-
-        kept = ReplayCache(cache_folder(), announce=teller.announce)
-        if kept.open():
-            return kept
-        teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
-    from tokenfleet import simulator
-
-    simulator.warm_up(announce=teller.announce)
+    kept = ReplayCache(cache_folder(), announce=teller.announce)
+    if kept.open():
+        return kept
+    teller.announce(f"{cache_folder()} cannot be written: replays are not kept for the next plan")
     return None
+
+
+def kept_work(kept: "ReplayCache | None", teller: Teller) -> Recall:
+    """What else was worked out before, beside kept replays; everything anew without them."""
+    if kept is None:
+        return anew
+    from tokenfleet.app.kept_work import KeptWork
+
+    return KeptWork(kept, teller.announce)
 
 
 def _about_weights(plan: Plan) -> tuple[str, ...]:
@@ -225,13 +233,17 @@ def about_demand(source: WorkloadSource, seed: int) -> str:
     return f"Demand: drawn from {kind}{grown}, seed {seed}. Your real traffic decides."
 
 
-def demand_of(asked: Scenario) -> tuple[Trace, Workload]:
+def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:
     """The demand of a scenario with each request in its classes, and its profile.
 
     Raises:
         BadInput: as :func:`demand`, or a class takes in nobody.
     """
-    trace, described = demand(asked.workload, asked.seed)
+    source = asked.workload
+    files = file_digests([*(source.trace or ()), *([] if source.profile is None else [source.profile])])
+    question = source.model_dump(), asked.seed, files
+    known = anew if files is None else recall
+    trace, described = known("demand", question, lambda: demand(source, asked.seed))
     return in_classes(trace, asked), described
 
 
@@ -361,25 +373,28 @@ def tensor_parallels(gpu: Gpu, scenario: Scenario) -> tuple[int, ...]:
 
 
 def sort_out(
-    model: ModelArchitecture, gpus: tuple[Gpu, ...], scenario: Scenario
+    model: ModelArchitecture, gpus: tuple[Gpu, ...], scenario: Scenario, recall: Recall = anew
 ) -> tuple[tuple[ReplicaPhysics, ...], tuple[Rejected, ...]]:
     """Candidates that can run at all, and those that cannot with their reasons."""
     candidates: list[ReplicaPhysics] = []
     rejected: list[Rejected] = []
+
+    def sorted_(gpu: Gpu, layouts: Sequence[Layout] | None = None) -> tuple[ReplicaPhysics, ...]:
+        tried = tuple(deployments(model, gpu, scenario, layouts))
+        running, out = recall("replicas", (model, gpu, tried), lambda: _sorted(model, gpu, tried))
+        candidates.extend(running)
+        rejected.extend(out)
+        return running
+
     for gpu in gpus:
-        running, out = _sorted(model, gpu, deployments(model, gpu, scenario))
-        if not running:
-            beyond = layouts_beyond(scenario, tensor_parallels(gpu, scenario))
-            running, more_out = _sorted(model, gpu, deployments(model, gpu, scenario, beyond))
-            out += more_out
-        candidates += running
-        rejected += out
+        if not sorted_(gpu):
+            sorted_(gpu, layouts_beyond(scenario, tensor_parallels(gpu, scenario)))
     return tuple(candidates), tuple(rejected)
 
 
 def _sorted(
     model: ModelArchitecture, gpu: Gpu, tried: Iterable[Deployment]
-) -> tuple[list[ReplicaPhysics], list[Rejected]]:
+) -> tuple[tuple[ReplicaPhysics, ...], tuple[Rejected, ...]]:
     running: list[ReplicaPhysics] = []
     out: list[Rejected] = []
     for deployment in tried:
@@ -392,7 +407,7 @@ def _sorted(
             running.append(physics)
         else:
             out.append(_rejected(deployment, _no_room(physics.memory)))
-    return running, out
+    return tuple(running), tuple(out)
 
 
 def _rejected(deployment: Deployment, reasons: tuple[Reason, ...]) -> Rejected:

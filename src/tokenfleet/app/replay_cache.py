@@ -7,7 +7,6 @@ yesterday's. A record that was stopped serves a looser promise that would have s
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -15,7 +14,7 @@ import secrets
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import simulator
+from tokenfleet.app.digests import digest_of
 from tokenfleet.app.whole_files import home_cache
 from tokenfleet.contract import clauses_of
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import (
     BusyTime,
     ClassGaps,
@@ -46,9 +47,12 @@ from tokenfleet.planner import Hopeless
 MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
-_FORMAT = b"5"
+_OWNER_ONLY = 0o700
+_FORMAT = b"6"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
+_CHANGES_NOTHING = "band"
+"""An error band changes no replay."""
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
 _TURMOIL = ("attempt_count", "degraded", "partial_output_tokens", "state_s")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction", "active_tokens")
@@ -90,9 +94,11 @@ class ReplayCache:
         self._digests: dict[int, tuple[object, bytes]] = {}
 
     def open(self) -> bool:
-        """Make the folder and room in it; ``False`` where it cannot be written."""
+        """Make the folder, for its owner alone, and room in it; ``False`` where it cannot be written."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            # What was worked out is read as objects, which only their owner may have written.
+            self._folder.chmod(_OWNER_ONLY)
             (probe := self._folder / f".{secrets.token_hex(8)}").touch()
             probe.unlink()
         except OSError:
@@ -144,23 +150,23 @@ class ReplayCache:
                 simulator.warm_up(self._announce)
                 self._warm = True
 
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+        return self._folder
+
     def path(self, trace: Trace, fleet: Fleet, *rest: object) -> Path:
         """Where something lies that hangs on all of these, and on the kernel."""
-        digest = hashlib.blake2b(_FORMAT + self._kernel.encode(), digest_size=20)
-        digest.update(self._known(trace))
-        _feed_fields(digest.update, fleet, without="groups")
-        for group in fleet.groups:
-            digest.update(self._known(group.replica))
-            _feed_fields(digest.update, group, without="replica")
-        for value in rest:
-            digest.update(_digest(value) if isinstance(value, World) else _digest_of_equal(value))
-        return self._folder / digest.hexdigest()
+        digest = digest_of(_FORMAT, self._kernel, trace, fleet, *rest, known=self._known, without=_CHANGES_NOTHING)
+        return self._folder / digest.hex()
 
-    def _known(self, value: object) -> bytes:
-        """Digest of a trace or a replica, worked out once."""
-        if id(value) not in self._digests:
-            self._digests[id(value)] = value, _digest(value)
-        return self._digests[id(value)][1]
+    def _known(self, value: object) -> bytes | None:
+        """Digests of what a search asks about again and again, worked out once."""
+        if isinstance(value, Trace | ReplicaPhysics):
+            if id(value) not in self._digests:
+                self._digests[id(value)] = value, digest_of(value, without=_CHANGES_NOTHING)
+            return self._digests[id(value)][1]
+        return _digest_of_equal(value) if isinstance(value, Hopeless | Slo) else None
 
     def write(self, path: Path, content: bytes) -> None:
         """Keep it, whole or not at all."""
@@ -190,39 +196,9 @@ class ReplayCache:
                 return
 
 
-def _digest(value: object) -> bytes:
-    digest = hashlib.blake2b(digest_size=20)
-    _feed(digest.update, value)
-    return digest.digest()
-
-
-# A search asks hundreds of times with the same promise and window.
-_digest_of_equal = lru_cache(maxsize=256)(_digest)
-
-
-def _feed(update: Callable[[bytes], None], value: object) -> None:
-    """Feeds a value, field by field, into a digest; an error band changes no replay and is left out."""
-    if isinstance(value, np.ndarray):
-        update(f"{value.dtype.str}{value.shape}".encode())
-        update(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value):
-        _feed_fields(update, value, without="band")
-    elif isinstance(value, tuple):
-        update(f"({len(value)}".encode())
-        for each in value:
-            _feed(update, each)
-    else:
-        # The shortest text of a float is exact, and so are those of all that is left.
-        update(f"{type(value).__name__}:{value!r};".encode())
-
-
-def _feed_fields(update: Callable[[bytes], None], value: object, *, without: str) -> None:
-    update(f"<{type(value).__name__}".encode())
-    for field in fields(value):  # type: ignore[arg-type]
-        if field.name != without:
-            update(field.name.encode())
-            _feed(update, getattr(value, field.name))
-    update(b">")
+@lru_cache(maxsize=256)
+def _digest_of_equal(value: object) -> bytes:
+    return digest_of(value)
 
 
 def _stopped(path: Path, trace: Trace, hopeless: Hopeless) -> RunRecord | None:

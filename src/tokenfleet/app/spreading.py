@@ -1,7 +1,7 @@
 """Where replays run ahead of the one awaited: threads of this process, or the workers of a Ray cluster."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,20 +14,29 @@ from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import Hopeless, Pending, Replay, Spread
+from tokenfleet.planner import Hopeless, Pending, Recall, Replay, Spread, anew
 
 _AHEAD_PER_WORKER: Final = 2
 
 
 @contextmanager
 def spread_replays(
-    executor: Executor, kept: ReplayCache | None = None, *, address: str | None = None
+    executor: Executor,
+    kept: ReplayCache | None = None,
+    recall: Recall = anew,
+    *,
+    announce: Callable[[str], None] = lambda _: None,
+    address: str | None = None,
 ) -> Iterator[Spread]:
     """A replay beside which others run: those that a search will ask for next.
+
+    Replays that are kept load the kernel when something must be replayed; without them it is loaded at once.
 
     Args:
         executor: ``local``: as many threads as this process has cores; ``ray``: the workers of a cluster.
         kept: Replays that were run before.
+        recall: What else was worked out before.
+        announce: Told when the kernel must be compiled.
         address: As for :func:`tokenfleet.app.executor.mapper_of`.
 
     Raises:
@@ -35,6 +44,8 @@ def spread_replays(
     """
     here: Replay = simulator.replay if kept is None else kept.replay
     verdicts = None if kept is None else VerdictCache(kept)
+    if kept is None:
+        simulator.warm_up(announce)
     if executor == "ray":
         ray = ray_at(address)
         task = ray.remote(_replayed)
@@ -43,7 +54,7 @@ def spread_replays(
         def on_ray(*question: object) -> Pending:
             return _OnRay(ray, task.remote(*question))
 
-        yield Spread(here, on_ray, width, verdicts)
+        yield Spread(here, on_ray, width, verdicts, recall)
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
@@ -52,7 +63,7 @@ def spread_replays(
         return pool.submit(here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
 
     try:
-        yield Spread(here, on_thread, cores if cores > 1 else 0, verdicts)
+        yield Spread(here, on_thread, cores if cores > 1 else 0, verdicts, recall)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
+    from tokenfleet.planner.recalling import Recall, anew
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import split_trials
@@ -61,6 +62,7 @@ _HOME = {
     "PlanProgress": "progress",
     "Pool": "packing",
     "Progress": "progress",
+    "Recall": "recalling",
     "Replay": "spread",
     "RungRide": "rungs",
     "Spread": "spread",
@@ -69,6 +71,7 @@ _HOME = {
     "Verdict": "verdict",
     "Verdicts": "verdict",
     "Warmed": "warming",
+    "anew": "recalling",
     "bursts": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
@@ -117,6 +120,7 @@ __all__ = [
     "PlanProgress",
     "Pool",
     "Progress",
+    "Recall",
     "Replay",
     "RungRide",
     "Spread",
@@ -125,6 +129,7 @@ __all__ = [
     "Verdict",
     "Verdicts",
     "Warmed",
+    "anew",
     "bursts",
     "cheapest",
     "cheapest_counts",

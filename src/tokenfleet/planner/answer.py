@@ -144,8 +144,8 @@ def _sought(
     _know_router(question)
     replays = Replays.of(question, replay)
     work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays, replays)
-    variants = step_variants(question)
-    screened = screen(question, traffic, variants, reporter)
+    variants = step_variants(question, replays.recall)
+    screened = screen(question, traffic, variants, reporter, replays.recall)
     search = Search(work.replays, work.searched, question, reporter)
     search.over(screened.candidates)
     _verify(work, search)
@@ -219,20 +219,18 @@ def _proof(work: _Work, answer: Answer, count: int, reporter: Reporter) -> _Proo
     reporter.say("verifying", words.fleet(replica, count), 0.6)
     interval_s = max(1.0, work.traffic.trace.duration_s / _TELEMETRY_SAMPLES)
     record = work.replays.run(work.traffic, replica, count, telemetry_interval_s=interval_s)
-    factor = replica.band.step_time_factor
-    low = work.replays.run(work.traffic, with_step_factor(replica, 1.0 / factor), count)
-    high = work.replays.run(work.traffic, with_step_factor(replica, factor), count)
-    return _Proof(
-        record,
-        work.replays.judged(
-            work.traffic, record, low=low, high=high, first_token_factor=replica.band.first_token_factor
-        ),
-    )
+
+    def judged() -> Verdict:
+        band = replica.band
+        low = work.replays.run(work.traffic, with_step_factor(replica, 1.0 / band.step_time_factor), count)
+        high = work.replays.run(work.traffic, with_step_factor(replica, band.step_time_factor), count)
+        return work.replays.judged(work.traffic, record, low=low, high=high, first_token_factor=band.first_token_factor)
+
+    return _Proof(record, work.replays.recalled("proof", (work.traffic, replica, count, interval_s), judged))
 
 
 def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
-    question, replays = work.question, work.replays
-    chosen = found.answers[0]
+    question, replays, chosen = work.question, work.replays, found.answers[0]
     sized = chosen.sized
     degraded = _proof(work, chosen, sized.carrying_count, reporter)
     whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
@@ -242,8 +240,9 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     limits = _limits(work, detail, sized, reporter)
     families = found.best_of_families()
     sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
-    saturated = None if look else _saturated_rate_per_s(replays, detail, sized)
-    curve = () if look else load_curve(replays, detail, chosen, reporter)
+    carrying = detail, sized.replica, sized.carrying_count
+    saturated = None if look else replays.recalled("saturated", carrying, lambda: _saturated(replays, detail, sized))
+    curve = () if look else replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
     # Of a handful of requests no share of cases can be told.
@@ -307,7 +306,13 @@ def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Rep
         if work.question.first_look or work.question.stands_for_count > 1:
             return None
         reporter.say("verifying", f"{words.fleet(chosen.sized.replica, chosen.sized.replica_count)}, {case.lost}", 0.66)
-        return loss_moment(work.replays, work.searched, work.question, chosen.sized.replica, case, placement)
+        question, replica = work.question, chosen.sized.replica
+        told = question.redundancy.zones, question.clients, question.admission, question.rollout
+        return work.replays.recalled(
+            "moment",
+            (work.searched, replica, case, placement, told),
+            lambda: loss_moment(work.replays, work.searched, question, replica, case, placement),
+        )
 
     return losses(work.question, chosen.sized, judged, moment)
 
@@ -324,8 +329,10 @@ def _bill(work: _Work, sized: Sized, record: RunRecord) -> Bill:
 
 def _limits(work: _Work, detail: Traffic, sized: Sized, reporter: Reporter) -> Limits:
     precision = _load_precision(work.question)
-    search = LimitSearch(work.replays, detail, work.question.model, sized.carrying_count, reporter, precision)
-    return search.of(sized.replica)
+    model, count = work.question.model, sized.carrying_count
+    search = LimitSearch(work.replays, detail, model, count, reporter, precision)
+    asked = detail, model, count, sized.replica, precision
+    return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
 
 
 def _capped(question: PlanQuestion, limits: Limits, peak_rate_per_s: float) -> tuple[LimitUse, ...]:
@@ -361,7 +368,7 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
     return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
 
 
-def _saturated_rate_per_s(replays: Replays, traffic: Traffic, sized: Sized) -> float | None:
+def _saturated(replays: Replays, traffic: Traffic, sized: Sized) -> float | None:
     def run(trace: Trace, fleet: Fleet) -> RunRecord:
         replays.count += 1
         return replays.replay(trace, fleet)

@@ -11,6 +11,21 @@ from tokenfleet.planner.floors import decode_profile, prefill_profile
 from tokenfleet.planner.verdict import Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """A replica's times, to hold it against others."""
+
+    prefill_s: tuple[float, ...]
+    """See :func:`tokenfleet.planner.floors.prefill_profile`."""
+    decode_s: tuple[float, ...]
+    """See :func:`tokenfleet.planner.floors.decode_profile`."""
+
+
+def profiles_of(replica: ReplicaPhysics) -> Profiles:
+    """Worked out by formula."""
+    return Profiles(prefill_profile(replica), decode_profile(replica))
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A replica that passed its floors, with its price and the count the formula suggests."""
@@ -18,6 +33,8 @@ class Candidate:
     replica: ReplicaPhysics
     price: GpuPriceRange
     estimate: int
+    known: Profiles | None = None
+    """Its times, where they were worked out before."""
 
     @cached_property
     def name(self) -> str:
@@ -30,14 +47,19 @@ class Candidate:
         return family(self.replica)
 
     @cached_property
-    def prefill_s(self) -> tuple[float, ...]:
-        """See :func:`tokenfleet.planner.floors.prefill_profile`."""
-        return prefill_profile(self.replica)
+    def profiles(self) -> Profiles:
+        """Its times."""
+        return self.known or profiles_of(self.replica)
 
-    @cached_property
+    @property
+    def prefill_s(self) -> tuple[float, ...]:
+        """Of lone prompts, the longest first."""
+        return self.profiles.prefill_s
+
+    @property
     def decode_s(self) -> tuple[float, ...]:
-        """See :func:`tokenfleet.planner.floors.decode_profile`."""
-        return decode_profile(self.replica)
+        """Of a few batches that decode."""
+        return self.profiles.decode_s
 
     @property
     def kv_tokens(self) -> int:

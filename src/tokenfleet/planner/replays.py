@@ -1,7 +1,8 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 from tokenfleet import performance, simulator
 from tokenfleet.contract import judge
@@ -14,10 +15,13 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Clients, World
 from tokenfleet.planner.early import Hopeless, at_best
 from tokenfleet.planner.giving_up import given_up
+from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import Asked, Latencies, Verdict
+
+T = TypeVar("T")
 
 _WATCHED = Slo(
     latency=tuple(
@@ -63,6 +67,8 @@ class Replays:
         """How many replays may run ahead of the one asked for."""
         # What was decided is known by traffic, fleet and promise alone: by nothing that happens at a door.
         self._verdicts = replay.verdicts if isinstance(replay, Spread) and door is None else None
+        self.recall: Recall = replay.recall if isinstance(replay, Spread) else anew
+        """What formulas alone answer."""
         self._count = 0
         self._behind: dict[Router, Replays] = {}
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
@@ -91,6 +97,19 @@ class Replays:
     @count.setter
     def count(self, value: int) -> None:
         self._count = value - sum(other.count for other in self._behind.values())
+
+    def recalled(self, name: str, asked: object, make: Callable[[], T]) -> T:
+        """What ``make`` finds out by replays of this door, where an earlier plan has not; counted as if it had not."""
+        before = self.count
+
+        def made() -> tuple[T, int]:
+            found = make()
+            return found, self.count - before
+
+        door = self.slo, self.router, self.door, self.clients
+        found, replayed_count = self.recall(name, (asked, *door), made)
+        self.count = before + replayed_count
+        return found
 
     def fleet(self, replica: ReplicaPhysics, count: int) -> Fleet:
         """``count`` equal replicas behind the router of the question."""

@@ -7,11 +7,12 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
-from tokenfleet.planner.candidates import Candidate
+from tokenfleet.planner.candidates import Candidate, Profiles, profiles_of
 from tokenfleet.planner.estimate import replica_estimate
 from tokenfleet.planner.floors import Shapes, floors, latency_floor_s, shapes
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.redundancy import cannot_survive
 from tokenfleet.planner.traffic import Demand, Traffic, demand
 
@@ -27,6 +28,20 @@ class Floored:
     reasons: tuple[Reason, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """What formulas say of a replica: nothing that hangs on prices, or on what may be lost."""
+
+    reasons: tuple[Reason, ...]
+    """Floors that break the promise."""
+    estimate: int
+    """Replicas that the peak window needs; 0 of a variant below a floor, which nobody asks."""
+    excess: float
+    """Largest ratio of a floor to its limit; 0 of a replica that breaks none."""
+    profiles: Profiles | None
+    """``None`` of a replica that breaks a floor."""
+
+
 @dataclass(slots=True)
 class Screened:
     """Candidates sorted out."""
@@ -40,7 +55,11 @@ class Screened:
 
 
 def screen(
-    question: PlanQuestion, traffic: Traffic, variants: Sequence[ReplicaPhysics], reporter: Reporter
+    question: PlanQuestion,
+    traffic: Traffic,
+    variants: Sequence[ReplicaPhysics],
+    reporter: Reporter,
+    recall: Recall = anew,
 ) -> Screened:
     """Sorts the candidates of ``question`` by what formulas and price lists alone can say.
 
@@ -48,31 +67,51 @@ def screen(
     speaks for it: a smaller step never makes a lone prefill shorter.
     """
     result = Screened(rejected=list(question.rejected))
+    every = [(replica, False) for replica in question.candidates] + [(replica, True) for replica in variants]
+    found = recall(
+        "formulas",
+        (question.candidates, tuple(variants), traffic, question.slo),
+        lambda: _formulas(every, traffic, question.slo, reporter),
+    )
+    for (replica, variant), formula in zip(every, found, strict=True):
+        _sort_in(result, replica, formula, question, variant)
+    result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
+    if result.floored and not result.candidates:
+        first = result.floored[0]
+        lengths = shapes(traffic.trace, question.slo, caching=first.replica.deployment.engine.prefix_caching)
+        result.floored[0] = replace(first, reasons=floors(first.replica, lengths, question.slo, fastest=True))
+    return result
+
+
+def _formulas(
+    every: Sequence[tuple[ReplicaPhysics, bool]], traffic: Traffic, slo: Slo, reporter: Reporter
+) -> tuple[Formula, ...]:
     # Lengths depend on the traffic and on whether prefixes are cached, not on the candidate.
     lengths: dict[bool, tuple[Shapes, Demand]] = {}
-    every = [(replica, False) for replica in question.candidates] + [(replica, True) for replica in variants]
+    formulas = []
     for replica, variant in every:
         reporter.say("floors", words.layout(replica.deployment), 0.0)
         caching = replica.deployment.engine.prefix_caching
         if caching not in lengths:
-            lengths[caching] = (
-                shapes(traffic.trace, question.slo, caching=caching),
-                demand(traffic, caching=caching),
-            )
-        _sort_in(result, replica, *lengths[caching], question, variant)
-    result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
-    if result.floored and not result.candidates:
-        first = result.floored[0]
-        found = lengths[first.replica.deployment.engine.prefix_caching][0]
-        result.floored[0] = replace(first, reasons=floors(first.replica, found, question.slo, fastest=True))
-    return result
+            lengths[caching] = shapes(traffic.trace, slo, caching=caching), demand(traffic, caching=caching)
+        formulas.append(_formula(replica, *lengths[caching], slo, variant))
+    return tuple(formulas)
+
+
+def _formula(replica: ReplicaPhysics, found: Shapes, wanted: Demand, slo: Slo, variant: bool) -> Formula:
+    reasons = tuple(floors(replica, found, slo))
+    return Formula(
+        reasons=reasons,
+        estimate=0 if reasons and variant else replica_estimate(replica, wanted, slo),
+        excess=_excess(replica, found, slo) if reasons and not variant else 0.0,
+        profiles=None if reasons else profiles_of(replica),
+    )
 
 
 def _sort_in(
-    result: Screened, replica: ReplicaPhysics, found: Shapes, wanted: Demand, question: PlanQuestion, variant: bool
+    result: Screened, replica: ReplicaPhysics, formula: Formula, question: PlanQuestion, variant: bool
 ) -> None:
-    slo = question.slo
-    reasons = floors(replica, found, slo)
+    reasons = formula.reasons
     price = quote(question.prices, replica.deployment.gpu)
     if price is None:
         gpu = replica.deployment.gpu
@@ -86,14 +125,13 @@ def _sort_in(
     if lame is not None:
         reasons = (*reasons, lame)
     if price is not None and not reasons:
-        result.candidates.append(Candidate(replica, price, replica_estimate(replica, wanted, slo)))
+        result.candidates.append(Candidate(replica, price, formula.estimate, formula.profiles))
         return
     if variant:
         return
     result.rejected.append(rejected(replica, reasons))
     if price is not None and lame is None:
-        estimate = replica_estimate(replica, wanted, slo)
-        result.floored.append(Floored(replica, estimate, _excess(replica, found, slo), reasons))
+        result.floored.append(Floored(replica, formula.estimate, formula.excess, reasons))
 
 
 def rejected(replica: ReplicaPhysics, reasons: Sequence[Reason]) -> Rejected:

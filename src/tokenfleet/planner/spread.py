@@ -12,6 +12,7 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
+from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.verdict import Verdicts
 
 _MOST_WAITING = 64
@@ -48,7 +49,9 @@ Submit = Callable[[Trace, Fleet, tuple[float, float], Hopeless | None], Pending]
 class Spread:
     """A :class:`Replay` that may be told what comes next."""
 
-    def __init__(self, replay: Replay, submit: Submit, width: int, verdicts: Verdicts | None = None) -> None:
+    def __init__(
+        self, replay: Replay, submit: Submit, width: int, verdicts: Verdicts | None = None, recall: Recall = anew
+    ) -> None:
         """Put workers beside a replay.
 
         Args:
@@ -56,11 +59,13 @@ class Spread:
             submit: Hands a replay to a worker.
             width: How many to foresee: those that workers can run meanwhile.
             verdicts: What earlier plans decided.
+            recall: What else they worked out.
         """
         self._replay = replay
         self._submit = submit
         self.width = width
         self.verdicts = verdicts
+        self.recall = recall
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
         self._waiting: dict[Key, tuple[Trace, Fleet, Pending]] = {}
 

@@ -9,15 +9,16 @@ from dataclasses import replace
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.plan import PlanQuestion
-from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
+from tokenfleet.domain.replica import Deployment, ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.slo import Slo
+from tokenfleet.planner.recalling import Recall, anew
 
 _SHARES_OF_PROMISE = (0.9, 0.65, 0.4)
 """How much of the promised gap a full step may take; what is left is for the contexts of those that decode."""
 _GRAIN_TOKENS = 64
 
 
-def step_variants(question: PlanQuestion) -> tuple[ReplicaPhysics, ...]:
+def step_variants(question: PlanQuestion, recall: Recall = anew) -> tuple[ReplicaPhysics, ...]:
     """Each candidate whose full step is longer than the tightest ITL or TPOT promise, with smaller steps.
 
     Sequence slots are cut with the step, as every running sequence needs a token of it. Memory and step times are
@@ -28,15 +29,21 @@ def step_variants(question: PlanQuestion) -> tuple[ReplicaPhysics, ...]:
     limit_s = _tightest_s(question.slo)
     if limit_s is None:
         return ()
-    variants: list[ReplicaPhysics] = []
+    smaller: list[Deployment] = []
     for candidate in question.candidates:
         sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
         engine = candidate.deployment.engine
         if engine.chunked_prefill:
             least = max(_GRAIN_TOKENS, engine.step_token_count)
-            smaller = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
-            variants += [_with_step(question, candidate, size) for size in smaller]
-    return tuple(variants)
+            fitting = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
+            smaller += [_with_step(candidate.deployment, size) for size in fitting]
+    model = question.model
+    asked = model, tuple(smaller)
+    return recall(
+        "smaller steps",
+        asked,
+        lambda: tuple(performance.replica_physics(model, catalog.gpu(each.gpu), each) for each in smaller),
+    )
 
 
 def _tightest_s(slo: Slo) -> float | None:
@@ -56,12 +63,10 @@ def largest_step(model: StepTimeModel, limit_s: float) -> int:
     return low
 
 
-def _with_step(question: PlanQuestion, candidate: ReplicaPhysics, size: int) -> ReplicaPhysics:
-    deployment = candidate.deployment
+def _with_step(deployment: Deployment, size: int) -> Deployment:
     engine = replace(
         deployment.engine,
         max_batched_tokens=size,
         max_sequence_count=min(size // deployment.engine.step_token_count, deployment.engine.max_sequence_count),
     )
-    smaller = replace(deployment, engine=engine)
-    return performance.replica_physics(question.model, catalog.gpu(deployment.gpu), smaller)
+    return replace(deployment, engine=engine)

@@ -184,7 +184,7 @@ def planned(folder, *options, **changes):
     with pytest.raises(SystemExit) as end:
         main(["plan", str(folder / "kept.yaml"), "-o", str(folder / "out"), "--json", *options])
     assert not end.value.code
-    return (folder / "out" / "plan.json").read_bytes()
+    return {path.name: path.read_bytes() for path in sorted((folder / "out").iterdir())}
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def command(
     no fleet keeps the promise, that is an answer: plan.json says why and what to relax, and no contract is written.
     """
     from tokenfleet.app.cli.progress import shown
-    from tokenfleet.app.compose import answer, compose, kept_replays
+    from tokenfleet.app.compose import answer, compose, kept_replays, kept_work
     from tokenfleet.app.focus_file import write_focus
     from tokenfleet.app.plan_files import check_folder, write_plan
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
@@ -71,8 +71,10 @@ def command(
     target = folder if folder is not None else Path(f"{asked.name}-plan")
     check_folder(target)
     with shown(face) as teller, placed(lines_of(scenario)):
-        composition = compose(asked, teller)
-        with spread_replays(executor, kept_replays(teller, cache=not no_cache)) as replay:
+        kept = kept_replays(teller, cache=not no_cache)
+        recall = kept_work(kept, teller)
+        composition = compose(asked, teller, recall)
+        with spread_replays(executor, kept, recall, announce=teller.announce) as replay:
             plan = answer(composition, teller, replay)
         document = plan_document(plan, composition.workload, composition.resolved)
         teller.say("writing the plan")
