@@ -61,6 +61,7 @@ class Request:
     stays: int = NEVER  # how long its user does
     stays_tokens: int = 0
     leaves: int = NEVER
+    gave_up: int = NEVER  # when its client did
     partial: int = 0
     swapped: int = 0  # its blocks in host memory
 
@@ -156,7 +157,8 @@ class Replica:
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
         self.host = self.moved = 0  # blocks in host memory; moved there or back for the next step
-        self.gone = []  # (request, status): running, and its client has given up since the last boundary
+        self.gone = []  # (request, status): it runs, or did, and its client has given up
+        self.heard = set()  # SGLang: those of them that it knows of
         self.full = False  # SGLang: nobody is admitted until somebody has left
 
     # ---- one step
@@ -424,11 +426,15 @@ class Replica:
         return int(math.sqrt(math.sqrt(square * square + floor * floor)) + 0.5)
 
     def boundary(self) -> None:
-        self.let_go(self.clock)
-        while self.flying and self.flying[0][0] <= self.clock:
-            end, yields, drafting = self.flying.popleft()
-            for request in drafting:
+        if self.rules != "sglang":
+            self.let_go(self.clock)
+        for end, _, drafting in self.flying:
+            for request in drafting if end <= self.clock else ():
                 self.keep_drafts(request)
+        if self.rules == "sglang":
+            self.let_go_with_a_token()
+        while self.flying and self.flying[0][0] <= self.clock:
+            end, yields, _ = self.flying.popleft()
             self.apply(end, yields)
         planned = self.schedule()
         if planned:
@@ -512,7 +518,21 @@ class Replica:
     def let_go(self, time: int) -> None:
         for request, status in self.gone:
             self.drop(request, status, time)
-        self.gone = []
+        self.gone, self.heard = [], set()
+
+    def let_go_with_a_token(self) -> None:
+        """SGLang frees a request with the first token it yields after SGLang heard that its client is gone."""
+        speaking = {request for end, yields, _ in self.flying for request in yields if end <= self.clock}
+        for request, status in list(self.gone):
+            speaks = request in speaking
+            ends = speaks and request.produced + 1 >= request.output
+            is_prompt = request.prefilling and request not in self.heard
+            if ends or is_prompt or (speaks and request in self.heard):
+                self.drop(request, status, self.clock)
+                self.gone.remove((request, status))
+                self.heard.discard(request)
+            else:
+                self.heard.add(request)
 
     def drop(self, request: Request, status: Status, time: int) -> None:
         """The client of a request has given up. What was fixed counts as if it had been done."""

@@ -444,7 +444,7 @@ class PlainRun:
         status = Status.CANCELLED if request.leaves <= time else Status.TIMED_OUT
         self.given_up[status] += 1
         replica = self.replicas[request.replica]
-        request.sent = NEVER
+        request.sent, request.gave_up = NEVER, time
         if replica.is_served(request):
             replica.gone.append((request, status))
         else:
@@ -464,7 +464,7 @@ class PlainRun:
         request.status, request.partial = status, partial
         gave_up = status in {Status.CANCELLED, Status.TIMED_OUT}
         request.replica = replica if gave_up or status == Status.LOST else -1
-        request.first = first if gave_up else -1
+        request.first = first if gave_up and first < request.gave_up else -1
         self.leave(request, time)
 
     # ---- replicas

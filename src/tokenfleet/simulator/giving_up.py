@@ -1,18 +1,21 @@
 """What becomes of a request whose client has given up.
 
 One that waits is gone at once. One that runs is let go at the next boundary, before the tokens of the step that ends
-there are looked at, as vLLM does it; steps fixed by then are paid for. Its full blocks stay in the prefix cache.
+there are looked at, as vLLM does it; steps fixed by then are paid for. SGLang hears of it at that boundary and lets a
+request go with the next token that it yields, so it runs one more round. Full blocks stay in the prefix cache.
 """
 
 from tokenfleet.simulator.compiling import compiled
-from tokenfleet.simulator.decoding import leave_batch, leave_replica, unused_promise, window_full_step
+from tokenfleet.simulator.decoding import last_token_ps, leave_batch, leave_replica, unused_promise, window_full_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
     ALARM,
     ALARMS_AT,
     BY_PRIORITY,
     CANCELLED_COUNT,
+    CLOCK,
     DECODE,
+    EMITTED,
     ENDING,
     EVENT_STEP,
     EVICTED,
@@ -23,6 +26,9 @@ from tokenfleet.simulator.layout import (
     HALF,
     IS_FULL,
     JOINED,
+    LAG,
+    LAST_STEP,
+    LEAVES,
     LEFT_OUT,
     LEVELS_AT,
     NEVER_PS,
@@ -38,6 +44,7 @@ from tokenfleet.simulator.layout import (
     REQUEST,
     RING_NEXT,
     RULES,
+    SENT,
     SERVED_BY,
     SGLANG,
     STATE,
@@ -73,6 +80,9 @@ from tokenfleet.simulator.ring import take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.swapping import leave_host
 from tokenfleet.simulator.visits import come_to_nothing
+
+NOT_HEARD = -1
+"""Of ``SENT``, once a client has given up: its engine does not know yet; later, the boundary at which it heard of it."""
 
 
 @compiled
@@ -200,21 +210,59 @@ def stop_serving(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def has_ended(memory: Memory, replica: int, sequence: int) -> bool:
+    """Whether the last token of a running sequence has left by this boundary, at which nobody has looked yet."""
+    if memory[sequence + STATE] == ENDING:
+        return memory[sequence + EMITTED] <= memory[replica + CLOCK]
+    is_last = memory[sequence + LAST_STEP] == memory[replica + STEP] - 1
+    return is_last and memory[sequence + STATE] == DECODE and memory[memory[replica + GROUP] + LAG] == 0
+
+
+@compiled
+def may_go(memory: Memory, replica: int, row: int) -> bool:
+    """Whether SGLang lets a request go at this boundary: with the first token that comes after it heard of it.
+
+    A prompt that is under way is not finished, and who has said everything has ended. One that is retracted first
+    goes on all the same once it is admitted again.
+    """
+    sequence = memory[row + SERVED_BY]
+    if sequence == NONE:
+        return False
+    if has_ended(memory, replica, sequence):
+        return True
+    is_prompt = memory[sequence + STATE] == PREFILL
+    if memory[row + SENT] == NOT_HEARD:
+        if is_prompt:
+            return True
+        memory[row + SENT] = memory[replica + CLOCK]
+        memory[row + LEAVES] = NEVER_PS
+    if memory[row + LEAVES] == NEVER_PS and not is_prompt and not is_delivered(memory, memory[sequence + REQUEST]):
+        token_ps = last_token_ps(memory, replica, sequence)
+        if token_ps > memory[row + SENT]:
+            memory[row + LEAVES] = token_ps
+    return memory[row + LEAVES] <= memory[replica + CLOCK]
+
+
+@compiled
 def let_go(memory: Memory, replica: int, time_ps: int) -> None:
-    """Free the running requests whose clients have given up since the last boundary, in the order in which they did."""
+    """Free the running requests whose clients have given up, in the order in which they did, as far as they may go."""
     row = memory[replica + FIRST_GONE]
     memory[replica + FIRST_GONE] = NONE
     while row != NONE:
         after = memory[row + VERDICT] & HALF
-        sequence = memory[row + SERVED_BY]
-        set_produced_tokens(memory, request_of(memory, row), generated_tokens(memory, replica, sequence))
-        stop_serving(memory, replica, sequence)
-        end_attempt(memory, replica, row, time_ps)
+        if memory[memory[replica + GROUP] + RULES] == SGLANG and not may_go(memory, replica, row):
+            memory[row + VERDICT] -= after
+            put_with_gone(memory, replica, row)
+        else:
+            sequence = memory[row + SERVED_BY]
+            set_produced_tokens(memory, request_of(memory, row), generated_tokens(memory, replica, sequence))
+            stop_serving(memory, replica, sequence)
+            end_attempt(memory, replica, row, time_ps)
         row = after
 
 
 @compiled
-def await_boundary(memory: Memory, replica: int, row: int) -> None:
+def put_with_gone(memory: Memory, replica: int, row: int) -> None:
     """A running request will be let go, after those whose clients gave up before."""
     before = memory[replica + FIRST_GONE]
     if before == NONE:
@@ -249,5 +297,6 @@ def ring(memory: Memory) -> int:
         stop_queueing(memory, replica, request)
         end_attempt(memory, replica, row, time_ps)
     else:
-        await_boundary(memory, replica, row)
+        memory[row + SENT] = NOT_HEARD
+        put_with_gone(memory, replica, row)
     return number

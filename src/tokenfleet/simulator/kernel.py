@@ -272,6 +272,15 @@ def lose_sequence(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def lose_waiting(memory: Memory, replica: int, request: int) -> None:
+    """A request that waits is lost with its replica; SGLang may have retracted one whose client has given up."""
+    if has_given_up(memory, request):
+        end_attempt(memory, replica, patience_of(memory, request), memory[PAUSED])
+    else:
+        lose_request(memory, request, memory[replica + NUMBER])
+
+
+@compiled
 def fail(memory: Memory, number: int) -> None:
     """Lose all that a replica holds; its row is of no use any more.
 
@@ -296,7 +305,7 @@ def fail(memory: Memory, number: int) -> None:
     request = memory[replica + QUEUE_HEAD]
     while request != NONE:
         behind = next_in_queue(memory, request)
-        lose_request(memory, request, number)
+        lose_waiting(memory, replica, request)
         request = behind
     memory[TOTAL_IN_FLIGHT] -= memory[memory[IN_FLIGHT_AT] + number]
     memory[memory[IN_FLIGHT_AT] + number] = 0

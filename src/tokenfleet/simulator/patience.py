@@ -196,6 +196,8 @@ def leaving_step(memory: Memory, sequence: int) -> int:
 def leave_with_token(memory: Memory, request: int, token_ps: int) -> None:
     """The token with which a user leaves will be there at a time."""
     row = patience_of(memory, request)
+    if memory[row + VERDICT] != 0:
+        return
     memory[row + LEAVES] = min(memory[row + LEAVES], token_ps + 1)
     if memory[row + ALARM_PLACE] == 0 or memory[row + LEAVES] < memory[row + ALARM]:
         set_alarm(memory, row, memory[row + LEAVES])

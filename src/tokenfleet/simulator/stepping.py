@@ -119,7 +119,7 @@ def is_settled(memory: Memory, replica: int) -> bool:
     unsettled |= memory[replica + MOVED_BLOCKS]
     if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
         # A controller and a client must see a first token when it leaves, so the run that yields it does not hide it.
-        unsettled |= memory[replica + JOINED]
+        unsettled |= memory[replica + JOINED] | memory[replica + FIRST_GONE]
     if memory[memory[replica + GROUP] + BY_PRIORITY] == BY_LANE and lanes_meet(memory, replica):
         return False
     return unsettled | memory[replica + LEFT_OUT_COUNT] == 0
@@ -313,6 +313,8 @@ def pass_boundary(memory: Memory, replica: int) -> None:
     if memory[replica + RUN] > 0:
         finish_run(memory, replica)
     if memory[PATIENCE_AT] != NONE and memory[replica + FIRST_GONE] != NONE:
+        if memory[memory[replica + GROUP] + RULES] == SGLANG and memory[replica + DRAFTED] != 0:
+            keep_drafts(memory, replica)
         let_go(memory, replica, memory[replica + CLOCK])
     if memory[replica + DRAFTED] != 0:
         keep_drafts(memory, replica)

@@ -66,6 +66,40 @@ def test_who_leaves_with_a_token_costs_the_steps_until_the_engine_knows(asynchro
     assert (running[38], running[39]) == (2, 1), "the third token leaves at 30 ms, the step after it ends at 40"
 
 
+@pytest.mark.parametrize(("asynchronous", "computed", "gone_ms"), [(False, 5, 50), (True, 6, 50)])
+def test_sglang_lets_who_left_run_one_more_round(asynchronous: bool, computed: int, gone_ms: int) -> None:
+    """It hears of it at 40 ms, and goes by it when the next token is there."""
+    on = fleet(physics(settings=engine(name="sglang-0.5", async_scheduling=asynchronous)))
+    record = run([(0, 10, 9), (0, 10, 15)], on, leaving=after_s(0.035, STAYS))
+    assert record.status.tolist() == [Status.CANCELLED, Status.FINISHED]
+    assert record.turmoil.partial_output_tokens.tolist() == [computed, 0]
+    running = record.telemetry.running[:, 0].tolist()
+    assert (running[gone_ms - 2], running[gone_ms - 1]) == (2, 1)
+
+
+def test_sglang_keeps_who_left_while_prompts_hold_up_the_decodes() -> None:
+    on = fleet(physics(settings=engine(name="sglang-0.5")))
+    record = run([(0, 10, 9), (15, 200, 2)], on, leaving=after_s(0.025, STAYS))
+    assert ms(record.first_token_s) == [10, 60]
+    assert record.turmoil.partial_output_tokens.tolist() == [3, 0], "at 10, 20 and 70 ms"
+    assert (record.telemetry.running[68, 0], record.telemetry.running[69, 0]) == (2, 0)
+
+
+def test_sglang_does_not_finish_a_prompt_that_nobody_waits_for() -> None:
+    on = fleet(physics(settings=engine(name="sglang-0.5")))
+    record = run([(0, 200, 9), (5, 10, 1)], on, leaving=after_s(0.015, STAYS))
+    assert record.status.tolist() == [Status.CANCELLED, Status.FINISHED]
+    assert ms(record.first_token_s[1:]) == [30], "four chunks would take until 40 ms"
+
+
+def test_sglang_frees_who_left_with_the_last_token_and_calls_it_gone() -> None:
+    on = fleet(physics(settings=engine(name="sglang-0.5")))
+    record = run([(0, 10, 4)], on, leaving=after_s(0.035))
+    assert record.status.tolist() == [Status.CANCELLED]
+    assert record.end_s == 0.04
+    assert record.turmoil.partial_output_tokens.tolist() == [4]
+
+
 def test_who_stays_to_the_last_token_does_not_leave() -> None:
     record = run([(0, 10, 5)], fleet(), leaving=after_tokens(5))
     assert record.status.tolist() == [Status.FINISHED]
