@@ -62,6 +62,7 @@ class Request:
     stays_tokens: int = 0
     leaves: int = NEVER
     gave_up: int = NEVER  # when its client did
+    prompt_is_here: bool = True  # its prompt is computed where it is served
     partial: int = 0
     swapped: int = 0  # its blocks in host memory
 
@@ -80,8 +81,10 @@ class Request:
         self.name = ("own", self.row, self.attempts)
 
     def block_key(self, index: int, block_tokens: int) -> object:
+        """Who shares a block; a prompt is the same at each attempt, what is generated is not."""
         end = (index + 1) * block_tokens
-        return next(((name, index) for depth, name in self.keys if depth >= end), (self.name, index))
+        same = ("prompt", self.row) if end <= self.input and self.prompt_is_here else self.name
+        return next(((name, index) for depth, name in self.keys if depth >= end), (same, index))
 
 
 class Pool:

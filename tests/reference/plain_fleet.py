@@ -642,7 +642,9 @@ def requests_of(trace: Trace) -> list[Request]:
         delivered = trace.kv_delivered is not None and bool(trace.kv_delivered[row])
         keys = [] if delivered else keys[::-1]
         priority = 0 if trace.priority is None else int(trace.priority[row])
-        requests.append(Request(row, arrival, *lengths, keys, ("own", row), session, delivered, priority))
+        request = Request(row, arrival, *lengths, keys, ("own", row), session, delivered, priority)
+        request.prompt_is_here = not delivered
+        requests.append(request)
     return requests
 
 

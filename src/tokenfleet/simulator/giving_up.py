@@ -82,7 +82,7 @@ from tokenfleet.simulator.swapping import leave_host
 from tokenfleet.simulator.visits import come_to_nothing
 
 NOT_HEARD = -1
-"""Of ``SENT``, once a client has given up: its engine does not know yet; later, the boundary at which it heard of it."""
+"""Of ``SENT``, once a client has given up: its engine does not know yet."""
 
 
 @compiled

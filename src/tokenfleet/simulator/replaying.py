@@ -112,7 +112,7 @@ def replay_in(
     """Replay a checked trace in a checked world."""
     trace, fleet = in_lanes(trace, fleet, world)
     memory, places, around = surround(trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS)
-    roster = Roster(memory, places, around, trace, fleet)
+    roster = Roster(memory, places, around, fleet)
     desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
     scraper = scraper_for(memory, places, fleet) if world.lane is None else Scraper(memory, places, fleet)
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper, roster, desk, world.happenings)

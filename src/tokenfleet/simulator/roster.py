@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Decision
-from tokenfleet.domain.trace import Floats, Trace
+from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S
@@ -21,8 +21,8 @@ HOLDING = (int(ReplicaState.READY), int(ReplicaState.DRAINING), int(ReplicaState
 class Roster:
     """The replicas by number, over all groups in order."""
 
-    def __init__(self, memory: Buffer, places: Places, around: Surroundings, trace: Trace, fleet: Fleet) -> None:
-        self.memory, self.places, self.around, self.trace, self.fleet = memory, places, around, trace, fleet
+    def __init__(self, memory: Buffer, places: Places, around: Surroundings, fleet: Fleet) -> None:
+        self.memory, self.places, self.around, self.fleet = memory, places, around, fleet
         self.group_of = [index for index, group in enumerate(fleet.groups) for _ in range(group.replica_count)]
         self.numbers = range(len(self.group_of))
         self.states = memory[around.states.start : around.states.stop]
@@ -140,4 +140,4 @@ class Roster:
         self.factors[number] = 1.0
         index = self.group_of[number]
         group = self.fleet.groups[index]
-        renew_replica(self.memory, self.places, self.trace, number, index, group, ring_size(self.trace))
+        renew_replica(self.memory, self.places, self.around.rows, number, index, group, ring_size(self.around.rows))

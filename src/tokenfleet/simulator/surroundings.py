@@ -19,8 +19,9 @@ from tokenfleet.domain.world import (
     World,
 )
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import build, to_ps
+from tokenfleet.simulator.building import affinity_keys, build, to_ps
 from tokenfleet.simulator.equipping import write_group
+from tokenfleet.simulator.own_prompts import finds_itself, with_own_prompts
 from tokenfleet.simulator.placing import (
     Buffer,
     Places,
@@ -57,6 +58,8 @@ class Surroundings:
     """Row and token table of a group whose steps are slower, by number of the group and factor."""
     order: npt.NDArray[np.int64]
     """Place in the trace of each request row."""
+    rows: Trace
+    """The requests in that order, as the kernel knows them."""
     words: int
 
 
@@ -70,11 +73,16 @@ def surround(
     loop = world.closed_loop
     order = np.arange(trace.request_count) if loop is None else np.argsort(loop.after != BY_CLOCK, kind="stable")
     rows = trace if loop is None else rows_of(trace, order)
+    asked = rows
+    if finds_itself(fleet, world):
+        rows = with_own_prompts(rows)
     places = place(rows, fleet, detailed=detailed)
-    around = place_surroundings(places.words, fleet, world, trace, order)
+    around = place_surroundings(places.words, fleet, world, trace, order, rows)
     memory, _ = build(rows, fleet, peak_window_s, detailed=detailed, more_words=around.words - places.words)
     write_world(memory, around, world)
     write_states(memory, places, around, world)
+    if fleet.router == "prefix_affinity" and rows is not asked:
+        memory[places.requests.start + at.PLACE : places.requests.stop : at.REQUEST_WORDS] = affinity_keys(asked)
     write_visits(memory, places, around)
     if around.door.words:
         write_who(memory, around, trace, world)
@@ -103,7 +111,7 @@ def slower(group: ReplicaGroup, factor: float) -> ReplicaGroup:
 
 
 def place_surroundings(
-    used: int, fleet: Fleet, world: World, trace: Trace, order: npt.NDArray[np.int64]
+    used: int, fleet: Fleet, world: World, trace: Trace, order: npt.NDArray[np.int64], rows: Trace
 ) -> Surroundings:
     """Lay the sections out behind the ``used`` words."""
     planner = Planner(used)
@@ -125,6 +133,7 @@ def place_surroundings(
         states=planner.take(sum(group.replica_count for group in fleet.groups)),
         slowed=slowed,
         order=order,
+        rows=rows,
         words=planner.used,
     )
 

@@ -145,6 +145,26 @@ def test_blocks_of_one_that_left_stay_in_the_cache() -> None:
     assert record.status.tolist() == [Status.CANCELLED, Status.FINISHED]
 
 
+@pytest.mark.parametrize("name", ["vllm-0.32", "sglang-0.5", "trtllm-1.2"])
+def test_the_next_attempt_finds_the_prompt_of_the_last_one_in_the_cache(name: str) -> None:
+    """The first attempt would take 130 ms, four chunks among them; the second one computes a single token of it."""
+    cached = physics(settings=engine(name=name, prefix_caching=True, block_tokens=4))
+    clients = Clients(attempt_count=2, backoff_s=0.1, timeout_s=0.105)
+    record = run([(0, 200, 10), (400, 200, 1)], fleet(cached), clients=clients)
+    assert record.status.tolist() == [Status.FINISHED, Status.FINISHED]
+    assert record.turmoil.attempt_count.tolist() == [2, 1]
+    assert record.cached_tokens.tolist() == [196, 0], "all blocks but that of the last token, and nobody else's"
+    apart = run([(0, 200, 10)], fleet(cached, count=2, router="round_robin"), clients=clients)
+    assert apart.status.tolist() == [Status.TIMED_OUT], "another replica has not seen it"
+
+
+def test_routers_by_prefix_do_not_take_an_own_prompt_for_a_shared_one() -> None:
+    cached = fleet(physics(settings=engine(prefix_caching=True)), count=3, router="prefix_affinity")
+    rows = [(10 * place, 30, 2) for place in range(12)]
+    patient = run(rows, cached, clients=Clients(attempt_count=2, timeout_s=50.0))
+    assert patient.replica.tolist() == replay(trace(rows), cached).replica.tolist()
+
+
 def test_whoever_leaves_frees_the_user_for_the_next_request() -> None:
     loop = ClosedLoop(after=np.array([-1, 0], dtype=np.int32), delay_s=np.array([0.0, 0.02]))
     record = run([(0, 10, 9), (0, 10, 1)], fleet(), leaving=after_s(0.035, STAYS), closed_loop=loop)
