@@ -26,6 +26,8 @@ _LONGEST_TOKENS = 50_000_000
 _ZERO = UNMET[3]
 _MANY_SILENT = 0.1
 """Above this share of calls without output, failure is no likely reason: public traces show 2 to 8 %."""
+_MOST_PRIORITIES = 128
+"""As many as a replay tells apart."""
 _MOST_REJECTS = 10_000
 _FEWEST_ALIKE = 10
 FAR_NS = 2 * 366 * 86_400 * NS
@@ -347,9 +349,30 @@ def _trace(
         session=session,
         tenant=tenant,
         tenants=tenants,
+        priority=_priority(rows, detected, warnings),
         start_utc=start,
         observed=_observed(rows),
     )
+
+
+def _priority(rows: "pl.DataFrame", detected: dict[str, str], warnings: list[str]) -> Ints | None:
+    """Priorities, 0 where none is written, as engines take it; ``None`` where the files tell no two apart."""
+    import polars as pl
+
+    told = rows["priority"].cast(pl.Int32, strict=False)
+    if told.null_count() == len(told):
+        return None
+    priority = told.fill_null(0).to_numpy().astype(np.int32)
+    levels = np.unique(priority)
+    if len(levels) == 1:
+        return None
+    if len(levels) > _MOST_PRIORITIES:
+        warnings.append(f"{len(levels)} different priorities, more than {_MOST_PRIORITIES}: none is used, group them")
+        return None
+    if told.null_count():
+        warnings.append(f"{told.null_count()} requests have no priority: 0, as engines take it")
+    detected["priority"] = f"{levels[0]} to {levels[-1]}, smaller first"
+    return priority
 
 
 def _prefixes(

@@ -45,6 +45,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "session": ("session", "sessionid", "conversation", "conversationid", "chatid", "threadid"),
     "label": ("label", "task", "tier", "logtype", "route", "usecase", "requesttype", "priority"),
+    "priority": ("priority", "requestpriority", "schedulingpriority"),
     "request_id": ("requestid", "id", "rid", "callid", "correlationid"),
 }  # fmt: skip
 """Role -> names in order of preference, in lower case without separators and without a unit at the end."""
@@ -65,6 +66,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "tenant": ("account", "company", "group", "namespace", "owner"),
     "session": ("chat", "thread", "dialog"),
     "label": ("kind", "category", "tag"),
+    "priority": ("urgency", "prio"),
 }  # fmt: skip
 """Words that people use for a role and that are too loose to take a column by: they only help to ask."""
 
@@ -101,7 +103,9 @@ def map_columns(columns: Sequence[str], told: Mapping[str, str], *, where: str) 
     for role, names in NAMES.items():
         if role in told:
             continue
-        hits = [column for name in names for column in columns if plain(column) == name and column not in taken]
+        # Words of a priority are names of tiers, so its column may be read as a label, too.
+        free = taken - {found.get("label")} if role == "priority" else taken
+        hits = [column for name in names for column in columns if plain(column) == name and column not in free]
         if role in _MUST_NOT_GUESS and len(hits) > 1:
             problems.append(
                 Problem(

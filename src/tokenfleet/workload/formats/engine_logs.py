@@ -27,6 +27,8 @@ def is_sglang(source: Source) -> bool:
 def read_sglang(source: Source, options: ReadOptions) -> Reading:
     """A call is a received and a finished event of one id; stamps are local time without a zone.
 
+    SGLang serves the larger priority first unless it is told otherwise, so the sign is turned.
+
     A threshold can keep fast calls out of the log (SGLANG_LOG_REQUEST_EXCEEDED_MS): then only slow ones are seen.
     """
     found = json_list(source)
@@ -61,6 +63,9 @@ def read_sglang(source: Source, options: ReadOptions) -> Reading:
 
 def _sglang(row: Row, record: Record) -> None:
     row.setdefault("streamed", at(record, "obj", "stream"))
+    urgency = count(at(record, "obj", "priority"))
+    if urgency is not None:
+        row["priority"] = -urgency
     if record["event"] == "request.received":
         row["arrival"], row["late_s"], row["received"] = record.get("timestamp"), None, True
         return

@@ -75,6 +75,7 @@ def _langfuse(record: Record) -> Row:
         "model": text(record.get("model")),
         "tenant": text(at(record, "metadata", "team")) or text(record.get("userId")),
         "session": text(record.get("sessionId")),
+        "priority": count(at(record, "metadata", "priority")),
         "request_id": text(record.get("id")),
     }
 
@@ -112,6 +113,7 @@ def _helicone(record: Record) -> Row:
         "model": text(record.get("request_model")) or text(record.get("response_model")),
         "tenant": text(at(record, "request_properties", "team")) or text(record.get("request_user_id")),
         "session": text(at(record, "request_properties", "Helicone-Session-Id")),
+        "priority": count(at(record, "request_properties", "priority")),
         "request_id": text(record.get("request_id")),
     }
 
@@ -150,6 +152,7 @@ def _portkey(record: Record) -> Row:
         "model": text(record.get("ai_model")),
         "tenant": text(at(record, "metadata", "_user")),
         "session": text(record.get("trace_id")),
+        "priority": count(at(record, "metadata", "priority")),
         "request_id": text(record.get("id")),
     }
 
@@ -229,6 +232,7 @@ def _envoy(record: Record) -> Row:
         "status": status,
         "model": text(record.get("gen_ai.request.model")),
         "session": text(record.get("session.id")),
+        "priority": count(record.get("priority")),
         "request_id": text(record.get("x-request-id")),
     }
 

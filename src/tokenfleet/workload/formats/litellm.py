@@ -12,11 +12,13 @@ from tokenfleet.workload.formats.records import (
     count,
     csv_records,
     each,
+    first_known,
     json_list,
     reading_of,
     reconcile,
     scaled,
     text,
+    tier_priority,
 )
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
@@ -101,6 +103,11 @@ def _row(record: Record) -> Row:
         or text(at(about, "user_api_key_team_alias"))
         or text(record.get("end_user")),
         "session": text(record.get("session_id")),
+        "priority": first_known(
+            count(at(about, "requester_metadata", "priority")),
+            count(at(about, "spend_logs_metadata", "priority")),
+            tier_priority(at(usage, "service_tier")),
+        ),
         "request_id": text(record.get("request_id")),
     }
 

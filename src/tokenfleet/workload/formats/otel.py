@@ -16,6 +16,7 @@ from tokenfleet.workload.formats.records import (
     reconcile,
     status_of,
     text,
+    tier_priority,
 )
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
@@ -29,6 +30,12 @@ _CACHED = (
 )
 _REASONING = ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens")
 _TTFT = ("gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
+_TIER = (
+    "openai.response.service_tier",
+    "gen_ai.openai.response.service_tier",
+    "openai.request.service_tier",
+    "gen_ai.openai.request.service_tier",
+)
 _NO_CALLS = ("execute_tool", "invoke_agent", "create_agent", "embeddings")
 
 
@@ -121,6 +128,7 @@ def _row(span: Record, facts: Record) -> Row | None:
         "model": model,
         "tenant": text(facts.get("user.id")) or text(facts.get("enduser.id")) or text(facts.get("tenant.id")),
         "session": text(facts.get("gen_ai.conversation.id")) or text(facts.get("session.id")),
+        "priority": next((tier_priority(facts[key]) for key in _TIER if key in facts), None),
         "request_id": text(span.get("spanId")),
     }
 

@@ -225,6 +225,16 @@ def status_of(code: Any) -> str | None:  # noqa: ANN401 - JSON is untyped
     return "cancelled" if found in (0, 499, -3) else "error"
 
 
+def tier_priority(word: Any) -> int | None:  # noqa: ANN401 - JSON is untyped
+    """The priority of a service tier as OpenAI and Anthropic name them: smaller is served first, 0 is the usual one."""
+    return {"priority": -1, "default": 0, "standard": 0, "scale": 0, "auto": 0, "flex": 1, "batch": 1}.get(str(word))
+
+
+def first_known(*values: int | None) -> int | None:
+    """The first of some counts that is known."""
+    return next((value for value in values if value is not None), None)
+
+
 def reconcile(
     input_: int | None,
     output: int | None,

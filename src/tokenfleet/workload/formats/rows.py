@@ -22,11 +22,13 @@ COLUMNS: dict[str, str] = {
     "tenant": "String",
     "session": "String",
     "label": "String",
+    "priority": "Int64",
     "request_id": "String",
     "line": "Int64",
 }
 """Canonical columns and their polars types. Null is unknown. ``input_tokens`` includes cached, ``output_tokens``
-includes reasoning and all choices, ``arrival_ns`` is when the request reached the system."""
+includes reasoning and all choices, ``arrival_ns`` is when the request reached the system; a smaller ``priority`` is
+served first."""
 
 Clock = Literal["utc", "naive", "relative"]
 """Zoned; written without a zone; counted from an instant that the file does not name."""
@@ -84,6 +86,7 @@ ROLES = (
     "tenant",
     "session",
     "label",
+    "priority",
     "request_id",
 )
 """What a column can be mapped to."""

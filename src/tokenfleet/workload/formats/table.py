@@ -86,7 +86,7 @@ def canonical(
         frame[stamp], options, where=f"{where}, column '{stamp}'", detected=detected, unit=unit or unit_of_name(stamp)
     )
     rows = {"arrival_ns": arrival, "line": _lines(loaded.lines)}
-    for role in COUNT_ROLES:
+    for role in (*COUNT_ROLES, "priority"):
         if role in mapped:
             rows[role] = as_count(frame[mapped[role]])
     for role in _TEXTS:
@@ -110,7 +110,16 @@ def canonical(
         detected=detected,
         dropped={"not a record": broken} if broken else {},
         broken_lines=list(loaded.broken),
+        warnings=_no_priorities(table, options),
     )
+
+
+def _no_priorities(rows: "pl.DataFrame", options: ReadOptions) -> list[str]:
+    """What to say where a person named a column of priorities and it holds none."""
+    column = options.columns.get("priority")
+    if column is None or rows["priority"].null_count() < rows.height:
+        return []
+    return [f"column '{column}' holds no whole numbers: priorities are unknown"]
 
 
 def told_columns(mapped: Mapping[str, str]) -> str:

@@ -12,12 +12,14 @@ from tokenfleet.workload.formats.records import (
     count,
     csv_records,
     each,
+    first_known,
     json_list,
     parsed,
     reading_of,
     reconcile,
     scaled,
     text,
+    tier_priority,
 )
 from tokenfleet.workload.formats.rows import Reading, ReadOptions
 from tokenfleet.workload.formats.source import Source
@@ -134,6 +136,11 @@ def _row(record: Record) -> Row:
         "tenant": _told(record, "tenant"),
         "session": _told(record, "session"),
         "label": _told(record, "label"),
+        "priority": first_known(
+            count(_told(record, "priority")),
+            tier_priority(record.get("service_tier")),
+            tier_priority(at(usage, "service_tier")),
+        ),
         "request_id": text(record.get("id")) or text(record.get("responseId")),
     }
 
