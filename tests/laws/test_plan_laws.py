@@ -106,6 +106,7 @@ def test_what_is_planned_is_kept_and_one_fewer_is_not(space, promise, trace):
         bill.input_usd_per_hour
         + bill.cached_usd_per_hour
         + bill.output_usd_per_hour
+        + bill.headroom_usd_per_hour
         + bill.idle_usd_per_hour
         + bill.spare_usd_per_hour
     ) == bill.total_usd_per_hour

@@ -16,7 +16,7 @@ _EVERYBODY = "everybody"
 
 
 def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
-    """Write the bill of a month of 730 hours: a row per tenant and kind of tokens, one each for idle and spare.
+    """Write the bill of a month of 730 hours, a row per tenant and kind of tokens and for each line nobody used.
 
     The rows add up to the invoice, to the cent. The charge period is the month that begins after ``made_on``.
 

@@ -11,6 +11,8 @@ from pydantic import Field
 from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict, Tokens
 from tokenfleet.domain.errors import BadInput
 
+_UNUSED = ("headroom", "idle", "spare")
+
 
 class Sizing(Strict):
     """How somebody sized a fleet by hand; every key may be left out."""
@@ -77,7 +79,8 @@ class PlanFile:
     """Clause, promised, slow end of the prediction."""
     warnings: tuple[str, ...]
     request_count: int
-    idle_and_spare_fraction: float | None
+    unused_fraction: float | None
+    """Headroom, idle and spare over the bill."""
     from_log: bool
     price_source: str
 
@@ -127,7 +130,7 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
             predicted=tuple((row["name"], row["promised"], row["predicted_high"]) for row in document["slo"]),
             warnings=tuple(row["text"] for row in document.get("warnings", ())),
             request_count=document["workload"]["request_count"],
-            idle_and_spare_fraction=(bill["idle_usd_per_hour"] + bill["spare_usd_per_hour"]) / total if total else None,
+            unused_fraction=sum(bill[f"{line}_usd_per_hour"] for line in _UNUSED) / total if total else None,
             from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
             price_source=fleet[0]["price_source"] if fleet else "",
         )

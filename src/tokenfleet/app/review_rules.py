@@ -161,10 +161,12 @@ def _token_price(sheet: Sizing) -> str | None:
 
 
 def _idle_money(plan: PlanFile) -> str | None:
-    waste = plan.idle_and_spare_fraction
+    waste = plan.unused_fraction
     return _when(
         waste is not None and waste > 0.6,
-        f"{waste:.0%} of the bill is idle time and spare replicas: a price per token hides that" if waste else "",
+        f"{waste:.0%} of the bill is headroom, idle time and spare replicas: a price per token hides that"
+        if waste
+        else "",
     )
 
 
@@ -258,7 +260,7 @@ RULES: Final = (
         id="token-price-only",
         severity="mistake",
         breaks="the budget: the bill is paid by the hour, busy or not",
-        mend="compare bills of whole hours with idle and spare as lines of their own",
+        mend="compare bills of whole hours with headroom, idle and spare as lines of their own",
         sizing=_token_price,
         plan=_idle_money,
     ),

@@ -304,6 +304,7 @@ def cost(bill: Bill) -> list[str]:
         _part(bill.input_usd_per_hour, "input", bill.usd_per_million_input_tokens),
         _part(bill.cached_usd_per_hour, "cached", bill.usd_per_million_cached_tokens),
         _part(bill.output_usd_per_hour, "output", bill.usd_per_million_output_tokens),
+        _part(bill.headroom_usd_per_hour, "headroom", None),
         _part(bill.idle_usd_per_hour, "idle", None),
         _part(bill.spare_usd_per_hour, "spare", None),
     ]

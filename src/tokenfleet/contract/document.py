@@ -277,6 +277,7 @@ def _cost(chosen: Sized, bill: Bill) -> Cost:
         input_usd_per_hour=bill.input_usd_per_hour,
         cached_usd_per_hour=bill.cached_usd_per_hour,
         output_usd_per_hour=bill.output_usd_per_hour,
+        headroom_usd_per_hour=bill.headroom_usd_per_hour,
         idle_usd_per_hour=bill.idle_usd_per_hour,
         spare_usd_per_hour=bill.spare_usd_per_hour,
         price_source=f"{price.provider}, {price.term}, {price.as_of or 'undated'}: {price.source}",

@@ -234,6 +234,7 @@ class Cost(_Part):
     input_usd_per_hour: Amount
     cached_usd_per_hour: Amount
     output_usd_per_hour: Amount
+    headroom_usd_per_hour: Amount
     idle_usd_per_hour: Amount
     spare_usd_per_hour: Amount
     price_source: str

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
     from tokenfleet.cost.supply import SupplyOption, compare_supply
     from tokenfleet.cost.unit import usd_per_million
-    from tokenfleet.cost.work import RequestWork, request_work
+    from tokenfleet.cost.work import RequestWork, TokenWork, request_work, token_work
 
 _HOME = {
     "TYPICAL_OF_ON_DEMAND": "market_price",
@@ -77,6 +77,7 @@ _HOME = {
     "TokenCounts": "sharing",
     "TokenMix": "external",
     "TokenUsage": "external",
+    "TokenWork": "work",
     "UnitCost": "denominators",
     "annuity_usd_per_year": "owning",
     "api_charge_usd": "external",
@@ -105,6 +106,7 @@ _HOME = {
     "reserved_peak": "sharing",
     "split_step": "steps",
     "task_cost": "denominators",
+    "token_work": "work",
     "unit_costs": "denominators",
     "units_of": "denominators",
     "usage_by_key": "sharing",
@@ -137,6 +139,7 @@ __all__ = [
     "TokenCounts",
     "TokenMix",
     "TokenUsage",
+    "TokenWork",
     "UnitCost",
     "annuity_usd_per_year",
     "api_charge_usd",
@@ -165,6 +168,7 @@ __all__ = [
     "reserved_peak",
     "split_step",
     "task_cost",
+    "token_work",
     "unit_costs",
     "units_of",
     "usage_by_key",

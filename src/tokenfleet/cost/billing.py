@@ -1,39 +1,40 @@
 """One hour of a fleet as a bill whose lines add up to the last bit."""
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from tokenfleet.cost.unit import usd_per_million
+from tokenfleet.cost.work import TokensByKind, TokenWork, tokens_by_kind
 from tokenfleet.domain.plan import Bill
 from tokenfleet.domain.run import RunRecord, Status
 
 _QUANTUM_USD = Fraction(1, 2**30)
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """What finished requests took and gave, per second of the run."""
-
-    uncached_per_s: float
-    cached_per_s: float
-    output_per_s: float
-    request_per_s: float
+_WORK = ("input", "cached", "output")
 
 
 def bill(
-    record: RunRecord, *, usd_per_gpu_hour: float, gpus_per_replica_count: int, spare_count: int, span_s: float
+    record: RunRecord,
+    *,
+    usd_per_gpu_hour: float,
+    gpus_per_replica_count: int,
+    spare_count: int,
+    span_s: float,
+    peak_window_s: tuple[float, float],
+    full: TokenWork | None = None,
 ) -> Bill:
-    """Splits the price of one hour by what the replicas spent their time on.
+    """Splits the price of one hour into work, headroom, idle time and spare replicas.
 
-    ``record`` is the run of the carrying replicas alone. Prefill time pays for input, the part of it spent on
-    cached prefixes for cached tokens, decode time for output; time without work is idle, and spare replicas are a
-    line of their own. So input x its price + cached x its price + output x its price + idle + spare is the bill.
-    Each line but idle is cut to 2**-30 dollars and idle is what remains; sums of such numbers are exact in
-    float64, so the lines add up to the total without rounding.
+    ``record`` is the run of the carrying replicas alone, R of them. Work is what the tokens of the run take on
+    replicas that are full: a replica that decodes for one request alone is busy all the same, but has room for more,
+    and that room is not what the tokens cost. With W replicas' worth of work on average and P in the peak window,
+
+        headroom = W * (R / P - 1)        idle = R - W * R / P
+
+    so at the peak all that is not work is headroom, at every other load as much of it per work, and idle is what a
+    fleet that followed the demand would give back. Spare replicas are a line of their own. Each token's price times
+    its count, plus headroom, idle and spare, is the bill. Each line but idle is cut to 2**-30 dollars and idle is what
+    remains; sums of such numbers are exact in float64, so the lines add up to the total without rounding.
 
     Args:
         record: Run of the carrying replicas, the spare ones gone.
@@ -41,6 +42,9 @@ def bill(
         gpus_per_replica_count: Gpus of one replica.
         spare_count: Replicas paid for beside those of the record.
         span_s: Time the record stands for, from second 0 of the trace: at least the end of the last request.
+        peak_window_s: When the fleet has most to do.
+        full: What a token takes of a full replica; a line of work is never more than the time it took. ``None``: that
+            time, for a run of which nobody knows how much fuller its replicas could be.
 
     Returns:
         The bill of one hour at the mean load of the record; unit prices are ``None`` where there were no such tokens.
@@ -49,20 +53,24 @@ def bill(
         ValueError: More busy time in the record than its replicas have in ``span_s``.
     """
     total = usd_per_gpu_hour * gpus_per_replica_count * (record.replica_count + spare_count)
-    lines = _lines(record, total, spare_count, span_s)
-    served = _served(record, span_s)
+    served = tokens_by_kind(record)
+    work_s = _work_s(record, served, full)
+    paid_s = _paid_s(record, span_s)
+    peak_s = _peak_work_s(served, work_s, tokens_by_kind(record, peak_window_s))
+    free_s = _headroom_s(
+        sum(work_s, Fraction(0)), paid_s, record.replica_count, peak_s / (peak_window_s[1] - peak_window_s[0])
+    )
+    spent = dict(zip((*_WORK, "headroom"), (*work_s, free_s), strict=True))
+    lines = _lines(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
+    per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     return Bill(
         total_usd_per_hour=total,
-        input_usd_per_hour=lines["input"],
-        cached_usd_per_hour=lines["cached"],
-        output_usd_per_hour=lines["output"],
-        idle_usd_per_hour=lines["idle"],
-        spare_usd_per_hour=lines["spare"],
-        usd_per_million_input_tokens=usd_per_million(lines["input"], served.uncached_per_s),
-        usd_per_million_cached_tokens=usd_per_million(lines["cached"], served.cached_per_s),
-        usd_per_million_output_tokens=usd_per_million(lines["output"], served.output_per_s),
-        usd_per_million_output_tokens_loaded=usd_per_million(total, served.output_per_s),
-        usd_per_request=_per_request(total, served.request_per_s),
+        **{f"{name}_usd_per_hour": line for name, line in lines.items()},
+        usd_per_million_input_tokens=usd_per_million(lines["input"], served.input * per_s),
+        usd_per_million_cached_tokens=usd_per_million(lines["cached"], served.cached * per_s),
+        usd_per_million_output_tokens=usd_per_million(lines["output"], served.output * per_s),
+        usd_per_million_output_tokens_loaded=usd_per_million(total, served.output * per_s),
+        usd_per_request=_per_request(total, int((record.status == Status.FINISHED).sum()) * per_s),
     )
 
 
@@ -71,20 +79,46 @@ def _per_request(total: float, request_per_s: float) -> float | None:
     return None if price is None else price / 1e6
 
 
-def _lines(record: RunRecord, total: float, spare_count: int, span_s: float) -> dict[str, float]:
+def _paid_s(record: RunRecord, span_s: float) -> Fraction:
+    """Replica-seconds paid for: a run that never rests may add up to a hair more than its time."""
     paid_s = Fraction(span_s) * record.replica_count
-    busy = record.busy
-    cached = Fraction(min(busy.cached_prefix_s, busy.prefill_s))
-    spent = {"input": Fraction(busy.prefill_s) - cached, "cached": cached, "output": Fraction(busy.decode_s)}
-    busy_s = sum(spent.values(), Fraction(0))
+    busy_s = Fraction(record.busy.prefill_s) + Fraction(record.busy.decode_s)
     if busy_s > paid_s * Fraction(1 + _ROUNDING):
         raise ValueError(f"{float(busy_s)} replica-seconds of work in {float(paid_s)} of time")
-    # A run that never rests may add up to a hair more than its time; it is shared out whole.
-    paid_s = max(paid_s, busy_s)
+    return max(paid_s, busy_s)
+
+
+def _work_s(record: RunRecord, served: TokensByKind, full: TokenWork | None) -> list[Fraction]:
+    """Replica-seconds of input, cached and output: as on full replicas, and never more than they took."""
+    busy = record.busy
+    cached_s = Fraction(min(busy.cached_prefix_s, busy.prefill_s))
+    took_s = [Fraction(busy.prefill_s) - cached_s, cached_s, Fraction(busy.decode_s)]
+    if full is None:
+        return took_s
+    return [min(took, Fraction(least)) for took, least in zip(took_s, full.of(served), strict=True)]
+
+
+def _peak_work_s(served: TokensByKind, work_s: list[Fraction], peak: TokensByKind) -> float:
+    """Replica-seconds of the tokens of the peak window, each at the mean of its kind."""
+    counts = ((served.input, peak.input), (served.cached, peak.cached), (served.output, peak.output))
+    return sum(
+        float(spent_s) * inside / count for spent_s, (count, inside) in zip(work_s, counts, strict=True) if count
+    )
+
+
+def _headroom_s(work_s: Fraction, paid_s: Fraction, replica_count: int, peak_replicas: float) -> Fraction:
+    """Replica-seconds that the promise keeps free: per work as many as at the peak, where no replica is idle."""
+    if peak_replicas <= 0.0:
+        return Fraction(0)
+    free_per_work = max(Fraction(0), replica_count / Fraction(peak_replicas) - 1)
+    return min(work_s * free_per_work, paid_s - work_s)
+
+
+def _lines(spent_s: dict[str, Fraction], paid_s: Fraction, total: float, spare: Fraction) -> dict[str, float]:
     exact_total = Fraction(total)
-    carrying = exact_total * record.replica_count / (record.replica_count + spare_count)
-    lines = {name: _cut(carrying * part / paid_s if paid_s else Fraction(0), total) for name, part in spent.items()}
-    lines["spare"] = _cut(exact_total - carrying, total)
+    carrying = exact_total * (1 - spare)
+    lines = {name: _cut(carrying * part / paid_s if paid_s else Fraction(0), total) for name, part in spent_s.items()}
+    lines["spare"] = _cut(exact_total * spare, total)
     lines["idle"] = exact_total - sum(lines.values(), Fraction(0))
     return {name: float(line) for name, line in lines.items()}
 
@@ -93,17 +127,3 @@ def _cut(amount: Fraction, total: float) -> Fraction:
     """Rounds down to a multiple of the quantum, or of the last bit of ``total`` where that is coarser."""
     quantum = max(_QUANTUM_USD, Fraction(math.ulp(total)))
     return amount // quantum * quantum
-
-
-def _served(record: RunRecord, span_s: float) -> _Served:
-    done = record.status == Status.FINISHED
-    inputs = int(record.input_tokens[done].sum(dtype=np.int64))
-    cached = int(record.cached_tokens[done].sum(dtype=np.int64))
-    outputs = int(record.output_tokens[done].sum(dtype=np.int64))
-    per_s = 1.0 / span_s if span_s > 0.0 else 0.0
-    return _Served(
-        uncached_per_s=(inputs - cached) * per_s,
-        cached_per_s=cached * per_s,
-        output_per_s=outputs * per_s,
-        request_per_s=int(done.sum()) * per_s,
-    )

@@ -16,9 +16,10 @@ class UnitCost:
     """``usd_per_request``, ``usd_per_million_output_tokens``: the denominator is always said."""
     count: float
     busy_usd: float | None
-    """Only the time with work: what one more would cost while there is room. ``None`` where nothing was counted."""
+    """Only the work, as on a full fleet: what one more would cost while there is room. ``None`` where nothing was
+    counted."""
     loaded_usd: float | None
-    """The whole bill, idle time and spare replicas too: what to compare with an API."""
+    """The whole bill, headroom, idle time and spare replicas too: what to compare with an API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +106,8 @@ def task_cost(
 def units_of(bill: Bill) -> tuple[UnitCost, ...]:
     """What each unit of an hour's work costs, by its work alone and fully loaded.
 
-    Idle time and spare replicas are shared over the kinds of tokens as their work is, so loaded prices times their
-    tokens are the whole bill, as the busy ones are its busy lines. A request pays its part of all.
+    Headroom, idle time and spare replicas are shared over the kinds of tokens as their work is, so loaded prices times
+    their tokens are the whole bill, as the busy ones are its busy lines. A request pays its part of all.
 
     Returns:
         Per million input (no cache served them), cached and output tokens, and per request; those there were.

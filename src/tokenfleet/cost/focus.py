@@ -1,8 +1,8 @@
 """Export for cost tools: an invoice as rows of the FinOps Open Cost and Usage Specification (FOCUS).
 
-One row per tenant and kind of tokens, and one each for idle and spare. Columns are those of the Cost and Usage dataset
-of FOCUS 1.3 and 1.4; 1.2 names providers differently and has no columns for a split. FOCUS defines none for tokens, so
-those start with ``x_``, as the specification asks of additions.
+One row per tenant and kind of tokens, and one each for headroom, idle and spare. Columns are those of the Cost and
+Usage dataset of FOCUS 1.3 and 1.4; 1.2 names providers differently and has no columns for a split. FOCUS defines none
+for tokens, so those start with ``x_``, as the specification asks of additions.
 """
 
 import csv
@@ -73,6 +73,11 @@ _OTHER = (
     "Tags",
 )
 _TOLERANCE = Decimal("1e-9")
+_UNUSED: dict[str, str] = {
+    "headroom": "room that the promise keeps free beside the work",
+    "idle": "replicas that a load below the peak has no use for",
+    "spare": "replicas kept for the day one fails",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,7 @@ class FocusAccount:
     """Of the fleet that is shared."""
     model: str
     usd_per_gpu_hour: float
-    """Price the bill was made with, for the gpu-hours of idle and spare."""
+    """Price the bill was made with, for the gpu-hours of what nobody used."""
     invoice_issuer: str | None = None
     """Who issues the invoice; the service provider unless given."""
 
@@ -214,7 +219,7 @@ def _row(line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], ver
         **dict(zip(_PROVIDERS[version], (account.service_provider, account.host_provider), strict=True)),
     }
     if version != "1.2":
-        # Idle and spare belong to the fleet itself: nothing was allocated.
+        # What nobody used belongs to the fleet itself: nothing was allocated.
         row |= {
             "AllocatedMethodId": ALLOCATION_METHOD if line.key else None,
             "AllocatedResourceId": line.key or None,
@@ -258,8 +263,7 @@ def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal) -> FocusRo
 def _description(line: InvoiceLine, account: FocusAccount) -> str:
     if line.key:
         return f"{line.part} tokens of {line.key} on {account.model}"
-    waiting = {"idle": "time in which replicas wait", "spare": "replicas kept for the day one fails"}
-    return f"{account.model}: {waiting[line.part]}"
+    return f"{account.model}: {_UNUSED[line.part]}"
 
 
 def _period_problems(**periods: tuple[datetime, datetime]) -> list[Problem]:

@@ -1,6 +1,6 @@
 """Who pays for what: one bill split over tenants (or features, tiers, models), to the cent.
 
-Busy lines go to those whose tokens caused them. Time without work and spare replicas are lines of their own: what is
+Busy lines go to those whose tokens caused them. Headroom, idle time and spare replicas are lines of their own: what is
 kept for everybody is not hidden in anybody's price. A second view, fully loaded, shares them out by what each reserved.
 """
 
@@ -19,10 +19,10 @@ from tokenfleet.domain.plan import Bill
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Ints
 
-Part = Literal["input", "cached", "output", "idle", "spare"]
+Part = Literal["input", "cached", "output", "headroom", "idle", "spare"]
 """A line of the bill; ``input`` is input that no cache served."""
 BUSY: tuple[Part, ...] = ("input", "cached", "output")
-KEPT: tuple[Part, ...] = ("idle", "spare")
+KEPT: tuple[Part, ...] = ("headroom", "idle", "spare")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class InvoiceLine:
     """One amount of an invoice: a kind of tokens of one tenant, or what nobody used."""
 
     key: str
-    """Tenant, feature or whatever the usage was counted by; empty for ``idle`` and ``spare``."""
+    """Tenant, feature or whatever the usage was counted by; empty for what nobody used."""
     part: Part
     cents: int
     token_count: int | None
@@ -65,7 +65,7 @@ class Invoice:
     lines: tuple[InvoiceLine, ...]
     total_cents: int
     loaded_cents: Mapping[str, int] | None
-    """The whole bill by tenant, idle and spare shared out by what each reserved; ``None`` where nobody said."""
+    """The whole bill by tenant, what nobody used shared out by what each reserved; ``None`` where nobody said."""
 
     def busy_cents(self, key: str) -> int:
         """What the tokens of one tenant cost."""
@@ -131,13 +131,13 @@ def invoice(
     """Splits a bill over those who used the fleet; all lines are the bill, to the cent.
 
     Each busy line (input, cached, output) is shared by gpu time spent on it where everybody's is known, else by tokens
-    of its kind, so the split adds up however tenants are grouped. Idle and spare stay lines of their own.
+    of its kind, so the split adds up however tenants are grouped. Headroom, idle and spare stay lines of their own.
 
     Args:
         bill: one hour of the fleet at its mean load.
         usage: what each used in that time, or in any longer time with the same mix.
         hours: hours billed, > 0.
-        reserved: what each reserved (gpus, or tokens a second at the peak hour): shares out idle and spare in
+        reserved: what each reserved (gpus, or tokens a second at the peak hour): shares out the three in
             ``loaded_cents``. Usage is no stand-in for it: whoever made the fleet large is who pays for it to be there.
 
     Raises:
@@ -181,6 +181,7 @@ def _exact(bill: Bill, usage: Mapping[str, TokenCounts], hours: Fraction) -> dic
         "input": Fraction(bill.input_usd_per_hour) * hours,
         "cached": Fraction(bill.cached_usd_per_hour) * hours,
         "output": Fraction(bill.output_usd_per_hour) * hours,
+        "headroom": Fraction(bill.headroom_usd_per_hour) * hours,
         "idle": Fraction(bill.idle_usd_per_hour) * hours,
         "spare": Fraction(bill.spare_usd_per_hour) * hours,
     }

@@ -21,7 +21,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCost:
-    """The whole bill, idle and spare included, over one denominator."""
+    """The whole bill, headroom, idle and spare included, over one denominator."""
 
     name: str
     """``per successful task``, ``per user and month``."""

@@ -173,14 +173,20 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """One hour of the fleet at the replayed load, split so that the lines add up to ``total_usd_per_hour``."""
+    """One hour of the fleet at the replayed load, split so that the lines add up to ``total_usd_per_hour``.
+
+    Input, cached and output are priced as on a fleet that is full.
+    """
 
     total_usd_per_hour: float
     input_usd_per_hour: float
     cached_usd_per_hour: float
     output_usd_per_hour: float
+    headroom_usd_per_hour: float
+    """Room that the promise keeps free beside the work, at every load as much of it as at the peak."""
     idle_usd_per_hour: float
-    """Carrying replicas that wait."""
+    """Carrying replicas that a load below the peak has no use for: a fleet that followed the demand would give them
+    back."""
     spare_usd_per_hour: float
     """Replicas kept for the day one fails."""
     usd_per_million_input_tokens: float | None
@@ -204,9 +210,9 @@ class TenantShare:
     cached_tokens: int
     output_tokens: int
     busy_usd: float
-    """For the gpu time of its requests."""
+    """Its part of the lines of work, by the gpu time of its requests."""
     loaded_usd: float
-    """The same with idle time and spare replicas, shared by the gpu time that each takes at the peak."""
+    """The same with headroom, idle time and spare replicas, shared by the gpu time that each takes at the peak."""
     busy_usd_per_request: float | None = None
     """Its work over its requests of the month; ``None`` where none finished."""
     loaded_usd_per_request: float | None = None
@@ -215,11 +221,12 @@ class TenantShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantInvoice:
-    """A month of the bill by tenant: what tenants pay, idle and spare are the total, to the cent."""
+    """A month of the bill by tenant: tenants, headroom, idle and spare are the total, to the cent."""
 
     duration_s: float
     """Time billed."""
     total_usd: float
+    headroom_usd: float
     idle_usd: float
     spare_usd: float
     tenants: tuple[TenantShare, ...]

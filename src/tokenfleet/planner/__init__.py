@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.splits import split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
     from tokenfleet.planner.tiering import TierOption, tiers
-    from tokenfleet.planner.utilization import Filled, filled, saturated_rate_per_s
+    from tokenfleet.planner.utilization import Filled, filled
     from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
     from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
@@ -89,7 +89,6 @@ _HOME = {
     "plenty_of": "pool_counts",
     "quote": "quotes",
     "room_for_failover": "packing",
-    "saturated_rate_per_s": "utilization",
     "split_trials": "splits",
     "tiers": "tiering",
     "why_it_lost": "document",
@@ -147,7 +146,6 @@ __all__ = [
     "plenty_of",
     "quote",
     "room_for_failover",
-    "saturated_rate_per_s",
     "split_trials",
     "tiers",
     "why_it_lost",

@@ -36,7 +36,7 @@ from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
-from tokenfleet.planner.utilization import saturated_rate_per_s
+from tokenfleet.planner.utilization import Saturated, saturated
 from tokenfleet.planner.verdict import Verdict
 
 SEARCH_REQUESTS = 10_000
@@ -241,7 +241,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     families = found.best_of_families()
     sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
     carrying = detail, sized.replica, sized.carrying_count
-    saturated = None if look else replays.recalled("saturated", carrying, lambda: _saturated(replays, detail, sized))
+    full = replays.recalled("saturated", carrying, lambda: _saturated(replays, detail, sized))
     curve = () if look else replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
@@ -262,7 +262,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         slo_degraded=degraded.verdict.peak,
         limits=(*_capped(question, limits, peak_rate_per_s), *limits.uses),
         curve=curve,
-        bill=_bill(work, sized, degraded.record),
+        bill=_bill(work, sized, degraded.record, full),
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
         replayed_count=work.counted.count,
@@ -274,7 +274,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=peak_rate_per_s,
-        saturated_rate_per_s=saturated,
+        saturated_rate_per_s=None if look or full is None else full.rate_per_s,
         mean_rate_per_s=_mean_rate_per_s(work.traffic),
         sustained_rate_per_s=None if limits.sustained is None else limits.sustained.factor * peak_rate_per_s,
         found_within_fraction=_load_precision(question) - 1.0,
@@ -317,13 +317,15 @@ def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Rep
     return losses(work.question, chosen.sized, judged, moment)
 
 
-def _bill(work: _Work, sized: Sized, record: RunRecord) -> Bill:
+def _bill(work: _Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:
     return cost.bill(
         record,
         usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
         gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
         spare_count=sized.spare_count,
         span_s=max(record.end_s, work.traffic.trace.duration_s),
+        peak_window_s=work.traffic.window_s,
+        full=None if full is None else full.work,
     )
 
 
@@ -368,12 +370,12 @@ def _peak_rate_per_s(traffic: Traffic) -> float:
     return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
 
 
-def _saturated(replays: Replays, traffic: Traffic, sized: Sized) -> float | None:
+def _saturated(replays: Replays, traffic: Traffic, sized: Sized) -> Saturated | None:
     def run(trace: Trace, fleet: Fleet) -> RunRecord:
         replays.count += 1
         return replays.replay(trace, fleet)
 
-    return saturated_rate_per_s(traffic.trace, replays.fleet(sized.replica, sized.carrying_count), run)
+    return saturated(traffic.trace, replays.fleet(sized.replica, sized.carrying_count), run)
 
 
 def _mean_rate_per_s(traffic: Traffic) -> float:

@@ -48,7 +48,8 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         *_about_drafts(engine),
         "ITL quantiles come from a histogram: they are at most 2.2 % too high, never too low.",
         "TTFT starts when the request reaches the router: the network between user and router is not in it.",
-        "Idle in the bill is time in which a replica has no request at all: one with a single running request is busy.",
+        "Work in the bill is priced as on replicas that are full, headroom is what the promise keeps free beside it, "
+        "idle what a load below the peak has no use for.",
         _price_line(chosen),
     ]
     if searched is not traffic:

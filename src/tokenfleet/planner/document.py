@@ -23,7 +23,8 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
     """Everything a plan found, ready for JSON; ``null`` is unknown, never 0, and no number is NaN.
 
     ``slo`` is judged in the peak window with the spare replicas gone; ``redundancy`` has the other cases. Prices per
-    million tokens are the attributed ones: each times its tokens, plus idle and spare, is the bill.
+    million tokens are the attributed ones: each times its tokens, plus headroom, idle and
+    spare, is the bill.
     """
     chosen, bill = plan.chosen, plan.bill
     document: dict[str, object] = {
@@ -132,13 +133,14 @@ def _cost(plan: Plan) -> dict[str, object] | None:
 
 
 def _attributed(invoice: TenantInvoice) -> dict[str, object]:
-    """A month by label, model or class: the shares, idle and spare are the total, to the cent."""
+    """A month by label, model or class: the shares, headroom, idle and spare are the total, to the cent."""
     rows = (asdict(each) for each in invoice.tenants)
     shares = [{"name": row.pop("tenant"), **row} for row in rows]
     return {
         "by": invoice.by,
         "duration_s": invoice.duration_s,
         "total_usd": invoice.total_usd,
+        "headroom_usd": invoice.headroom_usd,
         "idle_usd": invoice.idle_usd,
         "spare_usd": invoice.spare_usd,
         "shares": shares,

@@ -23,9 +23,9 @@ NO_CLASS = "no class"
 def tenant_invoice(plan: Plan, traffic: Traffic) -> TenantInvoice | None:
     """A month of the plan's bill by tenant, at the mean load of the trace; ``None`` when it names no tenants.
 
-    Inside a line of the bill tenants pay by the gpu time that the replay charged to their requests; idle and spare, in
-    the loaded view, by the gpu time of those that arrive in the peak window, for whoever makes the fleet large pays for
-    it to be there.
+    Inside a line of the bill tenants pay by the gpu time that the replay charged to their requests; headroom, idle and
+    spare, in the loaded view, by the gpu time of those that arrive in the peak window, for whoever makes the fleet
+    large pays for it to be there.
 
     Raises:
         ValueError: the plan was replayed without a ledger.
@@ -86,6 +86,7 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
     return TenantInvoice(
         duration_s=HOURS_PER_MONTH * _HOUR_S,
         total_usd=month.total_cents / 100,
+        headroom_usd=month.part_cents("headroom") / 100,
         idle_usd=month.part_cents("idle") / 100,
         spare_usd=month.part_cents("spare") / 100,
         tenants=tuple(sorted(shares, key=lambda share: (-share.loaded_usd, share.tenant))),

@@ -64,6 +64,7 @@ def _bill(bill: Bill, part: Sized, question: PlanQuestion) -> Bill:
         input_usd_per_hour=bill.input_usd_per_hour * factor,
         cached_usd_per_hour=bill.cached_usd_per_hour * factor,
         output_usd_per_hour=bill.output_usd_per_hour * factor,
+        headroom_usd_per_hour=bill.headroom_usd_per_hour * factor,
         idle_usd_per_hour=bill.idle_usd_per_hour * factor,
         spare_usd_per_hour=spare,
         usd_per_million_output_tokens_loaded=None if loaded is None else loaded * dearer,

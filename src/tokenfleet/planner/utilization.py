@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tokenfleet import cost
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace, rows_of
@@ -26,8 +27,18 @@ class _Replays(Protocol):
         """Replays a trace on a fleet."""
 
 
-def saturated_rate_per_s(trace: Trace, fleet: Fleet, replay: _Replays) -> float | None:
-    """Requests per second that a fleet gets through when all of them wait for it from the beginning.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saturated:
+    """A fleet that always has somebody waiting."""
+
+    rate_per_s: float
+    """Requests per second between a tenth and nine tenths of all endings, when every replica is full."""
+    work: cost.TokenWork
+    """What a token takes of a full replica."""
+
+
+def saturated(trace: Trace, fleet: Fleet, replay: _Replays) -> Saturated | None:
+    """What a fleet gets through when all requests wait for it from the beginning.
 
     Args:
         trace: What is asked; of more than 4,000 requests those in the middle.
@@ -35,7 +46,7 @@ def saturated_rate_per_s(trace: Trace, fleet: Fleet, replay: _Replays) -> float 
         replay: Runs a replay.
 
     Returns:
-        The rate between a tenth and nine tenths of all endings; ``None`` of so few that they end together.
+        ``None`` of so few requests that they end together.
     """
     first = max(0, (trace.request_count - _MOST_REQUESTS) // 2)
     part = rows_of(trace, slice(first, first + _MOST_REQUESTS))
@@ -44,7 +55,8 @@ def saturated_rate_per_s(trace: Trace, fleet: Fleet, replay: _Replays) -> float 
     low, high = (int(len(ended_s) * share) for share in _FULL)
     if high <= low or ended_s[high] <= ended_s[low]:
         return None
-    return float((high - low) / (ended_s[high] - ended_s[low]))
+    rate_per_s = float((high - low) / (ended_s[high] - ended_s[low]))
+    return Saturated(rate_per_s=rate_per_s, work=cost.token_work(record, rate_per_s=rate_per_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +89,18 @@ def filled(
     """
     if calls.request_count == 0:
         return None
-    saturated = saturated_rate_per_s(calls, fleet, replay)
+    full = saturated(calls, fleet, replay)
     inside = int(((calls.arrival_s >= window_s[0]) & (calls.arrival_s < window_s[1])).sum())
     peak = inside / (window_s[1] - window_s[0])
     mean = calls.request_count / max(calls.duration_s, window_s[1] - window_s[0])
-    if saturated is None:
+    if full is None:
         return None
     total = sum(group.replica_count for group in fleet.groups)
     busiest = max(peak, mean)
     return Filled(
-        saturated_rate_per_s=saturated,
-        peak_fraction=busiest / saturated,
-        mean_fraction=mean / saturated,
+        saturated_rate_per_s=full.rate_per_s,
+        peak_fraction=busiest / full.rate_per_s,
+        mean_fraction=mean / full.rate_per_s,
         spare_fraction=1.0 - carrying_count / total,
         mean_to_peak_ratio=mean / busiest,
     )

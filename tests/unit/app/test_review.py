@@ -22,7 +22,12 @@ SCENARIO = {
 PLAN = {
     "feasible": True,
     "fleet": [{"spare_replica_count": 1, "price_source": "own on_demand"}],
-    "cost": {"total_usd_per_hour": 10.0, "idle_usd_per_hour": 2.0, "spare_usd_per_hour": 2.0},
+    "cost": {
+        "total_usd_per_hour": 10.0,
+        "headroom_usd_per_hour": 1.0,
+        "idle_usd_per_hour": 1.0,
+        "spare_usd_per_hour": 2.0,
+    },
     "slo": [{"name": "ttft_p99", "promised": 2.0, "predicted_high": 1.5}],
     "warnings": [],
     "workload": {"request_count": 20_000},

@@ -91,7 +91,7 @@ def test_it_says_what_a_person_asks(answered, document):
     tokens = made.degraded.input_tokens[inside].sum() / (made.peak_end_s - made.peak_start_s)
     assert document["workload"]["peak_input_tokens_per_s"] == pytest.approx(tokens)
     cost = document["cost"]
-    parts = ("input", "cached", "output", "idle", "spare")
+    parts = ("input", "cached", "output", "headroom", "idle", "spare")
     assert sum(cost[f"{part}_usd_per_hour"] for part in parts) == cost["total_usd_per_hour"]
     assert cost["low_usd_per_hour"] < cost["high_usd_per_hour"]
 

@@ -66,7 +66,7 @@ def test_nothing_succeeds_at_no_price():
 
 
 def an_hour(**changes):
-    lines = {"input": 3.0, "cached": 0.5, "output": 4.5, "idle": 2.0, "spare": 5.0} | changes
+    lines = {"input": 3.0, "cached": 0.5, "output": 4.5, "headroom": 1.0, "idle": 1.0, "spare": 5.0} | changes
     return Bill(
         total_usd_per_hour=sum(lines.values()),
         **{f"{name}_usd_per_hour": usd for name, usd in lines.items()},
@@ -78,7 +78,7 @@ def an_hour(**changes):
     )
 
 
-@pytest.mark.parametrize("changes", [{}, {"cached": 0.0}, {"idle": 0.0, "spare": 0.0}])
+@pytest.mark.parametrize("changes", [{}, {"cached": 0.0}, {"headroom": 0.0, "idle": 0.0, "spare": 0.0}])
 def test_loaded_units_times_their_counts_are_the_bill_and_busy_ones_its_busy_lines(changes):
     hour = an_hour(**changes)
     found = {unit.name: unit for unit in units_of(hour)}

@@ -31,7 +31,7 @@ USAGE = {
 
 
 def rows(version="1.3", bill=None, usage=None):
-    made = invoice(bill or bill_of(4.21, 0.37, 6.05, 7.99, 3.5), usage or USAGE, hours=24.0)
+    made = invoice(bill or bill_of(4.21, 0.37, 6.05, 2.22, 7.99, 3.5), usage or USAGE, hours=24.0)
     return made, focus_rows(made, ACCOUNT, charge_period=DAY, billing_period=MONTH, version=version)
 
 
@@ -40,7 +40,7 @@ def test_rows_conform_and_are_the_invoice(version):
     made, found = rows(version)
     assert focus_problems(found, version=version) == ()
     assert sum(row["BilledCost"] for row in found) * 100 == made.total_cents
-    assert {row["x_Phase"] for row in found} == {"input", "cached", "output", "idle", "spare"}
+    assert {row["x_Phase"] for row in found} == {"input", "cached", "output", "headroom", "idle", "spare"}
 
 
 @settings(max_examples=40)
@@ -71,12 +71,13 @@ def test_tokens_are_priced_by_the_token():
     assert row["ChargePeriodStart"] == "2026-11-01T00:00:00Z"
 
 
-def test_idle_and_spare_are_nobodys_and_priced_by_the_gpu_hour():
+@pytest.mark.parametrize(("part", "usd"), [("headroom", "2.22"), ("idle", "7.99"), ("spare", "3.5")])
+def test_what_nobody_used_is_nobodys_and_priced_by_the_gpu_hour(part, usd):
     _, found = rows()
-    (idle,) = [row for row in found if row["x_Phase"] == "idle"]
-    assert (idle["SubAccountId"], idle["AllocatedMethodId"]) == (None, None)
-    assert idle["PricingUnit"] == "GPU-Hours"
-    assert idle["PricingQuantity"] == pytest.approx(Decimal("7.99") * 24 / Decimal("3.5"))
+    (row,) = [row for row in found if row["x_Phase"] == part]
+    assert (row["SubAccountId"], row["AllocatedMethodId"]) == (None, None)
+    assert row["PricingUnit"] == "GPU-Hours"
+    assert row["PricingQuantity"] == pytest.approx(Decimal(usd) * 24 / Decimal("3.5"))
 
 
 def test_a_file_of_them():

@@ -1,4 +1,4 @@
-"""A shared bill: additive, and tenants plus idle plus spare are the invoice to the cent."""
+"""A shared bill: additive, and tenants plus headroom, idle and spare are the invoice to the cent."""
 
 import itertools
 from fractions import Fraction
@@ -16,10 +16,11 @@ from unit.cost.toy import amounts, bill_of, users
 
 @settings(max_examples=80)
 @given(usd=amounts, usage=users, hours=st.sampled_from([1.0, 24.0, 730.0]))
-def test_tenants_idle_and_spare_are_the_invoice_to_the_cent(usd, usage, hours):
+def test_tenants_and_what_nobody_used_are_the_invoice_to_the_cent(usd, usage, hours):
     made = invoice(bill_of(*usd), usage, hours=hours)
     tenants = sum(made.busy_cents(key) for key in usage)
-    assert tenants + made.part_cents("idle") + made.part_cents("spare") == made.total_cents
+    unused = made.part_cents("headroom") + made.part_cents("idle")
+    assert tenants + unused + made.part_cents("spare") == made.total_cents
     exact = sum((Fraction(each) for each in usd), Fraction(0)) * Fraction(hours) * 100
     assert abs(made.total_cents - exact) <= Fraction(1, 2)
     assert sum(line.cents for line in made.lines) == made.total_cents
@@ -88,7 +89,7 @@ def test_each_kind_of_token_pays_its_own_line():
         "chat": TokenCounts(input_tokens=100, cached_tokens=300, output_tokens=100),
         "batch": TokenCounts(input_tokens=300, cached_tokens=0, output_tokens=100),
     }
-    made = invoice(bill_of(4.0, 1.0, 6.0, 8.0, 5.0), usage, reserved={"chat": 3.0, "batch": 1.0})
+    made = invoice(bill_of(4.0, 1.0, 6.0, 3.0, 5.0, 5.0), usage, reserved={"chat": 3.0, "batch": 1.0})
     cents = {(line.key, line.part): line.cents for line in made.lines}
     assert cents == {
         ("chat", "input"): 100,
@@ -97,7 +98,8 @@ def test_each_kind_of_token_pays_its_own_line():
         ("batch", "cached"): 0,
         ("chat", "output"): 300,
         ("batch", "output"): 300,
-        ("", "idle"): 800,
+        ("", "headroom"): 300,
+        ("", "idle"): 500,
         ("", "spare"): 500,
     }
     assert made.total_cents == 2400
@@ -107,13 +109,13 @@ def test_each_kind_of_token_pays_its_own_line():
 def test_what_nobody_explains_is_refused():
     usage = {"a": TokenCounts(input_tokens=1)}
     with pytest.raises(BadInput, match="nobody used output tokens"):
-        invoice(bill_of(1.0, 0.0, 2.0, 0.0, 0.0), usage)
+        invoice(bill_of(1.0, 0.0, 2.0, 0.0, 0.0, 0.0), usage)
     with pytest.raises(BadInput, match="fewer than 0"):
-        invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0), {"a": TokenCounts(input_tokens=-1)})
+        invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0, 0.0), {"a": TokenCounts(input_tokens=-1)})
     for reserved in ({}, {"a": 0.0}, {"a": 1.0, "b": 1.0}):
         with pytest.raises(BadInput, match="reserved"):
-            invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0), usage, reserved=reserved)
-    assert invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0), usage).loaded_cents is None
+            invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0, 0.0), usage, reserved=reserved)
+    assert invoice(bill_of(1.0, 0.0, 0.0, 0.0, 0.0, 0.0), usage).loaded_cents is None
 
 
 def test_usage_is_counted_from_a_run():
@@ -145,7 +147,7 @@ def test_every_grouping_of_the_same_work_has_the_same_invoice():
         name: TokenCounts(input_tokens=10 * n, cached_tokens=n, output_tokens=n) for n, name in enumerate("abcd", 1)
     }
     totals = {
-        invoice(bill_of(3.33, 1.11, 5.55, 0.02, 0.01), {key: usage[key] for key in order}).total_cents
+        invoice(bill_of(3.33, 1.11, 5.55, 0.03, 0.02, 0.01), {key: usage[key] for key in order}).total_cents
         for order in itertools.permutations(usage)
     }
-    assert totals == {1002}
+    assert totals == {1005}

@@ -25,7 +25,7 @@ def test_the_lines_are_those_of_the_ledger():
 def test_a_bill_is_shared_by_time_and_stays_the_bill():
     record = run(inputs=(500, 50_000), outputs=(10, 10))
     key = np.array([0, 1], dtype=np.int32)
-    bill = bill_of(147.0, 0.0, 20.0, 3.0, 0.0)
+    bill = bill_of(147.0, 0.0, 20.0, 1.0, 2.0, 0.0)
     took = dataclasses.replace(TOOK, cached_gpu_s=np.zeros(2))
     by_time = invoice(bill, usage_by_key(record, key, ("short", "long"), work=request_work(took)))
     by_tokens = invoice(bill, usage_by_key(record, key, ("short", "long")))
@@ -43,4 +43,4 @@ def test_time_known_of_some_only_is_refused():
     usage = usage_by_key(record, key, ("a", "b"), work=request_work(TOOK))
     usage["b"] = dataclasses.replace(usage["b"], work_s=None)
     with pytest.raises(BadInput, match="known of some"):
-        invoice(bill_of(1.0, 0.0, 1.0, 0.0, 0.0), usage)
+        invoice(bill_of(1.0, 0.0, 1.0, 0.0, 0.0, 0.0), usage)

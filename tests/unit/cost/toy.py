@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tokenfleet.cost import TokenCounts
 from tokenfleet.domain.plan import Bill
 
-PARTS = ("input", "cached", "output", "idle", "spare")
+PARTS = ("input", "cached", "output", "headroom", "idle", "spare")
 
 
 def bill_of(*usd):
@@ -24,7 +24,7 @@ def bill_of(*usd):
     )
 
 
-amounts = st.tuples(*[st.floats(0.0, 500.0)] * 5)
+amounts = st.tuples(*[st.floats(0.0, 500.0)] * 6)
 counts = st.builds(
     TokenCounts,
     input_tokens=st.integers(1, 10**9),

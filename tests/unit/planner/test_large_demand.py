@@ -60,8 +60,10 @@ def test_a_part_of_the_demand_is_sized_and_multiplied():
     assert made.sustained_rate_per_s == pytest.approx(10 * part.sustained_rate_per_s)
     assert made.utilization_carrying_fraction == pytest.approx(part.utilization_carrying_fraction)
     bill = made.bill
-    lines = (bill.input_usd_per_hour, bill.cached_usd_per_hour, bill.output_usd_per_hour, bill.idle_usd_per_hour)
-    assert sum(lines) + bill.spare_usd_per_hour == pytest.approx(bill.total_usd_per_hour)
+    work = bill.input_usd_per_hour + bill.cached_usd_per_hour + bill.output_usd_per_hour
+    assert work + bill.headroom_usd_per_hour + bill.idle_usd_per_hour + bill.spare_usd_per_hour == pytest.approx(
+        bill.total_usd_per_hour
+    )
     assert bill.total_usd_per_hour == pytest.approx(chosen.price_usd_per_hour)
     assert bill.spare_usd_per_hour == pytest.approx(3.0)
     assert bill.usd_per_million_output_tokens == pytest.approx(part.bill.usd_per_million_output_tokens)

@@ -31,7 +31,8 @@ def test_tenants_idle_and_spare_are_the_invoice_to_the_cent(tenants):
     month = made.invoice
     assert {share.tenant for share in month.tenants} == {*tenants, "nobody" if "unknown" in tenants else "unknown"}
     cents = [round(100 * share.busy_usd) for share in month.tenants]
-    assert sum(cents) + round(100 * month.idle_usd) + round(100 * month.spare_usd) == round(100 * month.total_usd)
+    unused = month.headroom_usd + month.idle_usd + month.spare_usd
+    assert sum(cents) + round(100 * unused) == round(100 * month.total_usd)
     assert sum(round(100 * share.loaded_usd) for share in month.tenants) == round(100 * month.total_usd)
     assert month.total_usd == round(made.bill.total_usd_per_hour * 730, 2)
     assert all(usd == round(usd, 2) for share in month.tenants for usd in (share.busy_usd, share.loaded_usd))
@@ -119,7 +120,8 @@ def test_every_split_of_a_month_adds_up_to_the_invoice_to_the_cent():
     assert [each.by for each in made.invoices] == ["label", "class"]
     for month in made.invoices:
         cents = sum(round(100 * share.busy_usd) for share in month.tenants)
-        assert cents + round(100 * (month.idle_usd + month.spare_usd)) == round(100 * month.total_usd)
+        unused = month.headroom_usd + month.idle_usd + month.spare_usd
+        assert cents + round(100 * unused) == round(100 * month.total_usd)
         assert sum(round(100 * share.loaded_usd) for share in month.tenants) == round(100 * month.total_usd)
         assert sum(share.request_count for share in month.tenants) == 600
     by_class = {share.tenant: share for share in made.invoices[1].tenants}

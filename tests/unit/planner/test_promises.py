@@ -79,7 +79,7 @@ def test_a_trace_of_a_few_requests_has_a_plan_without_nan(toy_world, count):
     assert document["feasible"]
     assert any("a p99 is the slowest of them" in line for line in made.assumptions)
     assert any("endless queue" in line for line in made.assumptions)
-    assert sum(line.startswith("Idle in the bill") for line in made.assumptions) == 1
+    assert sum(line.startswith("Work in the bill") for line in made.assumptions) == 1
     loads = [point.load_fraction for point in made.curve]
     assert 1.0 in loads
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.planner import filled, plan, plan_document, saturated_rate_per_s
+from tokenfleet.planner import filled, plan, plan_document
 from tokenfleet.planner.limits import LimitSearch
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.utilization import saturated
 from tokenfleet.workload import profile
 from unit.planner import toy
 
@@ -27,7 +28,7 @@ def asked(cap=None, **rest):
 def test_a_fleet_that_always_has_somebody_waiting_does_what_its_slots_do():
     # Four slots, each with one request after the other, whatever their arrivals.
     trace = replace(toy.trace(count=1000), output_tokens=np.full(1000, 50, dtype=np.int32))
-    one, two = (saturated_rate_per_s(trace, fleet(count, slots=4), toy.replay) for count in (1, 2))
+    one, two = (saturated(trace, fleet(count, slots=4), toy.replay).rate_per_s for count in (1, 2))
     step_s = toy.replica(slots=4).step_time.token_ps[4] * 1e-12
     taken_s = 49 * step_s + np.mean([toy.prefill_s(toy.replica().step_time, int(n), 2048) for n in trace.input_tokens])
     assert one == pytest.approx(4 / taken_s, rel=0.03)
@@ -35,7 +36,7 @@ def test_a_fleet_that_always_has_somebody_waiting_does_what_its_slots_do():
 
 
 def test_so_few_requests_say_nothing():
-    assert saturated_rate_per_s(toy.trace(count=1), fleet(1), toy.replay) is None
+    assert saturated(toy.trace(count=1), fleet(1), toy.replay) is None
 
 
 def test_a_pool_is_as_full_as_its_peak_its_mean_and_its_spare_make_it():

@@ -32,7 +32,9 @@ def test_tenants_and_purchase_are_shown_and_add_up(plan, workload, resolved):
     tenants = tuple(share(f"tenant-{index:02}", 1.0, 1.5) for index in range(25))
     told = dataclasses.replace(
         plan,
-        invoice=TenantInvoice(duration_s=730.0 * 3600, total_usd=37.50, idle_usd=10.0, spare_usd=2.50, tenants=tenants),
+        invoice=TenantInvoice(
+            duration_s=730.0 * 3600, total_usd=37.50, headroom_usd=4.0, idle_usd=6.0, spare_usd=2.50, tenants=tenants
+        ),
         purchase=Purchase(
             hour_count=48,
             lines=(

@@ -151,9 +151,7 @@ def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
     ]
     if plan.bill and plan.bill.usd_per_request is not None:
         facts.append(
-            Fact(
-                name="Per request", value=usd(plan.bill.usd_per_request), note="the whole bill, idle and spare included"
-            )
+            Fact(name="Per request", value=usd(plan.bill.usd_per_request), note="the whole bill, with what nobody used")
         )
     return tuple(facts)
 

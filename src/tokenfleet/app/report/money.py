@@ -55,13 +55,14 @@ def account(
 ) -> Money:
     """The bill of ``chosen``, who pays it, how to buy, and what else would do the work."""
     named = (
-        ("Input", "reading prompts (prefill)", bill.input_usd_per_hour),
-        ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour),
-        ("Output", "writing tokens (decode)", bill.output_usd_per_hour),
-        ("Idle", "carrying replicas that wait", bill.idle_usd_per_hour),
-        ("Spare", "replicas kept for the day one fails", bill.spare_usd_per_hour),
+        ("Input", "reading prompts (prefill)", bill.input_usd_per_hour, 1),
+        ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour, 2),
+        ("Output", "writing tokens (decode)", bill.output_usd_per_hour, 3),
+        ("Headroom", "room that the promise keeps free beside the work", bill.headroom_usd_per_hour, 6),
+        ("Idle", "replicas that a load below the peak has no use for", bill.idle_usd_per_hour, 4),
+        ("Spare", "replicas kept for the day one fails", bill.spare_usd_per_hour, 5),
     )
-    shown = cents_that_add_up([value for _, _, value in named], bill.total_usd_per_hour)
+    shown = cents_that_add_up([value for _, _, value, _ in named], bill.total_usd_per_hour)
     total = bill.total_usd_per_hour
     return Money(
         lines=tuple(
@@ -71,9 +72,9 @@ def account(
                 usd_per_hour=text,
                 share=percent(value / total) if total else "",
                 width_percent=round(100 * value / total, 2) if total else 0.0,
-                colour=index + 1,
+                colour=colour,
             )
-            for index, ((name, what, value), text) in enumerate(zip(named, shown, strict=True))
+            for (name, what, value, colour), text in zip(named, shown, strict=True)
         ),
         total=cents_that_add_up([total], total)[0],
         month=f"{usd(total * _HOURS_PER_MONTH)} for a month of {_HOURS_PER_MONTH} h, running all the time",
@@ -116,12 +117,12 @@ def _units(other: Alternatives) -> Table:
         head=("One unit of work", "Whole bill", "Its work alone", "Worked out"),
         rows=rows,
         numeric=frozenset({1, 2}),
-        caption="The whole bill has idle time and spare replicas in it",
+        caption="The whole bill has headroom, idle time and spare replicas in it",
     )
 
 
 def _tenants(invoice: TenantInvoice) -> Table:
-    """Every tenant, idle and spare; the second column adds up to the invoice to the cent, and so does the third."""
+    """Every tenant and what nobody used; the second and third columns add up to the invoice, to the cent."""
 
     def dollars(usd: float) -> str:
         return f"${usd:,.2f}"
@@ -149,15 +150,16 @@ def _tenants(invoice: TenantInvoice) -> Table:
             )
         )
     rows += [
+        ("Headroom", "", dollars(invoice.headroom_usd), "shared out", ""),
         ("Idle", "", dollars(invoice.idle_usd), "shared out", ""),
         ("Spare", "", dollars(invoice.spare_usd), "shared out", ""),
         ("Invoice", "", dollars(invoice.total_usd), dollars(invoice.total_usd), ""),
     ]
     return Table(
-        head=(_PAYER[invoice.by], "Requests seen", "Its work, a month", "With idle and spare", "A request of it"),
+        head=(_PAYER[invoice.by], "Requests seen", "Its work, a month", "With all lines", "A request of it"),
         rows=tuple(rows),
         numeric=frozenset({1, 2, 3, 4}),
-        caption="Work by GPU time; idle and spare by what each takes at the peak",
+        caption="Work by GPU time; headroom, idle and spare by what each takes at the peak",
     )
 
 
@@ -185,7 +187,7 @@ _UNITS = {
 
 
 def _unit_prices(bill: Bill) -> Table:
-    """Each unit by its work alone and with its part of idle and spare; what there was none of says so."""
+    """Each unit by its work alone and with its part of what nobody used; what there was none of says so."""
     known = {unit.name: unit for unit in units_of(bill)}
     rows = [
         (name, usd(known[key].busy_usd), usd(known[key].loaded_usd)) if key in known else (name, why, "")
@@ -194,7 +196,7 @@ def _unit_prices(bill: Bill) -> Table:
     if bill.usd_per_million_output_tokens_loaded is not None:
         rows.append(("Whole bill over output tokens, per million", "", usd(bill.usd_per_million_output_tokens_loaded)))
     return Table(
-        head=("Price of work", "Its work alone", "With idle and spare"), rows=tuple(rows), numeric=frozenset({1, 2})
+        head=("Price of work", "Its work alone", "With all lines"), rows=tuple(rows), numeric=frozenset({1, 2})
     )
 
 
