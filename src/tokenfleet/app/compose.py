@@ -15,10 +15,11 @@ from tokenfleet import catalog, performance, workload
 from tokenfleet.app.alternatives import alternatives, users_are_known
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.digests import file_digests
+from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
-from tokenfleet.app.scenario_types import Scenario, WorkloadSource, with_overrides
+from tokenfleet.app.scenario_types import Scenario, WorkloadSource
 from tokenfleet.app.taking import in_classes
 from tokenfleet.app.world_question import admission_of, clients_of
 from tokenfleet.domain.apart import ApartQuestion
@@ -340,13 +341,13 @@ def deployments(
     model: ModelArchitecture, gpu: Gpu, scenario: Scenario, layouts: Sequence[Layout] | None = None
 ) -> Iterator[Deployment]:
     """Every way to run one replica of the model on this gpu that the scenario lets us try, or in some layouts only."""
-    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
+    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine, model)
     if layouts is None:
         layouts = layouts_to_try(model, gpu, scenario, tensor_parallels(gpu, scenario))
     for precision, kv_precision, layout in product(
         precisions(model, scenario.precision), dict.fromkeys(scenario.kv_dtype), layouts
     ):
-        for setting in engines_to_try(engine, layout, scenario):
+        for setting in engines_to_try(engine, layout, scenario, model):
             deployment = Deployment(
                 model=model.name,
                 gpu=gpu.name,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
+from tokenfleet.app.engine_settings import with_whole_prompts
 from tokenfleet.app.ranks import sized
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.gpu import Gpu
@@ -41,7 +42,9 @@ def layouts_beyond(scenario: Scenario, tensor_parallels: Sequence[int]) -> tuple
     return tuple(Layout(tensor_parallel=largest, pipeline_parallel=stages) for stages in _STAGES_BEYOND)
 
 
-def engines_to_try(engine: EngineSettings, layout: Layout, scenario: Scenario) -> Iterator[EngineSettings]:
+def engines_to_try(
+    engine: EngineSettings, layout: Layout, scenario: Scenario, model: ModelArchitecture
+) -> Iterator[EngineSettings]:
     """Settings of a whole replica, in every combination of what the scenario varies."""
     renamed = {"context_limit": "context_limit_tokens"}
     varied = {
@@ -52,7 +55,7 @@ def engines_to_try(engine: EngineSettings, layout: Layout, scenario: Scenario) -
     for values in product(*varied.values()):
         setting = replace(engine, **dict(zip(varied, values, strict=True)))
         # A person who writes a budget writes the replica's; the engine's own default is that of one rank.
-        yield setting if fixed else sized(setting, layout)
+        yield setting if fixed else sized(with_whole_prompts(setting, model), layout)
 
 
 def _usual_data(model: ModelArchitecture, gpu: Gpu, tensor: int) -> list[int]:

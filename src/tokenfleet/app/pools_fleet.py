@@ -5,11 +5,12 @@ from typing import Final
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ScaledPhaseSpec
 from tokenfleet.app.scaling_types import AutoscalingSpec
-from tokenfleet.app.scenario_types import Scenario, with_overrides
+from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
@@ -119,7 +120,7 @@ def _precision(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture) -> Pr
 
 
 def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu) -> EngineSettings:
-    engine = with_overrides(catalog.engine(spec.engine or asked.engine.name, gpu=gpu), asked.engine)
+    engine = with_overrides(catalog.engine(spec.engine or asked.engine.name, gpu=gpu), asked.engine, model)
     engine = replace(
         engine,
         max_batched_tokens=spec.max_batched_tokens or engine.max_batched_tokens,

@@ -48,7 +48,7 @@ from tokenfleet.app.slo_types import SloSpec
 from tokenfleet.app.world_types import AdmissionSpec, BatchSpec, ClientsSpec, EventSpec, UsersSpec
 from tokenfleet.domain import survival
 from tokenfleet.domain.fleet import Router
-from tokenfleet.domain.replica import EngineSettings, KvPrecision, Precision, Speculation
+from tokenfleet.domain.replica import KvPrecision, Precision, Speculation
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
@@ -452,18 +452,3 @@ class Scenario(Strict):
             known = f"regions: {', '.join(regions)}" if regions else "give zones a region: {name: a, region: eu}"
             raise problem(f'no zone lies in data_region "{self.data_region}"', known)
         return self
-
-
-def with_overrides(defaults: EngineSettings, choice: EngineChoice) -> EngineSettings:
-    """The engine's defaults with the scenario's own settings on top."""
-    from dataclasses import replace
-
-    renamed = {
-        "memory_utilization": "memory_utilization_fraction",
-        "context_limit": "context_limit_tokens",
-        "prefill_decode_interval": "prefill_decode_interval_count",
-        "swap_space": "swap_bytes",
-    }
-    plain = choice.model_dump(exclude_none=True, exclude={"name", "speculation"})
-    given = {renamed.get(key, key): value for key, value in plain.items()}
-    return replace(defaults, **given, speculation=speculation_of(choice.speculation))

@@ -11,11 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.pool_types import GroupSpec
 from tokenfleet.app.pools_fleet import phase_fleet
 from tokenfleet.app.scenario import checked
-from tokenfleet.app.scenario_types import Scenario, with_overrides
+from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, EngineName, GpuName, Strict, Tokens
 from tokenfleet.app.yaml_lines import KeyPath, dotted
 from tokenfleet.domain.errors import BadInput, Problem
@@ -122,7 +123,7 @@ def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: Flee
         raise BadInput(problems)
     gpu = catalog.gpu(gpu_name)
     sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, scenario)
-    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine)
+    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine, model)
     one = Deployment(
         model=model.name,
         gpu=gpu.name,
@@ -163,7 +164,7 @@ def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, r
         group = _planned(values, f"{path}: fleet[{index}]")
         gpu = catalog.gpu(group.gpu)
         engine = replace(
-            with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine),
+            with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine, model),
             max_batched_tokens=group.max_batched_tokens,
             max_sequence_count=group.max_sequence_count,
         )

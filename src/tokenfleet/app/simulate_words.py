@@ -45,7 +45,7 @@ _MENDS: Final = {
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
 REFUSED: Final = {
-    "rejected_too_long": "longer than the context limit or the KV memory",
+    "rejected_too_long": "longer than a replica takes (context limit, KV memory or, without chunked prefill, a step)",
     "rejected_queue_full": "found every queue full",
     "rejected_nobody_ready": "found no replica ready",
     "rejected_batch_shed": "were batch while batch was shed",

@@ -258,7 +258,7 @@ def _limits(plan: Plan, chosen: Sized) -> Limits:
     room = (replica.kv_block_count - replica.kv_fixed_block_count) * replica.kv_block_tokens
     return Limits(
         sequences_per_replica_count=engine.max_sequence_count,
-        longest_request_tokens=min(room, engine.context_limit_tokens or room),
+        longest_request_tokens=min(room, replica.context_limit_tokens or room),
         sustained_rate_per_s=plan.sustained_rate_per_s,
         binding=binding.limit if binding else None,
         next=following.limit if following else None,

@@ -247,3 +247,10 @@ class ReplicaPhysics:
     """Blocks of preempted sequences that host memory takes."""
     swap_block_ps: int = 0
     """Time in which the gpus move one of them there or back, each its own part."""
+    model_context_tokens: int | None = None
+    """Longest sequence that the model was made for; ``None``: unknown."""
+
+    @property
+    def context_limit_tokens(self) -> int | None:
+        """Longest request that the engine accepts: its setting, else the model's own limit, as engines take it."""
+        return self.deployment.engine.context_limit_tokens or self.model_context_tokens

@@ -36,7 +36,8 @@ class Status(IntEnum):
 
     FINISHED = 0
     REJECTED_TOO_LONG = 1
-    """Prompt plus output exceed the context limit or the whole KV pool; refused on arrival."""
+    """Prompt plus output exceed the context limit, the whole KV pool or, where prompts are not cut, the step budget;
+    refused on arrival."""
     REJECTED_QUEUE_FULL = 2
     """Every ready replica had its queue full, at the last attempt."""
     REJECTED_NOBODY_READY = 3

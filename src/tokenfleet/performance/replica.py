@@ -37,6 +37,7 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         kv_fixed_block_count=fixed_count,
         swap_block_count=swap_count,
         swap_block_ps=swap_ps,
+        model_context_tokens=model.max_context_tokens,
     )
 
 

@@ -5,7 +5,7 @@ from re import search
 from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, Layout, Precision
+from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision
 from tokenfleet.performance.precision import number_format
 
 _FP8_BLOCK = 128
@@ -59,6 +59,7 @@ def unsupported(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> t
         *_weight_problems(model, gpu, deployment),
         *_link_problems(gpu, deployment.layout),
         *_speculation_problems(deployment),
+        *_step_problems(model, deployment.engine),
     )
 
 
@@ -140,6 +141,19 @@ def _speculation_problems(deployment: Deployment) -> list[str]:
     if deployment.engine.speculation is None or deployment.layout.pipeline_parallel == 1:
         return []
     return ["speculative decoding over pipeline stages is not known: their rounds are not one model's steps"]
+
+
+def _step_problems(model: ModelArchitecture, engine: EngineSettings) -> list[str]:
+    """VLLM does not start where a prompt that it may not cut could be longer than a step."""
+    limit = engine.context_limit_tokens or model.max_context_tokens
+    if engine.chunked_prefill or not engine.name.startswith("vllm") or limit is None:
+        return []
+    if engine.max_batched_tokens >= limit:
+        return []
+    return [
+        f"without chunked prefill vLLM needs a step for its longest request: max_batched_tokens is "
+        f"{engine.max_batched_tokens:,}, the context limit {limit:,}; lower engine.context_limit or raise the budget"
+    ]
 
 
 def has_link(gpu: Gpu) -> bool:

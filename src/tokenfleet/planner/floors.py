@@ -173,7 +173,7 @@ def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
 def pool_tokens(replica: ReplicaPhysics) -> int:
     """Longest request one replica can hold, prompt and output, in tokens."""
     blocks = replica.kv_block_count - replica.kv_fixed_block_count
-    limit = replica.deployment.engine.context_limit_tokens
+    limit = replica.context_limit_tokens
     held = max(0, blocks) * replica.kv_block_tokens
     return held if limit is None else min(held, limit)
 

@@ -58,7 +58,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.CHUNKED, engine.chunked_prefill),
         (at.FULL_PROMPT_GATE, engine.full_prompt_gate),
         (at.LAG, engine.async_scheduling and engine.speculation is None),
-        (at.CONTEXT_LIMIT, NO_CONTEXT_LIMIT if engine.context_limit_tokens is None else engine.context_limit_tokens),
+        (at.CONTEXT_LIMIT, replica.context_limit_tokens or NO_CONTEXT_LIMIT),
         (at.RING_MASK, ring - 1),
         (at.PREFIX_CACHING, engine.prefix_caching),
         (at.RULES, rule_set(engine.name)),

@@ -35,10 +35,15 @@ def grow(trace: Trace, factor: float) -> Trace:
     Raises:
         BadInput: a factor of 0 or less, above 1,000, or so small that no request is left.
     """
+    return grown_with_copies(trace, factor)[0]
+
+
+def grown_with_copies(trace: Trace, factor: float) -> tuple[Trace, Longs]:
+    """As :func:`grow`, and which copy each request is: 0 is the original, on its own time."""
     if not 0 < factor <= 1000:
         raise BadInput.at("growth", f"is {factor:g}", "give a factor above 0, such as 1.3 for 30 % more")
     if factor == 1:
-        return trace
+        return trace, np.zeros(trace.request_count, dtype=np.int64)
     unit = units_of(trace)
     count = int(unit.max()) + 1
     first = np.full(count, trace.request_count, dtype=np.int64)
@@ -58,7 +63,7 @@ def grow(trace: Trace, factor: float) -> Trace:
         sessions = int(trace.session.max(initial=0)) + 1
         session = np.where(trace.session[rows] >= 0, trace.session[rows] + copy * sessions, -1)
     when = np.argsort(arrival, kind="stable")
-    return replace(
+    grown = replace(
         rows_of(trace, rows[when]),
         arrival_s=arrival[when],
         prefix_node=None if node is None else node[when],
@@ -66,6 +71,7 @@ def grow(trace: Trace, factor: float) -> Trace:
         session=None if session is None else renumbered(session[when]),
         observed=None if trace.observed is None else select(trace.observed, rows[when]),
     )
+    return grown, copy[when]
 
 
 def peak_window(trace: Trace, *, least_count: int = 500) -> tuple[float, float]:

@@ -7,11 +7,11 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Floats, Ints, Trace, rows_of
-from tokenfleet.workload.scale import grow
+from tokenfleet.workload.scale import grown_with_copies
 
 Shape = Literal["flat", "ramp", "hill", "front"]
-"""How a surge fills its time: as evenly as usual; rising to its end; rising to its middle and falling; all of it in the
-first tenth."""
+"""How what comes on top of the usual fills its time: as the usual does; rising to its end; rising to its middle and
+falling; all of it in the first tenth."""
 FRONT_FRACTION: Final = 0.1
 """Part of its time in which a surge of shape ``front`` asks for all it wants."""
 
@@ -20,14 +20,14 @@ def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape
     """The same trace with ``factor`` times its demand for a while.
 
     More users who behave as those of that stretch do: copies share what several of them shared before, such as system
-    prompts, and nothing else.
+    prompts, and nothing else. The usual requests stay where they are.
 
     Args:
         trace: Any trace.
         start_s: Second of the trace at which it begins.
         length_s: How long it lasts.
         factor: Demand of that stretch against the usual, above 1.
-        shape: How the requests of that stretch, the usual ones included, fill it.
+        shape: How the requests on top fill that stretch.
 
     Raises:
         BadInput: a factor of 1 or less or above 1,000, or a stretch in which nobody asks for anything.
@@ -42,10 +42,11 @@ def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape
             f"from {start_s:g} s to {end_s:g} s holds no request to take for a pattern",
             f"the demand lasts {trace.duration_s:g} s: choose a time inside",
         )
-    grown = grow(rows_of(trace, np.arange(first, last)), factor)
+    grown, copy = grown_with_copies(rows_of(trace, np.arange(first, last)), factor)
     # Copies come seconds before or after their original; those that would leave the stretch come in at its other end.
     inside = np.mod(grown.arrival_s - start_s, length_s) / length_s
-    arrival_s = np.minimum(start_s + length_s * _placed(inside, shape), np.nextafter(end_s, start_s))
+    placed = np.minimum(start_s + length_s * _placed(inside, shape), np.nextafter(end_s, start_s))
+    arrival_s = np.where(copy == 0, grown.arrival_s, placed)
     rest = np.concatenate([np.arange(first), np.arange(last, trace.request_count)])
     return _joined(rows_of(trace, rest), replace(grown, arrival_s=arrival_s), trace)
 

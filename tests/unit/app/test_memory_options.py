@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from tokenfleet import catalog
 from tokenfleet.app.cli import main
+from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.memory_spec import MemorySpec, with_memory
 from tokenfleet.app.quantities import Unreadable, parse_bytes
-from tokenfleet.app.scenario_types import EngineChoice, with_overrides
+from tokenfleet.app.scenario_types import EngineChoice
 from tokenfleet.domain.replica import Deployment, Layout, Speculation
 from tokenfleet.performance import memory_budget
 
@@ -116,7 +117,7 @@ def test_no_sizes(written: object) -> None:
 def test_speculation_is_drafted_by_the_draft_of_the_memory() -> None:
     gpu, model = catalog.gpu("h100_sxm"), catalog.model(MODEL)
     choice = EngineChoice.model_validate({"speculation": {"tokens": 3, "acceptance": "70%"}})
-    engine = with_overrides(catalog.engine("vllm", gpu=gpu), choice)
+    engine = with_overrides(catalog.engine("vllm", gpu=gpu), choice, model)
     asked = Deployment(
         model=model.name, gpu=gpu.name, layout=Layout(), precision="bf16", kv_precision="bf16", engine=engine
     )

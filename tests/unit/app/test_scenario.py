@@ -169,12 +169,12 @@ def test_paths_count_from_the_folder_of_the_scenario(tmp_path, monkeypatch):
 
 def test_engine_settings_override_the_defaults(tmp_path):
     from tokenfleet import catalog
-    from tokenfleet.app.scenario_types import with_overrides
+    from tokenfleet.app.engine_settings import with_overrides
 
     text = GOOD + "engine: {name: vllm, memory_utilization: 85%, context_limit: 16384, prefix_caching: false}\n"
     choice = load_scenario(write(tmp_path, text)).engine
     defaults = catalog.engine("vllm", gpu=catalog.gpu("h100_sxm"))
-    settings = with_overrides(defaults, choice)
+    settings = with_overrides(defaults, choice, catalog.model("Qwen/Qwen3-8B"))
     assert (settings.memory_utilization_fraction, settings.context_limit_tokens) == (0.85, 16384)
     assert settings.prefix_caching is False
     assert settings.max_batched_tokens == defaults.max_batched_tokens

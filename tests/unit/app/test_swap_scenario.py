@@ -3,8 +3,8 @@
 import pytest
 
 from tokenfleet import catalog
+from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.scenario import load_scenario
-from tokenfleet.app.scenario_types import with_overrides
 from tokenfleet.domain.errors import BadInput
 
 SCENARIO = """\
@@ -22,7 +22,7 @@ def loaded(folder, engine):
 
 def test_host_memory_is_an_engine_setting(tmp_path):
     asked = loaded(tmp_path, "{preemption: swap, swap_space: 16GiB}")
-    engine = with_overrides(catalog.engine("vllm", gpu=catalog.gpu("l40s")), asked.engine)
+    engine = with_overrides(catalog.engine("vllm", gpu=catalog.gpu("l40s")), asked.engine, catalog.model(asked.model))
     assert (engine.preemption, engine.swap_bytes) == ("swap", 16 << 30)
 
 

@@ -23,7 +23,7 @@ def command(face: Face, /, scenario: Path, **options: Any) -> int:  # noqa: ANN4
 
     Of an event: its tokens, what the usual fleet makes of it, the fleet that keeps the promise, when to ask for it,
     what to warm, what to reserve, when to let go. Bursts of 10 s, 1 min and 5 min are made larger until the promise
-    breaks. Shapes: flat, as the usual; ramp, rising to its end; hill; front, all of it in the first tenth.
+    breaks. Shapes of what is on top: flat, as the usual; ramp, rising to its end; hill; front, all in the first tenth.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
