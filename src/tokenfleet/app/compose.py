@@ -136,7 +136,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         workload=described,
         resolved=resolved,
         valid_days=scenario.valid_days,
-        assumptions=(about_demand(scenario.workload, scenario.seed),),
+        assumptions=about_demand(scenario.workload, scenario.seed, trace),
         compare=scenario.compare,
     )
 
@@ -217,8 +217,12 @@ def _about_weights(plan: Plan) -> tuple[str, ...]:
     return (*notes, f"{precision} weights answer as well as the checkpoint's own: measure that before you promise.")
 
 
-def about_demand(source: WorkloadSource, seed: int) -> str:
-    """One sentence on where the demand comes from, for a person who was not there."""
+def about_demand(source: WorkloadSource, seed: int, trace: Trace) -> tuple[str, ...]:
+    """Where the demand comes from and what was taken for granted of it, for a person who was not there."""
+    return (_origin(source, seed), *_about_sessions(source, trace))
+
+
+def _origin(source: WorkloadSource, seed: int) -> str:
     grown = f", times {source.growth:g} for growth" if source.growth != 1.0 else ""
     if source.trace is not None:
         return f"Demand: as logged in {', '.join(Path(path).name for path in source.trace)}{grown}."
@@ -232,6 +236,19 @@ def about_demand(source: WorkloadSource, seed: int) -> str:
             f"bursty arrivals (coefficient of variation {source.interarrival_cv:g}; 1 is Poisson)"
         )
     return f"Demand: drawn from {kind}{grown}, seed {seed}. Your real traffic decides."
+
+
+def _about_sessions(source: WorkloadSource, trace: Trace) -> tuple[str, ...]:
+    if source.trace is None or trace.session is None:
+        return ()
+    if source.sessions == "repeat":
+        return ("Each prompt of a session is taken to repeat the prompt before it and its answer.",)
+    if trace.prefix_node is not None:
+        return ()
+    return (
+        "The log has sessions and no block hashes, so no prompt is found in a prefix cache. If prompts repeat what was "
+        "said before, write  workload: {sessions: repeat}.",
+    )
 
 
 def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:
@@ -272,7 +289,7 @@ def _as_keys(problem: Problem) -> Problem:
 
 def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
     if source.trace is not None:
-        return workload.read_trace(
+        logged, quality = workload.read_trace(
             source.trace,
             format=source.format,
             columns=source.columns,
@@ -282,6 +299,7 @@ def _today(source: WorkloadSource, seed: int) -> tuple[Trace, Quality | None]:
             zero_output=source.zero_output,
             unfinished=source.unfinished,
         )
+        return (workload.repeated_history(logged) if source.sessions == "repeat" else logged), quality
     if source.preset is not None:
         drawn = workload.synthesize(
             source.preset,

@@ -29,7 +29,8 @@ class Intervals:
 
     interval_s: float
     prefill_tokens: Counts
-    decode_tokens: Counts
+    decode_tokens: Floats
+    """With drafts that are kept, as many of them as the accepted share says in the mean."""
     busy_fraction: Floats
     """Share of the time in which a step ran: what a dashboard shows as the use of a gpu."""
     bound_fraction: Mapping[str, Floats]
@@ -63,9 +64,19 @@ def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Seq
     return Intervals(
         interval_s=interval_s,
         prefill_tokens=counted["prefill_tokens"],
-        decode_tokens=counted["decode_tokens"],
+        decode_tokens=counted["decode_tokens"] * _tokens_a_step(fleet),
         busy_fraction=busy,
         bound_fraction=_bounds(counted, busy, fleet, models),
+    )
+
+
+def _tokens_a_step(fleet: Fleet) -> Floats:
+    """Tokens that a decode yields in a step of each replica, in the mean."""
+    return np.concatenate(
+        [
+            np.full(group.replica_count, group.replica.deployment.engine.mean_step_tokens, dtype=np.float64)
+            for group in fleet.groups
+        ]
     )
 
 

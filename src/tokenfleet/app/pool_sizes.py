@@ -133,7 +133,7 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         peak=peak,
         whole=whole,
         replayed_count=len(trials.seen),
-        assumptions=(about_demand(asked.workload, asked.seed), *system.notes),
+        assumptions=(*about_demand(asked.workload, asked.seed, system.trace), *system.notes),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
     )
 

@@ -141,7 +141,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         transfer_mean_s=transfer_mean_s,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=(
-            about_demand(asked.workload, asked.seed),
+            *about_demand(asked.workload, asked.seed, system.trace),
             *system.notes,
             *scaling_notes(asked, system.named),
             *_model_notes(system),

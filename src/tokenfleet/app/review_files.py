@@ -96,6 +96,12 @@ class Benchmark:
     burstiness: float | None
     """Shape of the gaps: 1 is Poisson, below 1 comes in bursts."""
     p99_ttft_ms: float | None
+    max_concurrency: int | None = None
+    """Requests in flight at most; a client that has so many waits before it sends the next."""
+    request_throughput: float | None = None
+    """Requests answered per second."""
+    median_ttft_ms: float | None = None
+    median_itl_ms: float | None = None
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
@@ -152,6 +158,10 @@ def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
             request_rate=None if rate is None else str(rate),
             burstiness=_number(document.get("burstiness")),
             p99_ttft_ms=_number(document.get("p99_ttft_ms")),
+            max_concurrency=None if document.get("max_concurrency") is None else int(document["max_concurrency"]),
+            request_throughput=_number(document.get("request_throughput")),
+            median_ttft_ms=_number(document.get("median_ttft_ms")),
+            median_itl_ms=_number(document.get("median_itl_ms")),
         )
     except (TypeError, ValueError) as error:
         raise BadInput.at(str(path), f"is no benchmark report: {error}", "give the JSON that the tool wrote") from None

@@ -11,6 +11,8 @@ from typing import Final, Literal
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
 
+_MORE_THAN_SENT: Final = 1.1
+"""Answers against requests sent, from which on one of the two rates is wrong: the ends of a short run blur them."""
 Severity = Literal["mistake", "note"]
 """A ``note`` is a limit of the evidence: true of many honest plans."""
 
@@ -153,6 +155,24 @@ def _failed_run(run: Benchmark) -> str | None:
     return _when(run.failed > 0, f"{run.failed:,} requests failed, and the latencies are of those that did not")
 
 
+def _closed_loop(run: Benchmark) -> str | None:
+    return _when(
+        run.max_concurrency is not None,
+        f"at most {run.max_concurrency} requests are in flight: a slow server is asked for less, so no queue is seen",
+    )
+
+
+def _impossible(run: Benchmark) -> str | None:
+    """Figures that no run can have; the rate is compared where it is a number."""
+    rate = None if run.request_rate is None else float(run.request_rate)
+    if rate is not None and run.request_throughput is not None and run.request_throughput > _MORE_THAN_SENT * rate:
+        return f"{run.request_throughput:g} requests/s were answered of {rate:g} that were sent"
+    for name, value in (("time to first token", run.median_ttft_ms), ("time between tokens", run.median_itl_ms)):
+        if value is not None and value <= 0.0:
+            return f"the median {name} is {value:g} ms: it was not measured (streaming off, or all text in one piece)"
+    return None
+
+
 def _token_price(sheet: Sizing) -> str | None:
     return _when(
         sheet.usd_per_million_tokens is not None and sheet.usd_per_hour is None,
@@ -164,9 +184,7 @@ def _idle_money(plan: PlanFile) -> str | None:
     waste = plan.unused_fraction
     return _when(
         waste is not None and waste > 0.6,
-        f"{waste:.0%} of the bill is headroom, idle time and spare replicas: a price per token hides that"
-        if waste
-        else "",
+        f"{waste:.0%} of the bill is headroom, idle time and spare replicas" if waste else "",
     )
 
 
@@ -262,7 +280,27 @@ RULES: Final = (
         breaks="the budget: the bill is paid by the hour, busy or not",
         mend="compare bills of whole hours with headroom, idle and spare as lines of their own",
         sizing=_token_price,
+    ),
+    Rule(
+        id="mostly-idle",
+        severity="note",
+        breaks="the budget: the price per token of a busy hour is a fraction of what a token costs",
+        mend="share the gpus (tokenfleet pack), scale with the day (tokenfleet scaling), or a smaller gpu",
         plan=_idle_money,
+    ),
+    Rule(
+        id="closed-loop",
+        severity="mistake",
+        breaks="ttft: users do not wait for each other's answers before they ask",
+        mend="send at a fixed rate without a limit on concurrency",
+        benchmark=_closed_loop,
+    ),
+    Rule(
+        id="impossible-figures",
+        severity="mistake",
+        breaks="every clause that rests on this report",
+        mend="mend the client (streaming on, its clock, its rate) and measure again",
+        benchmark=_impossible,
     ),
     Rule(
         id="no-distribution",

@@ -82,6 +82,9 @@ class WorkloadSource(Strict):
     """Requests of a log without output tokens: failed ones to drop, or embedding and rerank requests to keep."""
     unfinished: Literal["drop", "impute"] = "drop"
     """Requests of a log that failed or lost their counts: left out, or kept with the lengths of others like them."""
+    sessions: Literal["apart", "repeat"] = "apart"
+    """Prompts of a session in a log without block hashes: nothing is known to be shared, or each repeats the prompt
+    before it and its answer, as chat clients send them."""
     preset: str | None = None
     """Synthetic traffic with published statistics."""
     profile: InputFile | None = None
@@ -125,6 +128,8 @@ class WorkloadSource(Strict):
             )
         if len(rates) > 1:
             raise problem("has both peak_rate and mean_rate", "give one of them")
+        if self.sessions == "repeat" and self.trace is None:
+            raise problem(f"sessions: repeat is for a log, and {given[0]} draws its own", "leave it out")
         return self
 
 

@@ -58,6 +58,22 @@ class PlannedGroup(BaseModel):
     engine: EngineName
     max_batched_tokens: Tokens
     max_sequence_count: Count
+    context_limit_tokens: Tokens | None
+    prefix_caching: bool
+    chunked_prefill: bool
+    pipeline_parallel: Count
+    attention_data_parallel: Count
+    expert_parallel: Count
+
+    @property
+    def layout(self) -> Layout:
+        """GPUs of one replica."""
+        return Layout(
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            attention_data_parallel=self.attention_data_parallel,
+            expert_parallel=self.expert_parallel,
+        )
 
 
 def fleet_asked(
@@ -167,11 +183,14 @@ def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, r
             with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine, model),
             max_batched_tokens=group.max_batched_tokens,
             max_sequence_count=group.max_sequence_count,
+            context_limit_tokens=group.context_limit_tokens,
+            prefix_caching=group.prefix_caching,
+            chunked_prefill=group.chunked_prefill,
         )
         deployment = Deployment(
             model=model.name,
             gpu=gpu.name,
-            layout=Layout(tensor_parallel=group.tensor_parallel),
+            layout=group.layout,
             precision=group.precision,
             kv_precision=group.kv_dtype,
             engine=engine,

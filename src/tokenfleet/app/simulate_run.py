@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenfleet import catalog, contract, performance, simulator, workload
+from tokenfleet.app.alone import alone
 from tokenfleet.app.around import Around, around_of
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.intervals import (
@@ -33,10 +33,6 @@ from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
 from tokenfleet.planner.scaling import gpu_hours
 from tokenfleet.simulator.controlling import Controller
 
-_ALONE_BLOCKS: Final = 10
-_ALONE_BLOCK_COUNT: Final = 100
-_ALONE_APART_S: Final = 3_600.0
-"""Longer than any request takes alone; idle time costs a replay nothing."""
 _MOST_SAMPLES: Final = 20_160
 """A week in half minutes: enough moments in the busiest minute of a day to see its queue."""
 _INTERVALS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0)
@@ -99,29 +95,6 @@ def interval_for(duration_s: float) -> float:
     return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
 
 
-def alone(trace: Trace, fleet: Fleet, window_s: Window | None = None) -> RunRecord:
-    """Replay requests one at a time: what they take when nobody else is there.
-
-    Ten stretches of a hundred neighbours (all of them where there are fewer) spread evenly over the trace, each
-    request an hour after the one before, on one idle replica of each group. Neighbours keep what they share; caches
-    start empty, so where the prefix cache saves much, being up is said late rather than early.
-
-    Args:
-        trace: The traffic.
-        fleet: The fleet under load.
-        window_s: Take requests that arrive inside only.
-    """
-    inside = np.arange(trace.request_count)
-    if window_s is not None:
-        inside = np.flatnonzero((trace.arrival_s >= window_s[0]) & (trace.arrival_s < window_s[1]))
-    chosen = inside[_stretches(len(inside))]
-    moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
-    apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
-    return simulator.replay(
-        apart, replace(fleet, groups=tuple(replace(each, replica_count=1) for each in fleet.groups))
-    )
-
-
 def busy_in(trace: Trace, around: Around, window_s: Window) -> BusyTime:
     """What the requests of a window cost the replicas, on top of those before them.
 
@@ -156,14 +129,6 @@ def in_time(trace: Trace) -> Trace:
 
 def _first(trace: Trace, count: int) -> Trace:
     return rows_of(trace, slice(count))
-
-
-def _stretches(count: int) -> npt.NDArray[np.int64]:
-    """Places of the sample among ``count`` requests."""
-    if count <= _ALONE_BLOCKS * _ALONE_BLOCK_COUNT:
-        return np.arange(count)
-    starts = np.linspace(0, count - _ALONE_BLOCK_COUNT, _ALONE_BLOCKS).astype(np.int64)
-    return np.unique(starts[:, None] + np.arange(_ALONE_BLOCK_COUNT))
 
 
 def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, teller: Teller) -> Simulated:
@@ -216,7 +181,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         whole=whole,
         peak=peak,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
-        assumptions=(about_demand(asked.workload, asked.seed), *model.notes, *around.notes),
+        assumptions=(*about_demand(asked.workload, asked.seed, trace), *model.notes, *around.notes),
         around=around,
         controller=controller,
         minutes=contract.judge_minutes(around.waiting_for(record), asked.slo.targets()),
@@ -274,8 +239,9 @@ def _judged(
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(
             around.waiting_for(record),
-            alone(trace, fleet, window_s),
+            alone(trace, fleet, record.replica, window_s),
             how.limits,
+            mixed=len(fleet.groups) > 1,
             window_s=window_s,
             busy=busy,
             slot_counts=_slots(fleet),

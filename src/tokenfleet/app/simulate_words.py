@@ -12,7 +12,8 @@ from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.summary import data, verdict
 from tokenfleet.app.world_words import reading_lines, world_lines
 from tokenfleet.contract import Against, Diagnosis, Fairness
-from tokenfleet.domain.fleet import ReplicaGroup
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 
@@ -92,7 +93,7 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
         lines.append(f"{_percent(found.front_end_fraction)} of the time to first token passes in the front end.")
     if found.prefill_fraction is not None:
         lines.append(f"{_percent(found.prefill_fraction)} of the work of the peak is prefill.")
-    return [*lines, *_waiting(found, run), *_odd(found)]
+    return [*lines, *_waiting(found, run), *_odd(found, run.fleet)]
 
 
 def _against(name: str, against: Against) -> str:
@@ -140,22 +141,37 @@ def _waiting(found: Diagnosis, run: Simulated) -> list[str]:
     return [f"{text}.{held}"]
 
 
-def _odd(found: Diagnosis) -> list[str]:
+def _odd(found: Diagnosis, fleet: Fleet) -> list[str]:
     lines = []
+    engines = [group.replica.deployment.engine for group in fleet.groups]
     middle_s, tail_s = found.itl.loaded_s, found.tail_gap_s
     if middle_s is not None and tail_s is not None and tail_s >= _LONG_TAIL * middle_s:
         lines.append(
-            f"1 gap in 100 is {_time(tail_s)} or longer where the middle one is {_time(middle_s)}: prompts share "
-            "steps with answers. A smaller max_batched_tokens shortens these gaps."
+            f"1 gap in 100 is {_time(tail_s)} or longer where the middle one is {_time(middle_s)}: {_why_gaps(engines)}"
         )
     if found.preemption_count:
-        lines.append(f"{found.preemption_count:,} times a sequence lost its KV memory and was computed again.")
+        after = "was computed again"
+        if any(engine.preemption == "swap" for engine in engines):
+            after = "waited in host memory, or was computed again where that was full"
+        lines.append(f"{found.preemption_count:,} times a sequence lost its KV memory and {after}.")
     if found.refused_count:
         reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
         lines.append(f"{found.refused_count:,} requests were refused: {reasons}.")
+    if found.sent_again_count:
+        lines.append(f"{found.sent_again_count:,} requests were sent again; their first tokens are not compared.")
     if found.lost_count:
         lines.append(f"{found.lost_count:,} requests were lost with their replica.")
     return lines
+
+
+def _why_gaps(engines: Sequence[EngineSettings]) -> str:
+    """What makes some gaps long, by how the engine fills its steps."""
+    if all(engine.name.startswith("sglang") for engine in engines):
+        return (
+            "answers stand still while prompts are computed. A prefill_decode_interval lets them go on in between, "
+            "and first tokens come later."
+        )
+    return "prompts share steps with answers. A smaller max_batched_tokens shortens these gaps."
 
 
 def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
@@ -276,7 +292,7 @@ def _of_slowdowns(found: Fairness) -> str:
 def whole_words(run: Simulated) -> list[str]:
     """Queues and oddities of the whole run; its quantiles mix quiet hours with busy ones, so no verdict."""
     found = run.whole.diagnosis
-    return [_compute(found), *_waiting(found, run), *_odd(found)]
+    return [_compute(found), *_waiting(found, run), *_odd(found, run.fleet)]
 
 
 def _time(value_s: float | None) -> str:

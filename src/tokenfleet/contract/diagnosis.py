@@ -7,9 +7,9 @@ client, or the CPU in front of the fleet. TTFT up, most of it spent before the s
 front end, whatever the gpu does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ Verdict = Literal[
     "fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "front_end", "client", "unknown"
 ]
 Alarm = Literal["none", "warning", "emergency", "unknown"]
+_NEARBY: Final = (-0.1, -0.08, -0.06, -0.04, -0.02, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,8 @@ class Diagnosis:
     refused_by: Mapping[str, int]
     """Requests that nobody served, by reason: a name of :class:`Status` in small letters; only those that occur."""
     lost_count: int
+    sent_again_count: int
+    """Requests that came back after a loss or a refusal; their first tokens are not compared."""
     """Requests lost with their replica."""
 
     @property
@@ -103,11 +106,24 @@ class Diagnosis:
         return sum(self.refused_by.values())
 
 
+class Times(Protocol):
+    """First tokens and gaps of some requests."""
+
+    @property
+    def ttft_s(self) -> Floats:
+        """Of each request; NaN where there was no token."""
+
+    @property
+    def gaps(self) -> GapHistogram:
+        """Of all of them."""
+
+
 def diagnose(
     record: RunRecord,
-    alone: RunRecord,
+    alone: Times,
     limits: DiagnosisLimits | None = None,
     *,
+    mixed: bool = False,
     window_s: tuple[float, float] | None = None,
     busy: BusyTime | None = None,
     slot_counts: Sequence[int] | None = None,
@@ -120,10 +136,9 @@ def diagnose(
         record: What happened under load.
         alone: The same requests, or a fair sample of them, one at a time on idle replicas of the same kind.
         limits: Where flat ends; the defaults when left out.
-        window_s: ``(start, end)`` in seconds: look at requests that arrive, and moments that lie, inside. Needs
-            ``record.peak_gaps`` of that window.
-        busy: What the replicas spent their time on where it was tight: a share taken over quiet hours says little.
-            Left out, that of the whole record.
+        mixed: Replicas are of several kinds, so of neighbouring quantiles the one of the median ratio is taken.
+        window_s: Look at requests that arrive, and moments that lie, inside; needs ``record.peak_gaps`` of it.
+        busy: What the replicas spent their time on where it was tight; left out, that of the whole record.
         slot_counts: Sequence slots of each replica, in the order of ``record.telemetry``.
         client_ttft_s: TTFT that the client saw of each request in seconds, NaN where unknown.
         client_e2e_s: The same to the last token.
@@ -132,19 +147,18 @@ def diagnose(
         The verdict with its figures; ``unknown`` when no request got a token.
 
     Raises:
-        ValueError: A window without the gaps of that window.
+        ValueError: A window without its gaps.
     """
     bounds = limits or DiagnosisLimits()
     chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
-    ttft, itl = _up(record, alone, bounds, chosen, gaps)
-    queue = _queue(record, bounds, window_s, slot_counts)
+    ttft, itl = _up(record, alone, bounds, chosen, gaps, mixed=mixed)
+    queue, front_end = _queue(record, bounds, window_s, slot_counts), _front_end(record, chosen)
     prefill_fraction = _prefill_fraction(busy or record.busy)
-    front_end = _front_end(record, chosen)
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
-    slow_client, refused = _slow(client_ttft, client_e2e), _refused(record, chosen)
+    slow = _slow(client_ttft, client_e2e)
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, front_end=front_end, slow_client=slow_client),
+        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, front_end=front_end, slow_client=slow),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
@@ -160,8 +174,9 @@ def diagnose(
         front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
-        refused_by=refused,
+        refused_by=_refused(record, chosen),
         lost_count=int((record.status[chosen] == Status.LOST).sum()),
+        sent_again_count=int((chosen & _sent_again(record)).sum()),
     )
 
 
@@ -174,23 +189,52 @@ def _gaps(record: RunRecord, window_s: tuple[float, float] | None) -> GapHistogr
 
 
 def _up(
-    record: RunRecord, alone: RunRecord, limits: DiagnosisLimits, chosen: npt.NDArray[np.bool_], gaps: GapHistogram
+    record: RunRecord,
+    alone: Times,
+    limits: DiagnosisLimits,
+    chosen: npt.NDArray[np.bool_],
+    gaps: GapHistogram,
+    *,
+    mixed: bool,
 ) -> tuple[Against, Against]:
-    """TTFT and ITL against the requests alone."""
-    every = np.ones(len(alone.arrival_s), dtype=np.bool_)
-    ttft = _against(
-        order_statistic(_known(record.ttft_s, chosen), limits.ttft_quantile),
-        order_statistic(_known(alone.ttft_s, every), limits.ttft_quantile),
-        limits.ttft_quantile,
-        limits.ttft_up_factor,
-    )
-    itl = _against(
-        histogram_quantile(gaps, limits.itl_quantile),
-        histogram_quantile(alone.gaps, limits.itl_quantile),
-        limits.itl_quantile,
-        limits.itl_up_factor,
-    )
-    return ttft, itl
+    """TTFT and ITL against the requests alone; a first token counts where its request was sent once."""
+    once = chosen & ~_sent_again(record)
+    loaded_s = _known(record.ttft_s, once if once.any() else chosen)
+    alone_s = _known(alone.ttft_s, np.ones(len(alone.ttft_s), dtype=np.bool_))
+
+    def ttft(quantile: float) -> Against:
+        values = order_statistic(loaded_s, quantile), order_statistic(alone_s, quantile)
+        return _against(*values, quantile, limits.ttft_up_factor)
+
+    def itl(quantile: float) -> Against:
+        values = histogram_quantile(gaps, quantile), histogram_quantile(alone.gaps, quantile)
+        return _against(*values, quantile, limits.itl_up_factor)
+
+    compared = _typical if mixed else _at
+    return compared(ttft, limits.ttft_quantile), compared(itl, limits.itl_quantile)
+
+
+def _sent_again(record: RunRecord) -> npt.NDArray[np.bool_]:
+    """Requests whose clients had to come back: what made them wait was not the replica that answered."""
+    if record.turmoil is None:
+        return np.zeros(len(record.arrival_s), dtype=np.bool_)
+    again: npt.NDArray[np.bool_] = record.turmoil.attempt_count > 1
+    return again
+
+
+def _at(against: Callable[[float], Against], quantile: float) -> Against:
+    return against(quantile)
+
+
+def _typical(against: Callable[[float], Against], quantile: float) -> Against:
+    """The comparison with the median ratio, of those at quantiles nearby.
+
+    A quantile at which one kind of replica ends and the next begins compares two kinds as soon as their shares differ
+    by a hair.
+    """
+    nearby = [round(quantile + step, 2) for step in _NEARBY if quantile + step < 1.0]
+    found = [(each.factor, each.quantile, each) for each in map(against, nearby) if each.factor is not None]
+    return sorted(found)[len(found) // 2][2] if found else against(quantile)
 
 
 @dataclass(frozen=True, slots=True)

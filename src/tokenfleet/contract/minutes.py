@@ -56,7 +56,8 @@ def judge_minutes(record: RunRecord, slo: Slo) -> Minutes:
     """
     stayed = record.status != Status.CANCELLED
     at = (record.arrival_s // MINUTE_S).astype(np.int64)
-    size = int(at[-1]) + 1 if len(at) else 0
+    # In a closed loop requests come in another order than that of the trace.
+    size = int(at.max()) + 1 if len(at) else 0
     finished = record.status == Status.FINISHED
     broken = {
         target.name: _broken(at, size, *_late(record, finished, stayed, target), 1.0 - target.quantile)

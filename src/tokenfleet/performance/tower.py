@@ -74,6 +74,8 @@ def tower_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
     step_s = tower_s(model, gpu, tokens) + constant("step_s", engine_family(engine.name))
     return replace(
         whole,
+        deployment=replace(deployment, engine=replace(engine, prefix_caching=False)),
+        model_context_tokens=None,
         kv_block_count=2**30,
         kv_block_tokens=_LONGEST_TOKENS,
         kv_fixed_block_count=0,

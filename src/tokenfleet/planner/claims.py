@@ -54,7 +54,7 @@ def little(
         )
     # Without a length nothing is claimed but that some request fits.
     wanted = 1.0 if output_tokens is None else output_tokens
-    asked = "some requests" if output_tokens is None else f"requests of {output_tokens:g} output tokens"
+    asked = "requests" if output_tokens is None else f"requests of {output_tokens:g} output tokens"
     return Checked(
         claim=f"{sequence_count} sequences carry {rate_per_s:g} {asked} a second",
         supported=most >= 1.0 and wanted <= most * (1.0 + TOLERANCE),
@@ -76,7 +76,7 @@ def token_price(*, usd_per_hour: float, tokens_per_s: float, busy_fraction: floa
     found = usd_per_million(usd_per_hour, tokens_per_s, busy_fraction=busy_fraction)
     served = tokens_per_s * 3600.0 * busy_fraction / 1e6
     return Checked(
-        claim=f"${claimed:g} per million tokens",
+        claim=f"at most ${claimed:g} per million tokens",
         supported=found is not None and found <= claimed * (1.0 + TOLERANCE),
         claimed=claimed,
         found=found,
@@ -91,6 +91,8 @@ def token_price(*, usd_per_hour: float, tokens_per_s: float, busy_fraction: floa
 def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, claimed_fraction: float) -> Checked:
     """From which utilisation owning beats renting by the hour: own price over rent.
 
+    The claim is a point, so it is wrong on either side: who waits for a higher one rents too long.
+
     Args:
         own_usd_per_gpu_hour: of an available hour, everything included, >= 0.
         rent_usd_per_gpu_hour: > 0.
@@ -99,8 +101,8 @@ def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, cla
     found = break_even_utilization_fraction(own_usd_per_gpu_hour, rent_usd_per_gpu_hour)
     verdict = "" if found <= 1.0 else ": above 100 %, so owning never wins"
     return Checked(
-        claim=f"owning wins from {claimed_fraction:.0%} busy",
-        supported=found <= 1.0 and found <= claimed_fraction * (1.0 + TOLERANCE),
+        claim=f"owning begins to win at {claimed_fraction:.0%} busy",
+        supported=found <= 1.0 and abs(found - claimed_fraction) <= TOLERANCE * claimed_fraction,
         claimed=claimed_fraction,
         found=found,
         arithmetic=(
@@ -125,7 +127,7 @@ def speed_up(
     before, after = before_per_s / before_gpu_count, after_per_s / after_gpu_count
     found = after / before
     return Checked(
-        claim=f"{claimed:g} times as fast",
+        claim=f"at least {claimed:g} times as fast",
         supported=found >= claimed * (1.0 - TOLERANCE),
         claimed=claimed,
         found=found,
@@ -153,7 +155,7 @@ def saving(
     before, after = before_usd / before_units, after_usd / after_units
     found = 1.0 - after / before
     return Checked(
-        claim=f"{claimed_fraction:.0%} saved",
+        claim=f"at least {claimed_fraction:.0%} saved",
         supported=found >= claimed_fraction - TOLERANCE,
         claimed=claimed_fraction,
         found=found,
@@ -195,7 +197,7 @@ def decode_speed_up(
     found = fast / slow if slow else None
     factor = max(before.band.step_time_factor, after.band.step_time_factor)
     return Checked(
-        claim=f"{claimed:g} times the decode throughput",
+        claim=f"at least {claimed:g} times the decode throughput",
         supported=found is not None and found >= claimed * (1.0 - TOLERANCE),
         claimed=claimed,
         found=found,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.closed_loop import close_loop
     from tokenfleet.workload.comparing import Change, compare
     from tokenfleet.workload.draw import draw_trace
+    from tokenfleet.workload.history import repeated_history
     from tokenfleet.workload.lengths import Lengths
     from tokenfleet.workload.like import synthesize_like
     from tokenfleet.workload.metrics.aggregates import Aggregates, read_aggregates
@@ -71,6 +72,7 @@ _HOME = {
     "read_benchmark": "benchmarks.read",
     "read_metrics": "metrics.snapshot",
     "read_trace": "read",
+    "repeated_history": "history",
     "save_profile": "profile_file",
     "shared_input_tokens": "prefixes",
     "snapshot_of_answer": "metrics.queries",
@@ -118,6 +120,7 @@ __all__ = [
     "read_benchmark",
     "read_metrics",
     "read_trace",
+    "repeated_history",
     "save_profile",
     "shared_input_tokens",
     "snapshot_of_answer",

@@ -60,7 +60,17 @@ SIZING = {
     "engines_per_gpu": 2,
     "start_in_order": True,
 }
-BENCHMARK = {"completed": 5000, "failed": 0, "request_rate": 12.0, "burstiness": 0.5, "p99_ttft_ms": 800.0}
+BENCHMARK = {
+    "completed": 5000,
+    "failed": 0,
+    "request_rate": 12.0,
+    "burstiness": 0.5,
+    "p99_ttft_ms": 800.0,
+    "max_concurrency": None,
+    "request_throughput": 11.8,
+    "median_ttft_ms": 210.0,
+    "median_itl_ms": 22.0,
+}
 GOOD = {"scenario": SCENARIO, "plan": PLAN, "sizing": SIZING, "benchmark": BENCHMARK}
 BAD = [
     ("sized-on-qps", "sizing", {"input_tokens": None}),
@@ -71,7 +81,11 @@ BAD = [
     ("no-rollout-room", "plan", {"fleet.0.spare_replica_count": 0}),
     ("no-rollout-room", "sizing", {"spare_replica_count": 0}),
     ("token-price-only", "sizing", {"usd_per_hour": None}),
-    ("token-price-only", "plan", {"cost.idle_usd_per_hour": 6.0}),
+    ("mostly-idle", "plan", {"cost.idle_usd_per_hour": 6.0}),
+    ("closed-loop", "benchmark", {"max_concurrency": 64}),
+    ("impossible-figures", "benchmark", {"request_throughput": 66.0}),
+    ("impossible-figures", "benchmark", {"median_ttft_ms": 0.0}),
+    ("impossible-figures", "benchmark", {"median_itl_ms": 0}),
     ("no-distribution", "scenario", {"workload.lengths.output": "300"}),
     ("no-distribution", "sizing", {"input_tokens": 1000}),
     ("average-not-peak", "scenario", {"workload.peak_to_mean": 1}),

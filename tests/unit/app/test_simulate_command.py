@@ -243,6 +243,12 @@ PLANNED = {
             "engine": "vllm-0.32",
             "max_batched_tokens": 2048,
             "max_sequence_count": 128,
+            "context_limit_tokens": None,
+            "prefix_caching": True,
+            "chunked_prefill": True,
+            "pipeline_parallel": 1,
+            "attention_data_parallel": 1,
+            "expert_parallel": 1,
         }
     ],
 }
@@ -257,8 +263,11 @@ def test_a_plan_gives_the_fleet_and_its_settings(run):
     assert Path("small-simulation/summary.json").exists()
 
 
-def test_the_fleet_of_a_plan_does_what_the_plan_predicts(run):
-    code, out, _ = run("plan", "small.yaml", "--json", "-o", "planned", text=SCENARIO + "tensor_parallel: 1\n")
+@pytest.mark.parametrize(
+    "chosen", ["tensor_parallel: 1", "pipeline_parallel: 2\nvary: {prefix_caching: false, context_limit: 8000}"]
+)
+def test_the_fleet_of_a_plan_does_what_the_plan_predicts(run, chosen):
+    code, out, _ = run("plan", "small.yaml", "--json", "-o", "planned", text=f"{SCENARIO}{chosen}\n")
     assert code == 0
     plan = json.loads(out)
     count = plan["fleet"][0]["carrying_replica_count"]

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 from tokenfleet import simulator, workload
+from tokenfleet.app.alone import _stretches, alone
 from tokenfleet.app.around import Around
+from tokenfleet.app.intervals import intervals_of
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.simulate_question import FleetOptions, fleet_by_options
-from tokenfleet.app.simulate_run import alone, busy_in
+from tokenfleet.app.simulate_question import FleetOptions, fleet_asked, fleet_by_options
+from tokenfleet.app.simulate_run import How, busy_in, simulate
 from tokenfleet.app.simulate_words import REFUSED
 from tokenfleet.catalog import model
+from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.run import Status
 
 VALUES = {
@@ -21,6 +24,13 @@ VALUES = {
     "gpus": ["l40s"],
     "precision": "fp8",
 }
+
+
+class Silent:
+    def say(self, text):
+        pass
+
+    step = announce = say
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +53,30 @@ def trace():
 
 
 def test_alone_nobody_meets_anybody(trace, fleet):
-    found = alone(trace, fleet)
-    assert len(found.arrival_s) == 1000, "ten stretches of a hundred"
-    assert found.replica_count == 1
-    assert (found.arrival_s[1:] >= found.finish_s[:-1]).all()
-    assert found.busy.mixed_step_count == 0
+    found = alone(trace, fleet, simulator.replay(trace, fleet).replica)
+    assert len(found.ttft_s) == 1000, "ten stretches of a hundred"
     # With nobody else, a longer prompt never has an earlier first token.
-    order = np.argsort(found.input_tokens, kind="stable")
-    assert (np.diff(found.ttft_s[order]) > -1e-9).all()
+    prompts = trace.input_tokens[_stretches(trace.request_count)]
+    assert (np.diff(found.ttft_s[np.argsort(prompts, kind="stable")]) > -1e-9).all()
 
 
 def test_alone_takes_requests_of_the_window_only(trace, fleet):
     inside = (trace.arrival_s >= 60.0) & (trace.arrival_s < 120.0)
-    found = alone(trace, fleet, (60.0, 120.0))
-    assert found.input_tokens.tolist() == trace.input_tokens[inside].tolist()
+    found = alone(trace, fleet, simulator.replay(trace, fleet).replica, (60.0, 120.0))
+    assert len(found.ttft_s) == inside.sum()
+    assert found.gaps.count.sum() == (trace.output_tokens[inside] - 1).sum()
+
+
+def test_where_replicas_differ_requests_are_compared_with_their_own_kind():
+    groups = {"fast": {"gpu": "h100_sxm", "replicas": 1}, "slow": {"gpu": "l4", "replicas": 1}}
+    quiet = {**VALUES, "workload": {**VALUES["workload"], "mean_rate": 0.3, "duration": "20min"}}
+    asked = checked(Scenario, {**quiet, "groups": groups, "router": "round_robin"}, str)
+    mixed = fleet_asked(asked, model(asked.model), None, {})
+    run = simulate(asked, model(asked.model), mixed, How(limits=DiagnosisLimits()), Silent())
+    found = run.whole.diagnosis
+    assert found.verdict == "fine"
+    assert found.itl.factor == pytest.approx(1.0, abs=0.35)
+    assert found.ttft.factor == pytest.approx(1.0, abs=0.6)
 
 
 def test_the_work_of_stretches_adds_up_to_the_work_of_the_run(trace, fleet):
@@ -69,3 +89,13 @@ def test_the_work_of_stretches_adds_up_to_the_work_of_the_run(trace, fleet):
 
 def test_every_kind_of_refusal_has_its_words():
     assert set(REFUSED) == {kind.name.lower() for kind in Status if kind.name.startswith("REJECTED")}
+
+
+def test_tokens_of_intervals_add_up_to_those_that_left_drafts_included(trace):
+    speculating = {"engine": {"name": "vllm", "speculation": {"tokens": 3, "acceptance": "70%"}}}
+    asked = checked(Scenario, {**VALUES, **speculating}, str)
+    drafting = fleet_by_options(asked, model(asked.model), FleetOptions(replicas=2))
+    run = simulator.replay(trace, drafting, telemetry_interval_s=5.0)
+    done = intervals_of(run, 5.0, drafting, [model(asked.model)])
+    left = run.output_tokens[run.status == Status.FINISHED] - 1
+    assert done.decode_tokens.sum() == pytest.approx(left.sum(), rel=0.02)

@@ -7,7 +7,7 @@ import pytest
 
 from handmade import telemetry_of
 from tokenfleet.contract import DiagnosisLimits, diagnose
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Turmoil
 
 EDGES_S = np.array([0.0, 0.01, 0.02, 0.04, 0.08, 0.16])
 FAST, SLOW = 1, 4
@@ -173,3 +173,34 @@ def test_first_tokens_that_wait_for_the_cpu_are_nobody_elses_fault():
     assert (in_front_end.verdict, in_front_end.front_end_fraction) == ("front_end", pytest.approx(0.6))
     assert diagnose(dataclasses.replace(late, ready_s=late.arrival_s + 0.4), run()).verdict == "kv"
     assert diagnose(late, run()).front_end_fraction is None
+
+
+def test_requests_that_had_to_come_back_blame_no_replica():
+    ttft_s = np.full(100, 0.1)
+    ttft_s[:20] = 12.0
+    turmoil = Turmoil(
+        attempt_count=np.where(ttft_s > 1.0, 2, 1).astype(np.int32),
+        degraded=np.zeros(100, dtype=np.int8),
+        refused_count=0,
+        lost_count=20,
+        cancelled_count=0,
+        timed_out_count=0,
+        wasted_output_tokens=0,
+        partial_output_tokens=np.zeros(100, dtype=np.int32),
+        state_s=np.zeros((1, 4)),
+        decisions=(),
+    )
+    found = diagnose(run(ttft_s, turmoil=turmoil), run())
+    assert (found.verdict, found.sent_again_count) == ("fine", 20)
+    assert diagnose(run(ttft_s), run()).verdict == "prefill"
+
+
+def test_kinds_of_replicas_are_not_compared_with_each_other():
+    def halves(fast, slow):
+        count = np.zeros(len(gaps(FAST).count), dtype=np.int64)
+        count[gaps(FAST).count > 0], count[gaps(SLOW).count > 0] = fast, slow
+        return dataclasses.replace(gaps(FAST), count=count)
+
+    loaded, alone = run(gaps=halves(499, 501)), run(gaps=halves(501, 499))
+    assert diagnose(loaded, alone).itl.up
+    assert not diagnose(loaded, alone, mixed=True).itl.up

@@ -98,3 +98,10 @@ def test_one_in_a_hundred_may_be_late_under_a_p99(late, broken):
     slo = Slo(latency=(LatencyTarget(metric="ttft", quantile=0.99, limit_s=1.0),), error_rate_fraction=0.0)
     rows = [(index / 2.0, 5.0 if index < late else 0.1) for index in range(100)]
     assert bool(judge_minutes(record(rows), slo).broken_count) == broken
+
+
+def test_minutes_do_not_depend_on_the_order_of_requests():
+    rows = [(200.0, 3.0), (0.0, 0.5), (61.0, 2.0), (10.0, 3.0)]
+    mixed, sorted_ = judge_minutes(record(rows), SLO), judge_minutes(record(sorted(rows)), SLO)
+    assert mixed.request_count.tolist() == sorted_.request_count.tolist() == [2, 1, 0, 1]
+    assert mixed.broken["ttft_p50"].tolist() == sorted_.broken["ttft_p50"].tolist()

@@ -32,9 +32,10 @@ def test_a_price_per_token_is_the_bill_over_what_is_served():
 
 
 @pytest.mark.parametrize(
-    ("rent", "claimed", "holds"), [(7.91, 0.30, True), (7.91, 0.22, False), (2.25, 0.99, False), (2.41, 1.0, True)]
+    ("rent", "claimed", "holds"),
+    [(7.91, 0.30, True), (7.91, 0.22, False), (7.91, 0.65, False), (2.25, 0.99, False), (2.41, 1.0, True)],
 )
-def test_owning_wins_from_own_over_rent(rent, claimed, holds):
+def test_owning_begins_to_win_at_own_over_rent(rent, claimed, holds):
     found = claims.break_even(own_usd_per_gpu_hour=2.41, rent_usd_per_gpu_hour=rent, claimed_fraction=claimed)
     assert found.supported is holds
     assert found.found == pytest.approx(2.41 / rent)

@@ -39,6 +39,8 @@ _KINDS: Final = ("contract", "token-price", "break-even", "speed-up", "saving", 
 def command(face: Face, /, kind: str, **options: Any) -> int:  # noqa: ANN401 - click's options by name
     """Hold a claim of KIND against the arithmetic that decides it; 5 % of rounding is forgiven.
 
+    A speed-up or saving is claimed to be so much at least, a price so much at most, a break-even to be that point.
+
     contract: sequences, rate and latencies by Little's law. token-price: from the bill. break-even: owning against
     rent. speed-up and saving: brought to equal GPUs and equal work. precision: decode throughput from the step times of
     the model. Exits with 1 when the claim is refuted.

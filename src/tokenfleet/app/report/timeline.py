@@ -193,7 +193,8 @@ def _replicas(run: Simulated) -> Table:
 
 def rates_chart(record: RunRecord, scale: TimeAxis, window: Window) -> Chart:
     """Requests arriving and finishing over time."""
-    edges = np.linspace(float(record.arrival_s[0]), max(record.end_s, float(record.arrival_s[-1])) + 1e-9, TIME_BUCKETS)
+    last_s = max(record.end_s, float(record.arrival_s.max()))
+    edges = np.linspace(float(record.arrival_s.min()), last_s + 1e-9, TIME_BUCKETS)
     width_s = float(edges[1] - edges[0])
     time = scale.of(edges[:-1] + width_s / 2)
 

@@ -67,7 +67,7 @@ def _busy(run: Simulated, time: Points, over: Over) -> Chart:
 def _tokens(run: Simulated, time: Points, over: Over) -> Chart:
     done = run.intervals
 
-    def rate(values: npt.NDArray[np.int64]) -> list[float | None]:
+    def rate(values: npt.NDArray[np.int64] | Floats) -> list[float | None]:
         return plain(in_buckets(values.sum(axis=1) / done.interval_s).mean)
 
     return _chart(
