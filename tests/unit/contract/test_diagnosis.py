@@ -8,6 +8,7 @@ import pytest
 from handmade import telemetry_of
 from tokenfleet.contract import DiagnosisLimits, diagnose
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status, Turmoil
+from tokenfleet.domain.world import ReplicaState
 
 EDGES_S = np.array([0.0, 0.01, 0.02, 0.04, 0.08, 0.16])
 FAST, SLOW = 1, 4
@@ -187,7 +188,7 @@ def test_requests_that_had_to_come_back_blame_no_replica():
         timed_out_count=0,
         wasted_output_tokens=0,
         partial_output_tokens=np.zeros(100, dtype=np.int32),
-        state_s=np.zeros((1, 4)),
+        state_s=np.full((1, len(ReplicaState)), 2.0),
         decisions=(),
     )
     found = diagnose(run(ttft_s, turmoil=turmoil), run())
