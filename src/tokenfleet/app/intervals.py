@@ -192,17 +192,17 @@ class FleetIntervals:
     """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
 
 
-def left_tokens(record: RunRecord, done: Intervals) -> Counts:
+def left_tokens(record: RunRecord, done: Intervals) -> Floats:
     """Output tokens that left in each interval: those decoded, and first ones, which prefill yields."""
     firsts = record.first_token_s[np.isfinite(record.first_token_s)]
     samples = len(done.decode_tokens)
     first_count = np.bincount(in_interval(firsts, done.interval_s, samples), minlength=samples)
-    tokens: Counts = done.decode_tokens.sum(axis=1) + first_count
+    tokens: Floats = done.decode_tokens.sum(axis=1) + first_count
     return tokens
 
 
 def fleet_intervals(
-    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float], output_tokens: Counts
+    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float], output_tokens: Floats
 ) -> FleetIntervals:
     """What a fleet was, turned away and cost.
 
@@ -232,7 +232,7 @@ def fleet_intervals(
 
 
 def _unit_price(
-    state: npt.NDArray[np.int8], usd_per_hour: Sequence[float | None], interval_s: float, output_tokens: Counts
+    state: npt.NDArray[np.int8], usd_per_hour: Sequence[float | None], interval_s: float, output_tokens: Floats
 ) -> Floats | None:
     """Dollars of the replicas that held gpus over the tokens that left."""
     if None in usd_per_hour:

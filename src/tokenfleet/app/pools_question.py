@@ -78,7 +78,12 @@ class _Builder:
             self._images(self.asked.images, answering[-1])
         left = np.ones(self.trace.request_count, dtype=np.bool_)
         for name in answering:
+            if not left.any():
+                what = "is left no request: the pools before it take them all"
+                raise BadInput.at(f"pools.{name}", what, "put the pool without takes last")
             takes = left & taken(self.specs[name].takes, self.trace, f"pools.{name}.takes", left, self.asked.seed)
+            if not takes.any():
+                self.notes.append(f"The pool {name} takes no request of this demand.")
             left &= ~takes
             self._answer(name, takes)
         if left.any():
@@ -198,20 +203,20 @@ class _Builder:
     def _answer(self, name: str, takes: Bools) -> None:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
-        if model.encoder_only:
-            raise BadInput.at(f"pools.{name}.model", f"{model.name} generates nothing", "make it a step of the chain")
+        self._asks_no_answer_of(name, model, takes)
         self._hold(name, spec.window, takes)
         if spec.prefill is None or spec.decode is None:
             fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
             fleet = self._with_tower(fleet, model.name, takes)
-            self._name(name, model, fleet, spec, does="answers", behind=name)
+            reads = model.encoder_only
+            self._name(name, model, fleet, spec, does="reads" if reads else "answers", behind=name)
             self.stages.append(
                 Call(
                     pool=name,
                     takes=takes,
                     input_tokens=self.trace.input_tokens,
                     output_tokens=self.trace.output_tokens,
-                    shares_prefixes=True,
+                    shares_prefixes=not reads,
                 )
             )
             return
@@ -226,6 +231,14 @@ class _Builder:
             self._name(phase, model, fleet, own, does=does, behind=name)
         self.stages += stages
         self.notes.append(_about_handover(name, handover))
+
+    def _asks_no_answer_of(self, name: str, model: ModelArchitecture, takes: Bools) -> None:
+        """An encoder embeds or ranks; it never answers."""
+        answers = int((takes & (self.trace.output_tokens > 0)).sum())
+        if model.encoder_only and answers:
+            what = f"{model.name} generates nothing, and {answers:,} requests of this pool have output tokens"
+            mend = "send it requests without output (workload: {zero_output: keep}), or make it a step of the chain"
+            raise BadInput.at(f"pools.{name}.model", what, mend)
 
     def _name(
         self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: str, behind: str

@@ -21,7 +21,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, StagedRun, Wait
-from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
+from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
 from tokenfleet.domain.world import ReplicaState
 from tokenfleet.planner.scaling import gpu_hours
 from tokenfleet.simulator.autoscaling import Autoscaler
@@ -311,11 +311,19 @@ def _model_notes(system: PoolSystem) -> list[str]:
 
 
 def stage_words(pools: Pools) -> str:
-    """The way of requests in a line: ``embed > wait > chat-prefill > transfer > chat-decode``."""
-    words = []
+    """The way of requests in a line: ``embed > wait > chat-prefill > transfer > chat-decode``.
+
+    A bar stands between stages that no request passes both of: ``embed | chat``.
+    """
+    words = ""
+    before: Bools | None = None
     for stage in pools.stages:
         if isinstance(stage, Call):
-            words.append(stage.pool if stage.call_count == 1 else f"{stage.call_count} x {stage.pool}")
+            word = stage.pool if stage.call_count == 1 else f"{stage.call_count} x {stage.pool}"
         else:
-            words.append("wait" if isinstance(stage, Wait) else "window" if isinstance(stage, Hold) else "transfer")
-    return " > ".join(words)
+            word = "wait" if isinstance(stage, Wait) else "window" if isinstance(stage, Hold) else "transfer"
+        if before is not None:
+            words += " > " if (before & stage.takes).any() else " | "
+        words += word
+        before = stage.takes
+    return words

@@ -256,7 +256,7 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
-        ledger=ledger(memory, places) if places.ledger.words else None,
+        ledger=None if samples is None else ledger(memory, places),
     )
 
 

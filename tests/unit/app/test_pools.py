@@ -93,7 +93,7 @@ class TestOneRun:
     def test_files_and_pools(self, simulated, summary) -> None:
         assert sorted(path.name for path in simulated.iterdir()) == sorted(FILES)
         assert [pool["name"] for pool in summary["pools"]] == POOLS
-        assert summary["stages"] == "embed > wait > 10 x rank > small > main-prefill > transfer > main-decode"
+        assert summary["stages"] == "embed > wait > 10 x rank > small | main-prefill > transfer > main-decode"
         assert [pool["does"] for pool in summary["pools"]] == ["reads", "reads", "answers", "prefills", "decodes"]
         assert summary["gpu_count"] == 1 + 2 + 1 + 2 + 1
 
@@ -299,6 +299,7 @@ def test_waits_have_the_quantiles_that_were_written() -> None:
         ("pools: {a: {}}\nchain: {steps: [{pool: b}]}\n", 'no pool is called "b"; nearest: a'),
         ("pools: {a: {}}\nchain: {steps: [{pool: a}]}\n", "none answers"),
         ("pools: {a: {model: BAAI/bge-m3, precision: bf16}}\n", "generates nothing"),
+        ("pools: {a: {}, b: {}}\n", "pools.b: is left no request"),
         ("pools: {a: {gpu: l4, tensor_parallel: 1, model: Qwen/Qwen3-32B}}\n", "pools.a.gpu"),
     ],
 )
@@ -403,3 +404,30 @@ class TestSizes:
         code, _, err = ended(capsys, "size", written(tmp_path, ONE))
         assert code == 2
         assert "names no pools; tokenfleet plan sizes one fleet" in " ".join(err.split())
+
+
+def test_an_encoder_serves_requests_without_output_in_a_pool_of_its_own(capsys, tmp_path) -> None:
+    kinds = ((0, "embed"), (0, "embed"), (40, "chat"))
+    rows = "".join(
+        f"{number * 0.2},{300 + number},{output},{label}\n"
+        for number in range(150)
+        for output, label in (kinds[number % 3],)
+    )
+    (tmp_path / "log.csv").write_text("arrival_s,input_tokens,output_tokens,label\n" + rows)
+    text = (
+        "name: two\nworkload: {trace: log.csv, zero_output: keep}\nmodel: Qwen/Qwen3-8B\nprecision: fp8\ngpus: l40s\n"
+        "slo: {ttft_p95: 2s}\npools:\n"
+        "  emb: {model: BAAI/bge-m3, gpu: l4, precision: bf16, takes: {labels: [embed]}}\n  main: {}\n"
+    )
+    code, out, err = ended(capsys, "simulate", written(tmp_path, text), "-o", tmp_path / "out", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["stages"] == "emb | main"
+    assert [pool["call_count"] for pool in document["pools"]] == [100, 50]
+
+
+def test_a_pool_may_stand_idle(capsys, tmp_path) -> None:
+    text = ONE + "pools: {a: {takes: {input_over: 90000}}, b: {}}\n"
+    code, out, err = ended(capsys, "simulate", written(tmp_path, text), "-o", tmp_path / "out")
+    assert code == 0, err
+    assert "The pool a takes no request of this demand." in " ".join(out.split())

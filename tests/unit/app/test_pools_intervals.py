@@ -93,7 +93,7 @@ def test_tokens_that_users_see_are_counted_once(tmp_path, more) -> None:
     calls = {stage.pool: stage for stage in found.pools.stages if isinstance(stage, Call)}
     tokens = {name: seen_tokens(calls[name], pool, intervals.pools[name].done) for name, pool in run.pools.items()}
     assert sum(int(each.sum()) for each in tokens.values()) == 50 * count
-    whole = np.zeros(len(intervals.fleet.ready_count), dtype=np.int64)
+    whole = np.zeros(len(intervals.fleet.ready_count))
     for each in tokens.values():
         whole[: len(each)] += each
     usd = np.nansum(intervals.fleet.usd_per_million_output_tokens * whole) / 1e6
