@@ -93,8 +93,9 @@ class Shapes:
     """By target: output length at its quantile (``e2e``)."""
     need_tokens: dict[str | None, npt.NDArray[np.int64]]
     """By traffic class with a limit on errors: KV tokens each request holds at its end, sorted."""
-    most_urgent: dict[str, tuple[int, int, float]]
-    """By deadline: fresh prompt and output of the request with the least time, and that time in seconds."""
+    most_urgent: dict[str, tuple[int, int, float] | None]
+    """By deadline: fresh prompt and output of the request with the least time, and that time in seconds; ``None`` where
+    nobody has the deadline."""
 
 
 def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
@@ -121,9 +122,11 @@ def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
     return result
 
 
-def _most_urgent(trace: Trace, deadline: Deadline, fresh: Floats) -> tuple[int, int, float]:
+def _most_urgent(trace: Trace, deadline: Deadline, fresh: Floats) -> tuple[int, int, float] | None:
     """Of the requests that may not be late, the one with the least time: the longest answer, where all have as much."""
     mine = np.flatnonzero(of_class(trace, deadline.traffic_class))
+    if not len(mine):
+        return None
     given_s = time_given_s(deadline, trace.arrival_s[mine] + trace.time_of_day_s)
     order = np.lexsort((-trace.output_tokens[mine], given_s))
     may_fail = len(mine) - conservative_rank(len(mine), deadline.quantile)
@@ -206,8 +209,11 @@ def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = 
 
 
 def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline, where: str) -> Reason | None:
-    """Why the request with the least time is late even alone; ``None`` where it is not."""
-    fresh, outputs, given_s = found.most_urgent[deadline.name]
+    """Why the request with the least time is late even alone; ``None`` where it is not, or there is none."""
+    urgent = found.most_urgent[deadline.name]
+    if urgent is None:
+        return None
+    fresh, outputs, given_s = urgent
     alone_s = max(prefill_alone_s(replica, fresh), decode_alone_s(replica, outputs))
     if alone_s <= given_s:
         return None

@@ -97,10 +97,11 @@ def describe(
 
 
 def whole_minutes(tally: Tally) -> int:
-    """Minutes from second 0 that the trace covers to the end; 1 when it is shorter than that."""
+    """Minutes from second 0 that the trace covers to the end; never so few that they hold no request."""
     mean_gap_s = (tally.last_ns - tally.first_ns) / NS / max(tally.request_count - 1, 1)
     end_s = tally.last_ns / NS + max(WHOLE_MINUTE_SLACK_S, min(mean_gap_s, MINUTE_S / 2))
-    return max(1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))
+    first_minute = int(tally.first_ns // (MINUTE_S * NS))
+    return max(first_minute + 1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))
 
 
 def _drawn(count: int) -> Quality:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenfleet.domain.replica import Speculation
-from tokenfleet.domain.slo import LatencyTarget, Slo
+from tokenfleet.domain.slo import Deadline, LatencyTarget, Slo
 from tokenfleet.domain.trace import PrefixTree, Trace
 from tokenfleet.planner.floors import (
     decode_profile,
@@ -145,3 +145,14 @@ def test_cached_prefixes_are_not_prefilled_but_the_last_token_is():
     # The first brings the root, the second the run below it, the third finds both.
     assert fresh_tokens(made, caching=True).tolist() == [400, 50, 1, 90]
     assert fresh_tokens(made, caching=False).tolist() == [400, 150, 150, 90]
+
+
+def test_a_deadline_of_a_class_that_nobody_here_is_in_says_nothing():
+    trace = replace(toy.trace(count=5), classes=("nightly",), class_bits=np.zeros(5, dtype=np.uint32))
+    promise = replace(toy.slo(), deadlines=(Deadline(within_s=0.001, traffic_class="nightly"),))
+    found = shapes(trace, promise, caching=False)
+    assert found.most_urgent == {promise.deadlines[0].name: None}
+    assert floors(toy.replica(), found, promise) == ()
+    everybody = replace(trace, class_bits=np.ones(5, dtype=np.uint32))
+    (reason,) = floors(toy.replica(), shapes(everybody, promise, caching=False), promise)
+    assert "of nightly" in reason.text

@@ -97,3 +97,13 @@ def test_a_written_trace_comes_back_byte_for_byte(tmp_path, chat):
     assert again.read_bytes() == path.read_bytes()
     with pytest.raises(BadInput, match="no folder"):
         write_trace(chat, tmp_path / "nowhere" / "chat.parquet")
+
+
+@pytest.mark.filterwarnings("error")
+def test_requests_of_a_broken_last_minute_alone_are_the_peak():
+    # A lone request is past the last whole minute whenever it comes.
+    lone = draw_trace(Lengths.parse("1000"), Lengths.parse("300"), mean_rate_per_s=0.001, duration_s=600)
+    assert lone.request_count == 1
+    start_s, end_s = peak_window(lone)
+    assert start_s <= lone.arrival_s[0] < end_s
+    assert profile(lone).peak_to_mean_minute_tokens >= 1.0
