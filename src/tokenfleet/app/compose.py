@@ -20,6 +20,7 @@ from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_tr
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource
+from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.app.taking import in_classes
 from tokenfleet.app.world_question import admission_of, clients_of
 from tokenfleet.domain.apart import ApartQuestion
@@ -91,10 +92,11 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         recall: What earlier commands worked out.
 
     Raises:
-        BadInput: the demand cannot be read or drawn, or the model cannot be read.
+        BadInput: the demand cannot be read or drawn, the model cannot be read, or online traffic would be on spot.
     """
     if scenario.pools is not None:
         raise BadInput.at("pools", "are not planned as one fleet", "tokenfleet size and simulate answer")
+    refuse_spot_for_online(scenario)
     model = catalog.model(scenario.model)
     must_generate(model)
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")

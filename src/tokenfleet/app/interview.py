@@ -198,6 +198,9 @@ def answers_from(kind: ServiceKind, given: Mapping[str, str]) -> Answers:
         answers.context_limit = parse_tokens(said["context_limit"])
     answers.slo = _slo(kind, given)
     answers.changed_slo = answers.slo != kind.slo
+    if any(SLO_KEY.fullmatch(key) for key in answers.slo):
+        # Spot is for work with deadlines alone.
+        answers.term = "on_demand" if answers.term == "spot" else answers.term
     answers.notes = _notes(said)
     return answers
 
@@ -209,7 +212,8 @@ def _slo(kind: ServiceKind, given: Mapping[str, str]) -> dict[str, str]:
     streamed = given.get("streaming", "yes").strip().lower() not in {"no", "n"}
     metrics = ("ttft", "itl", "e2e") if streamed else ("e2e",)
     slo = {f"{metric}_{quantile}": given[metric].strip() for metric in metrics if given.get(metric, "").strip()}
-    return slo | {"error_rate": given.get("error_rate", "").strip() or kind.slo["error_rate"]}
+    deadlines = {key: limit for key, limit in kind.slo.items() if key.startswith("done_")}
+    return deadlines | slo | {"error_rate": given.get("error_rate", "").strip() or kind.slo["error_rate"]}
 
 
 _NOTED: Final = {

@@ -15,6 +15,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_document import group_document
 from tokenfleet.app.simulate_run import Window
 from tokenfleet.app.simulate_words import fleet_name, promise_lines
+from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.slo import Slo, SloResult
@@ -106,8 +107,9 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         teller: Told what is being done.
 
     Raises:
-        BadInput: the demand cannot be read or drawn, or the pools do not serve it.
+        BadInput: the demand cannot be read or drawn, the pools do not serve it, or online traffic would be on spot.
     """
+    refuse_spot_for_online(asked)
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     text, _ = demand_of(asked)
     system = pool_system(asked, text)

@@ -83,6 +83,8 @@ class PlanFile:
     """Headroom, idle and spare over the bill."""
     from_log: bool
     price_source: str
+    term: str = "on_demand"
+    """How the GPUs are bought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,7 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
             unused_fraction=sum(bill[f"{line}_usd_per_hour"] for line in _UNUSED) / total if total else None,
             from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
             price_source=fleet[0]["price_source"] if fleet else "",
+            term=document["resolved"]["scenario"].get("prices", {}).get("term", "on_demand"),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise BadInput.at(str(path), f"is no plan.json: {error} is missing or odd", "plan again") from None

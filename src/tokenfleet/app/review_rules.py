@@ -10,11 +10,14 @@ from typing import Final, Literal
 
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.spot import MEND, spot_for_online
 
 _MORE_THAN_SENT: Final = 1.1
 """Answers against requests sent, from which on one of the two rates is wrong: the ends of a short run blur them."""
 Severity = Literal["mistake", "note"]
 """A ``note`` is a limit of the evidence: true of many honest plans."""
+_WAITED_FOR: Final = ("ttft_", "itl_", "tpot_", "e2e_")
+"""How the names of clauses begin that promise a latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +216,15 @@ def _startup(sheet: Sizing) -> str | None:
     )
 
 
+def _spot_plan(plan: PlanFile) -> str | None:
+    waited_for = [name for name, *_ in plan.predicted if name.startswith(_WAITED_FOR)]
+    names = " and ".join(waited_for)
+    return _when(
+        plan.term == "spot" and bool(waited_for),
+        f"spot machines are taken back within seconds, and {names} is promised to somebody who waits",
+    )
+
+
 def _zone(sheet: Sizing) -> str | None:
     alone = sheet.zone_count == 1 and sheet.gpu_model_count == 1
     return _when(alone, "one zone and one GPU model: that the capacity can be had is not assured")
@@ -398,6 +410,14 @@ RULES: Final = (
         breaks="every clause: the replica is restarted for ever",
         mend="startup budget = predicted cold start x 1.5 or more",
         sizing=_startup,
+    ),
+    Rule(
+        id="spot-for-online",
+        severity="mistake",
+        breaks="every clause when the machines are taken back, all of a kind at once",
+        mend=MEND,
+        scenario=spot_for_online,
+        plan=_spot_plan,
     ),
     Rule(
         id="single-zone",

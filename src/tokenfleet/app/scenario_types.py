@@ -270,7 +270,7 @@ class Prices(Strict):
     term: Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"] = (
         "on_demand"
     )
-    """How the GPUs are bought."""
+    """How the GPUs are bought; ``spot`` only where no latency is promised, but deadlines."""
     provider: str | None = None
     """Only quotes of this provider."""
     usd_per_gpu_hour: dict[GpuName, Positive] = Field(default_factory=dict)

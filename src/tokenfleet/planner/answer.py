@@ -24,7 +24,7 @@ from tokenfleet.planner.money import invoices, purchase, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
-from tokenfleet.planner.relax import nearest_failure, reasons, relaxations
+from tokenfleet.planner.relax import nearest_failure, reasons, relaxations, roomier_zones
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
@@ -387,7 +387,9 @@ def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
     # What too few replicas reach is not the smallest change.
     changes: tuple[str, ...] = ()
-    if nearest is not None and not nearest.untried:
+    if nearest is not None and nearest.untried:
+        changes = roomier_zones(work.replays, work.searched, found.failures, work.question)
+    elif nearest is not None:
         changes = relaxations(work.replays, work.searched, nearest, work.question)
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)

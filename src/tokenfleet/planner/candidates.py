@@ -81,7 +81,9 @@ class Failure:
     verdict: Verdict
     reasons: tuple[Reason, ...]
     untried: bool = False
-    """More of it might do, but there is no memory to replay them."""
+    """More of it might do, but there is no memory to replay them, or no room in the zones."""
+    zones_full: bool = False
+    """It is the zones that have no room for more."""
     inferred: bool = False
     """Not replayed itself: the verdict is that of a replica at least as good."""
 

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 CLEARLY = 1.03
 """A promise is clearly broken where it is missed by more than this ratio; below, the border may be another one."""
 _PATIENCE = 6
+_ONE_BY_ONE = 16
+"""So many counts are asked in their order, before larger ones are galloped over."""
 
 
 def below_near_misses(excess: Callable[[int], float], found: int) -> int:
@@ -59,6 +62,30 @@ def smallest_enough(enough: Callable[[int], bool], start: int, cap: int) -> int 
         else:
             low = middle
     return high
+
+
+def first_enough(enough: Callable[[int], bool], cap: int) -> int | None:
+    """The smallest count that is enough where one more may be too few again: which replica fails hangs on chance.
+
+    Each of the first 16 counts is asked; beyond them the border found is followed down across six that are not enough.
+
+    Args:
+        enough: The question, of 1 and more.
+        cap: Largest count to ask, >= 1.
+
+    Returns:
+        ``None`` when no count asked is enough.
+    """
+    for count in range(1, min(cap, _ONE_BY_ONE) + 1):
+        if enough(count):
+            return count
+    if cap <= _ONE_BY_ONE:
+        return None
+    known = cache(lambda more: enough(_ONE_BY_ONE + more))
+    beyond = smallest_enough(known, 1, cap - _ONE_BY_ONE)
+    if beyond is None:
+        return None
+    return _ONE_BY_ONE + below_near_misses(lambda more: 1.0 if known(more) else CLEARLY, beyond)
 
 
 def _bracket(enough: Callable[[int], bool], start: int, cap: int) -> tuple[int, int | None]:

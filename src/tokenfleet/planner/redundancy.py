@@ -7,7 +7,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.planner import words
-from tokenfleet.planner.placement import LOSSES, fewest_replicas, usable_zones
+from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, usable_zones
 
 
 def asked(question: PlanQuestion) -> Redundancy:
@@ -70,6 +70,23 @@ def cannot_survive(question: PlanQuestion, replica: ReplicaPhysics) -> Reason | 
         text=f"The zones have too few GPUs for {words.layout(replica.deployment)} to survive what may be lost.",
         relax="a higher gpu_limit, or less redundancy",
     )
+
+
+def limits_wanted(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:
+    """GPUs that zones would need to hold for ``carrying_count`` replicas to be left, of those that hold too few."""
+    wanted = asked(question)
+    endless = replace(wanted, zones=tuple(replace(zone, gpu_limit_count=None) for zone in wanted.zones))
+    total = fewest_replicas(carrying_count, replica, endless)
+    spread = None if total is None else placed(total, replica, endless)
+    if spread is None:
+        raise ValueError(f"zones without limits have no room for {carrying_count} replicas")
+    size = replica.deployment.layout.gpu_count
+    needed = {name: count * size for name, count in spread.by_zone.items()}
+    return {
+        zone.name: needed[zone.name]
+        for zone in wanted.zones
+        if zone.gpu_limit_count is not None and needed.get(zone.name, 0) > zone.gpu_limit_count
+    }
 
 
 def spare_lines(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:

@@ -12,8 +12,10 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Deadline, Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure
+from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.redundancy import limits_wanted
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.screen import Floored, screen
 from tokenfleet.planner.search import Search, capacity_reasons
@@ -22,6 +24,8 @@ from tokenfleet.planner.traffic import Traffic, with_hits, with_inputs_capped
 
 _GENEROUS = 4
 _MOST_TRIED = 8
+_ROOMIER = 16
+"""More than room for so many times the replicas that find it is not asked about."""
 _SMALLEST_CAP_TOKENS = 64
 _CAP_STEP = 1.05
 _HIT_STEP = 0.05
@@ -96,6 +100,50 @@ def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: 
         cached = replace(question, candidates=tuple(map(_with_cache, question.candidates)))
         changes.append(_with_fleet(text, replays, cached, with_hits(traffic, hits)))
     return tuple(changes)
+
+
+def roomier_zones(
+    replays: Replays, traffic: Traffic, failures: Sequence[Failure], question: PlanQuestion
+) -> tuple[str, ...]:
+    """Limits of zones with which as many replicas find room as keep the promise by replay.
+
+    Args:
+        replays: The door to the simulator.
+        traffic: What the promise is judged on.
+        failures: Candidates that were replayed up to their largest count.
+        question: What may be lost, and the zones.
+
+    Returns:
+        ``gpu_limit: 2 in zone b``, of the candidate that takes the fewest GPUs; nothing where none was stopped by a
+        zone, or no count tried is enough, whatever the room.
+    """
+    full = sorted((one for one in failures if one.zones_full), key=lambda one: one.verdict.excess)
+    fewest_gpus: int | None = None
+    text = ""
+    for one in full[:_MOST_TRIED]:
+        size = one.replica.deployment.layout.gpu_count
+        most = min(_ROOMIER * (one.count + 1), replays.most(traffic, one.replica))
+        if fewest_gpus is not None:
+            most = min(most, (fewest_gpus - 1) // size)
+        count = _enough_beyond(replays, traffic, one, most)
+        if count is not None:
+            fewest_gpus, text = count * size, _limits_for(one.replica, count * question.stands_for_count, question)
+    return (text,) if text else ()
+
+
+def _enough_beyond(replays: Replays, traffic: Traffic, failure: Failure, most: int) -> int | None:
+    """The smallest count above that of a failure, up to ``most``, that keeps the promise."""
+    first = failure.count
+    if most <= first:
+        return None
+    more = smallest_enough(lambda beyond: replays.quick(traffic, failure.replica, first + beyond).kept, 1, most - first)
+    return None if more is None else first + more
+
+
+def _limits_for(replica: ReplicaPhysics, carrying_count: int, question: PlanQuestion) -> str:
+    limits = limits_wanted(question, replica, carrying_count)
+    zones = " and ".join(f"gpu_limit: {limit} in zone {name}" for name, limit in limits.items())
+    return f"{zones}, so that {words.fleet(replica, carrying_count)} are left"
 
 
 def _with_fleet(change: str, replays: Replays, question: PlanQuestion, traffic: Traffic) -> str:

@@ -6,7 +6,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason
 from tokenfleet.domain.survival import LossKind
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.counting import first_enough
 from tokenfleet.planner.moment import failed, scene_of
 from tokenfleet.planner.placement import LOSSES, placed
 from tokenfleet.planner.progress import Reporter
@@ -67,7 +67,7 @@ def _total(
         return all(moment is not None and moment.kept for moment in moments)
 
     cap = min(_MOST_TIMES * least, replays.most(traffic, replica)) - least + 1
-    more = smallest_enough(rides, 1, cap) if cap >= 1 else None
+    more = first_enough(rides, cap) if cap >= 1 else None
     return None if more is None else least + more - 1
 
 

@@ -349,17 +349,25 @@ class Search:
 
     def _note_failure(self, candidate: Candidate, cap: int, verdict: Verdict, wanted: int) -> None:
         reasons = capacity_reasons(candidate.replica, cap * self._stands_for, verdict)
+        zones_full = cap < wanted and self._paid(candidate, cap + 1) is None
         if cap < wanted:
-            memory = f"{ROOM_BYTES / 2**30:g} GiB"
-            beyond = Reason(
-                kind="capacity",
-                text=f"More than {self._fleet(candidate, cap)} exceed what this machine can replay ({memory}).",
-                relax="plan for a part of this demand, such as a tenth of its rate, and multiply the fleet",
-            )
-            reasons = (beyond, *reasons)
-        failure = Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted)
+            reasons = (self._no_more(candidate, cap, zones_full), *reasons)
+        failure = Failure(candidate.replica, cap, verdict, reasons, untried=cap < wanted, zones_full=zones_full)
         self.found.failures.append(failure)
         self._outdone.note_failure(candidate, failure)
+
+    def _no_more(self, candidate: Candidate, cap: int, zones_full: bool) -> Reason:
+        """Why more than ``cap`` were not tried."""
+        fleet = self._fleet(candidate, cap)
+        if zones_full:
+            text = f"The zones have no room for more than {fleet} beside the spare ones for what may be lost."
+            return Reason(kind="redundancy", text=text, relax="a higher gpu_limit, or less redundancy")
+        memory = f"{ROOM_BYTES / 2**30:g} GiB"
+        return Reason(
+            kind="capacity",
+            text=f"More than {fleet} exceed what this machine can replay ({memory}).",
+            relax="plan for a part of this demand, such as a tenth of its rate, and multiply the fleet",
+        )
 
     def _fleet(self, candidate: Candidate, count: int) -> str:
         return words.fleet(candidate.replica, count * self._stands_for)

@@ -107,6 +107,8 @@ BAD = [
     ("unreachable-signal", "sizing", {"scale_target": 2, "scale_signal_max": 1}),
     ("unreachable-signal", "sizing", {"scale_target": 1, "scale_signal_max": 1}),
     ("probe-kills-start", "sizing", {"cold_start_s": 900}),
+    ("spot-for-online", "scenario", {"prices": {"term": "spot"}}),
+    ("spot-for-online", "plan", {"resolved.scenario.prices": {"term": "spot"}}),
     ("single-zone", "sizing", {"zone_count": 1}),
     ("past-quota", "sizing", {"max_replica_count": 100}),
     ("shared-gpu-start", "sizing", {"start_in_order": False}),

@@ -3,8 +3,13 @@
 import pytest
 
 from tokenfleet import catalog
-from tokenfleet.app.compose import gpu_prices
+from tokenfleet.app.compose import compose, gpu_prices
+from tokenfleet.app.interview import answers_from, scenario_text
+from tokenfleet.app.pool_sizes import size_pools
+from tokenfleet.app.scenario import load_scenario
 from tokenfleet.app.scenario_types import Prices
+from tokenfleet.app.service_kinds import service_kind
+from tokenfleet.domain.errors import BadInput
 
 
 class Asked:
@@ -42,3 +47,41 @@ def test_a_term_only_an_index_knows_is_planned_with_the_index():
 
 def test_no_price_is_none():
     assert used("gaudi3") == ()
+
+
+class Silent:
+    def say(self, text): ...
+    def step(self, step): ...
+    def announce(self, text): ...
+
+
+def scenario(folder, slo, more=""):
+    path = folder / "asked.yaml"
+    path.write_text(
+        "name: asked\nmodel: meta-llama/Llama-3.1-8B-Instruct\ngpus: h100_sxm\nprecision: fp8\nprices: {term: spot}\n"
+        "workload: {lengths: {input: 700:1500, output: 140:300}, mean_rate: 4, duration: 10min}\n"
+        f"slo: {slo}\n{more}"
+    )
+    return load_scenario(path)
+
+
+@pytest.mark.parametrize("promise", ["ttft_p99: 1s", "e2e_p95: 1min", "done_within: 5min, tpot_p50: 50ms"])
+def test_what_somebody_waits_for_is_never_planned_on_spot(tmp_path, promise):
+    for ask, more in ((compose, ""), (size_pools, "pools: {main: {gpu: h100_sxm}}\n")):
+        with pytest.raises(BadInput) as caught:
+            ask(scenario(tmp_path, f"{{{promise}}}", more), Silent())
+        assert caught.value.problems[0].where == "prices.term"
+        assert "is promised to somebody who waits" in caught.value.problems[0].what
+
+
+def test_work_with_deadlines_alone_may_be_on_spot(tmp_path):
+    asked = compose(scenario(tmp_path, "{done_within: 15min}"), Silent())
+    assert {price.term for price in asked.question.prices} == {"spot"}
+
+
+@pytest.mark.parametrize(("given", "term"), [({}, "spot"), ({"e2e": "10s"}, "on_demand"), ({"e2e": ""}, "spot")])
+def test_a_first_scenario_takes_spot_for_deadlines_alone(tmp_path, given, term):
+    kind = service_kind("batch")
+    path = tmp_path / "first.yaml"
+    path.write_text(scenario_text(kind, answers_from(kind, given), file_name="first.yaml"))
+    assert load_scenario(path).prices.term == term

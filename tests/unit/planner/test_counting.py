@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfleet.planner.counting import below_near_misses, smallest_enough
+from tokenfleet.planner.counting import below_near_misses, first_enough, smallest_enough
 
 
 @given(border=st.integers(1, 3000), start=st.integers(-3, 4000), cap=st.integers(1, 3000))
@@ -69,3 +69,28 @@ def test_a_walk_loses_patience_and_never_asks_zero():
     asked.clear()
     assert below_near_misses(near, 3) == 3
     assert asked == [2, 1]
+
+
+@given(holes=st.sets(st.integers(1, 16)), cap=st.integers(1, 16))
+def test_the_first_count_is_that_of_brute_force_where_more_is_worse(holes, cap):
+    found = first_enough(lambda count: count not in holes, cap)
+    assert found == next((count for count in range(1, cap + 1) if count not in holes), None)
+
+
+@given(border=st.integers(1, 200), hole=st.integers(1, 210), cap=st.integers(1, 200))
+def test_beyond_the_first_counts_the_answer_is_a_border(border, hole, cap):
+    asked = []
+
+    def enough(count):
+        asked.append(count)
+        return count >= border and count != hole
+
+    found = first_enough(enough, cap)
+    assert len(asked) == len(set(asked))
+    assert found is None or (enough(found) and (found == 1 or not enough(found - 1)))
+    if not border <= hole and cap != hole:
+        assert found == (border if border <= cap else None)
+
+
+def test_beyond_the_first_counts_the_border_found_is_followed_down():
+    assert first_enough(lambda count: count >= 30 and count != 32, 100) == 30

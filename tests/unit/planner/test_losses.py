@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -81,7 +82,22 @@ def test_zones_that_are_full_leave_no_fleet():
     small = tuple(replace(zone, gpu_limit_count=2) for zone in ABC)
     asked = question(Redundancy(zone_count=1, zones=small))
     assert plan(asked, TRACE).chosen.replica_count == 3
-    assert plan(asked, BUSY).chosen is None
+    made = plan(asked, BUSY)
+    assert made.chosen is None
+    assert made.reasons[0].kind == "redundancy"
+    assert "no room for more than 2 replicas" in made.reasons[0].text
+    assert not any("can replay" in reason.text for reason in made.reasons)
+    # The limits named are those with which the plan is found.
+    limits = {
+        text.split(" in zone ")[1][0]: int(text.split()[1])
+        for text in re.findall(r"gpu_limit: \d+ in zone .", made.reasons[0].relax)
+    }
+    roomier = tuple(replace(zone, gpu_limit_count=limits.get(zone.name, 2)) for zone in ABC)
+    found = plan(question(Redundancy(zone_count=1, zones=roomier)), BUSY)
+    named = int(made.reasons[0].relax.split("so that ")[1].split(" ")[0])
+    assert found.chosen.carrying_count == named
+    tighter = tuple(replace(zone, gpu_limit_count=max(2, limits.get(zone.name, 2) - 2)) for zone in ABC)
+    assert plan(question(Redundancy(zone_count=1, zones=tighter)), BUSY).chosen is None
 
 
 def test_two_full_replicas_are_not_one_and_a_spare():

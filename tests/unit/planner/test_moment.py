@@ -8,7 +8,7 @@ import pytest
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, Clients
-from tokenfleet.planner import plan
+from tokenfleet.planner import cheapest, plan, riding
 from tokenfleet.planner.moment import Scene, drained, failed, rolled_out, worst
 from tokenfleet.planner.placement import placed
 from tokenfleet.planner.replays import Replays
@@ -163,3 +163,18 @@ def test_riding_through_takes_more_spare_than_carrying_the_peak_without():
     quiet = replays.run(traffic, REPLICA, fewer)
     before = Scene(replays, traffic, REPLICA, placed(fewer, REPLICA, wanted), quiet)
     assert not all(failed(before, kind, 1).kept for kind in ("replica", "node"))
+
+
+def test_riding_through_takes_the_first_fleet_that_does_though_one_more_may_not(monkeypatch):
+    """Which replica is the worst hangs on chance: 6 more ride through, 7 do not, 8 do."""
+    question = toy.question([REPLICA], [toy.price("l40s", 1.0)], promise=toy.slo(ttft=0.3, itl=0.2))
+    asked = replace(question, redundancy=Redundancy(ride_through=True), first_look=True)
+    least = cheapest(replace(question, first_look=True), demand()).sized.replica_count
+
+    one = failed(scene(), "replica", 1)
+
+    def ridden(before, kind, count):
+        return replace(one, kept=before.placement.replica_count - least in {6, 8, 9, 10})
+
+    monkeypatch.setattr(riding, "failed", ridden)
+    assert cheapest(asked, demand()).sized.replica_count == least + 6
