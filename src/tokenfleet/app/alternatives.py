@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
+import numpy as np
+import numpy.typing as npt
+
 from tokenfleet import catalog, cost
 from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, TasksSpec
 from tokenfleet.app.quantities import shown_duration
@@ -11,7 +14,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import gpus_by_slot
+from tokenfleet.planner import described_hours, gpus_by_slot
 
 HOURS_PER_MONTH = 730.0
 _MONTHS_PER_YEAR = 12.0
@@ -34,11 +37,11 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         break_even_tokens_per_month=None,
         note="the plan, all hours, at its price",
     )
-    ways = (rented, *_owned(chosen, trace, asked), *_apis(plan, bill, record, asked))
+    ways = (rented, *_owned(plan, chosen, trace, asked), *_apis(plan, bill, record, asked))
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)))
 
 
-def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
+def _owned(plan: Plan, chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
     """Whole servers for the fleet, and the mix of owned and rented where a day of traffic shows how demand moves."""
     spec = asked.owned
     if spec is None:
@@ -57,7 +60,7 @@ def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternat
             f"against ${rent:.2f} rented"
         ),
     )
-    slot_s, slots = gpus_by_slot(chosen, trace)
+    slots, thin = _needed(plan, chosen, trace)
     if chosen.price.term != "on_demand" or not len(slots):
         yield _unknown("hybrid", "needs a minute of traffic and a price on demand")
         return
@@ -66,10 +69,6 @@ def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternat
         rent=cost.Rent(on_demand_usd_per_gpu_hour=rent),
         fixed=[cost.Commitment(name="own", usd_per_gpu_hour=yearly.usd_per_available_gpu_hour)],
     )
-    span = len(slots) * slot_s
-    thin = ""
-    if span < _DAY_S:
-        thin = f"; {shown_duration(span)} of traffic stand for all hours, and quieter ones may lie outside"
     yield Alternative(
         name="hybrid",
         usd_per_month=mixed.hybrid.total_usd_per_hour * HOURS_PER_MONTH,
@@ -77,6 +76,18 @@ def _owned(chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternat
         break_even_tokens_per_month=None,
         note=f"own {mixed.hybrid.committed_gpu_count} gpus, rent the hours above{thin}",
     )
+
+
+def _needed(plan: Plan, chosen: Sized, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:
+    """GPUs of each hour described, or else seen in the trace; and what is thin about it."""
+    described = described_hours(chosen, plan.question.buying)
+    if described is not None:
+        return (described + chosen.spare_count) * chosen.replica.deployment.layout.gpu_count, ""
+    slot_s, slots = gpus_by_slot(chosen, trace)
+    span_s = len(slots) * slot_s
+    if span_s >= _DAY_S:
+        return slots, ""
+    return slots, f"; {shown_duration(span_s)} of traffic stand for all hours, and quieter ones may lie outside"
 
 
 def _apis(plan: Plan, bill: Bill, record: RunRecord, asked: CompareSpec) -> Iterator[Alternative]:

@@ -128,6 +128,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         apart=apart_question(scenario, gpus),
         routers=tuple(dict.fromkeys(scenario.also_try.routers)),
         splits=tuple(dict.fromkeys(scenario.also_try.pools)),
+        buying=scenario.buy.facts(scenario.prices.provider),
         vary_step_tokens=steps_are_free(scenario),
         utilization_cap_fraction=scenario.utilization_cap,
     )

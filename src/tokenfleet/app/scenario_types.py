@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from tokenfleet import workload
+from tokenfleet.app.buy_types import BuySpec
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.memory_spec import MemorySpec, Size
 from tokenfleet.app.pool_types import (
@@ -363,6 +364,8 @@ class Scenario(Strict):
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = Prices()
     """Which prices to plan with."""
+    buy: BuySpec = BuySpec()
+    """How to buy the fleet: when it is needed, and on which terms GPUs can be had."""
     compare: CompareSpec = CompareSpec()
     """Other ways to serve the same demand, and what a unit of work is; each shown where its facts are given."""
     router: Router = "least_in_flight"

@@ -15,7 +15,7 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, Reason, Rejected, Sized, TenantInvoice
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.slo import SloResult
@@ -57,6 +57,8 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan)]))
+    if not brief:
+        blocks.append(("Commit", [plan.purchase_missing] if plan.purchase is None else buying(plan.purchase)))
     if plan.alternatives is not None:
         blocks.append(("Instead", instead(plan.alternatives)))
     if read:
@@ -271,6 +273,21 @@ def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]
     if within_fraction is not None:
         text += f" (rates to {within_fraction * 100:.0f} %)"
     return [text, *first_broken(uses)]
+
+
+def buying(found: Purchase) -> list[str]:
+    """How to buy if the fleet follows the demand, and when a commitment pays."""
+    shown = [f"{line.mean_gpu_count:.3g} GPUs {line.name.replace('_', ' ')}" for line in found.lines]
+    hours = f"the {found.hour_count} hours {'described' if found.described else 'of the trace'}"
+    lines = [
+        f"if the fleet follows {hours}: {', '.join(shown)} on average, {shown_usd(found.total_usd_per_hour)}/h",
+        f"{shown_usd(found.all_on_demand_usd_per_hour)}/h if all of it is rented; reckoned, not replayed",
+    ]
+    if found.commit_from_fraction is not None:
+        lines.append(f"commit to what is needed {found.commit_from_fraction:.0%} of the hours or more")
+    if found.unknown_terms:
+        lines.append(f"no published price: {', '.join(found.unknown_terms)}; give yours under buy")
+    return lines
 
 
 def instead(found: Alternatives) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
+from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
@@ -250,12 +251,17 @@ class Purchase:
     """How to buy the fleet if it follows the demand hour by hour; the lines add up to the total."""
 
     hour_count: int
-    """Hours of the trace that this rests on."""
+    """Hours that this rests on."""
+    described: bool
+    """They are those that somebody described, not those of the trace."""
     lines: tuple[PurchaseLine, ...]
     total_usd_per_hour: float
     all_on_demand_usd_per_hour: float
     """Every gpu rented in the hours it is needed."""
     committed_gpu_count: int
+    commit_from_fraction: float | None
+    """The quantile rule: a gpu is worth the cheapest commitment when it is needed for this share of the hours; ``None``
+    without a price to commit at."""
     unknown_terms: tuple[str, ...]
     """Terms that nobody publishes a price for."""
 
@@ -342,6 +348,8 @@ class PlanQuestion:
     """Share of the rate they sustain that the carrying replicas may take at the peak; ``None``: all of it."""
     routers: tuple[Router, ...] = ()
     """Routers to try beside ``router``; the plan takes whichever needs the fewest replicas."""
+    buying: Buying = field(default_factory=Buying)
+    """When the fleet is needed, and on which terms its gpus can be had."""
     splits: tuple[SplitBy, ...] = ()
     """Pools of their own to try, for some of the requests each."""
 
@@ -410,6 +418,8 @@ class Plan:
     invoices: tuple[TenantInvoice, ...] = ()
     """The same month by label, model and class, where the trace has them."""
     purchase: Purchase | None = None
+    purchase_missing: str = ""
+    """Why there is none, and what to give."""
     """``None`` when the trace shows less than a day, or when the price is not that of an hour on demand."""
     warnings: tuple[Reason, ...] = ()
     """What is odd about the promise itself, whatever the fleet."""

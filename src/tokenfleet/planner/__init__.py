@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from tokenfleet.planner.answer import Cheapest, cheapest, plan
     from tokenfleet.planner.assumed import FEW_REQUESTS
     from tokenfleet.planner.bursting import Bounded, Burst, bursts
+    from tokenfleet.planner.buying import described_hours
     from tokenfleet.planner.document import plan_document, why_it_lost
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless
-    from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot
+    from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.packing import (
         Option,
         PackedNode,
@@ -75,9 +76,9 @@ _HOME = {
     "bursts": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
+    "described_hours": "buying",
     "drills": "drilling",
     "filled": "utilization",
-    "gpus_by_hour": "money",
     "gpus_by_slot": "money",
     "known_spike": "spike",
     "least_count": "pool_counts",
@@ -132,9 +133,9 @@ __all__ = [
     "bursts",
     "cheapest",
     "cheapest_counts",
+    "described_hours",
     "drills",
     "filled",
-    "gpus_by_hour",
     "gpus_by_slot",
     "known_spike",
     "least_count",

@@ -14,13 +14,14 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
+from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.curve import frontier, load_curve
 from tokenfleet.planner.disaggregated import sought_apart
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
-from tokenfleet.planner.money import invoices, purchase, tenant_invoice
+from tokenfleet.planner.money import invoices, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
@@ -123,7 +124,8 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
         made,
         invoice=tenant_invoice(made, traffic),
         invoices=invoices(made, traffic),
-        purchase=purchase(made, traffic),
+        purchase=purchase(made, traffic.trace),
+        purchase_missing=purchase_missing(made, traffic.trace),
         rough=rough(made, traffic),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),

@@ -126,6 +126,7 @@ def _cost(plan: Plan) -> dict[str, object] | None:
     return {
         **asdict(plan.bill),
         "purchase": asdict(plan.purchase) if plan.purchase else None,
+        "purchase_missing": plan.purchase_missing or None,
         "units": [asdict(unit) for unit in cost.units_of(plan.bill)],
         "attributed": [_attributed(each) for each in plan.invoices],
         "alternatives": asdict(plan.alternatives) if plan.alternatives else None,

@@ -1,4 +1,4 @@
-"""Who pays for the chosen fleet, and how to buy it."""
+"""Who pays for the chosen fleet, and how much of it each hour needs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import cost
-from tokenfleet.domain.plan import Bill, Plan, Purchase, PurchaseLine, Sized, TenantInvoice, TenantShare
+from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
 from tokenfleet.domain.trace import Ints, Trace
 from tokenfleet.planner.traffic import Traffic
 
 HOURS_PER_MONTH = 730.0
-_HOUR_S = 3600.0
-_LEAST_HOURS = 24
+HOUR_S = 3600.0
+LEAST_SLOTS = 24
+"""As many hours as a day has."""
 
 
 By = Literal["tenant", "label", "model", "class"]
@@ -81,10 +82,10 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
     month = cost.invoice(bill, usage, hours=HOURS_PER_MONTH, reserved=reserved)
     # Each request of the trace stands for so many of the month, where a part of the demand was replayed for more.
     parts = plan.question.stands_for_count
-    months = HOURS_PER_MONTH * _HOUR_S / max(record.end_s, trace.duration_s) * parts
+    months = HOURS_PER_MONTH * HOUR_S / max(record.end_s, trace.duration_s) * parts
     shares = [_share(name, used, month, months) for name, used in usage.items()]
     return TenantInvoice(
-        duration_s=HOURS_PER_MONTH * _HOUR_S,
+        duration_s=HOURS_PER_MONTH * HOUR_S,
         total_usd=month.total_cents / 100,
         headroom_usd=month.part_cents("headroom") / 100,
         idle_usd=month.part_cents("idle") / 100,
@@ -127,43 +128,6 @@ def _explained(bill: Bill, usage: Mapping[str, cost.TokenCounts]) -> bool:
     )
 
 
-def purchase(plan: Plan, traffic: Traffic) -> Purchase | None:
-    """The cheapest mix of commitments and rent, if the carrying replicas follow the demand by the hour.
-
-    The replicas of an hour are those of the peak times the tokens of the hour's busiest minute over those of the peak,
-    rounded up, and the spare ones on top: a formula, not a replay. Online traffic never goes on spot.
-
-    Returns:
-        ``None`` when the trace shows less than a day, or when the price is not that of an hour on demand. Where nobody
-        publishes a price to commit at, everything is rented, and ``unknown_terms`` says so.
-    """
-    chosen = plan.chosen
-    if chosen is None or chosen.price.term != "on_demand":
-        return None
-    gpus = gpus_by_hour(chosen, traffic.trace)
-    if len(gpus) < _LEAST_HOURS:
-        return None
-    market = cost.market(chosen.replica.deployment.gpu)
-    rent = cost.Rent(on_demand_usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour)
-    mix = cost.purchase_mix(
-        gpus,
-        rent=rent,
-        commitments=market.commitments,
-        step_gpu_count=chosen.replica.deployment.layout.gpu_count,
-    )
-    return Purchase(
-        hour_count=len(gpus),
-        lines=tuple(
-            PurchaseLine(name=line.name, mean_gpu_count=line.mean_gpu_count, usd_per_hour=line.usd_per_hour)
-            for line in mix.lines
-        ),
-        total_usd_per_hour=mix.total_usd_per_hour,
-        all_on_demand_usd_per_hour=mix.all_rented_usd_per_hour,
-        committed_gpu_count=mix.committed_gpu_count,
-        unknown_terms=tuple(market.unknown),
-    )
-
-
 SLOTS_S = (3600.0, 1200.0, 300.0, 60.0)
 
 
@@ -171,27 +135,23 @@ def gpus_by_slot(chosen: Sized, trace: Trace) -> tuple[float, npt.NDArray[np.int
     """The longest of ``SLOTS_S`` of which the trace shows a day's worth (24), in seconds, and the GPUs of each.
 
     Returns:
-        Minutes where the trace shows fewer; none where it is shorter than one.
+        Minutes where the trace shows fewer; none where it is shorter than one. Spare GPUs included.
     """
-    slot_s = next((each for each in SLOTS_S if trace.duration_s // each >= _LEAST_HOURS), SLOTS_S[-1])
-    return slot_s, _gpus_by(chosen, trace, slot_s)
+    slot_s = next((each for each in SLOTS_S if trace.duration_s // each >= LEAST_SLOTS), SLOTS_S[-1])
+    replicas = carrying_by_slot(chosen, trace, slot_s) + chosen.spare_count
+    return slot_s, replicas * chosen.replica.deployment.layout.gpu_count
 
 
-def gpus_by_hour(chosen: Sized, trace: Trace) -> npt.NDArray[np.int64]:
-    """GPUs of each whole hour of the trace, spare ones included."""
-    return _gpus_by(chosen, trace, _HOUR_S)
-
-
-def _gpus_by(chosen: Sized, trace: Trace, slot_s: float) -> npt.NDArray[np.int64]:
-    """GPUs of each whole slot: those of the peak times the tokens of its busiest minute over those of the peak."""
-    hour_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
-    if hour_count == 0:
+def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> npt.NDArray[np.int64]:
+    """Carrying replicas of each whole slot: those of the peak times its busiest minute over that of the peak."""
+    slot_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
+    if slot_count == 0:
         return np.zeros(0, dtype=np.int64)
-    minute = np.minimum((trace.arrival_s // 60.0).astype(np.int64), hour_count * minutes)
+    minute = np.minimum((trace.arrival_s // 60.0).astype(np.int64), slot_count * minutes)
     tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
-    by_minute = np.bincount(minute, weights=tokens, minlength=hour_count * minutes + 1)[: hour_count * minutes]
-    peak_of_hour = by_minute.reshape(hour_count, minutes).max(axis=1)
-    highest = peak_of_hour.max()
-    share = peak_of_hour / highest if highest > 0.0 else np.ones(hour_count)
-    replicas = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64) + chosen.spare_count
-    return replicas * chosen.replica.deployment.layout.gpu_count
+    by_minute = np.bincount(minute, weights=tokens, minlength=slot_count * minutes + 1)[: slot_count * minutes]
+    peak_of_slot = by_minute.reshape(slot_count, minutes).max(axis=1)
+    highest = peak_of_slot.max()
+    share = peak_of_slot / highest if highest > 0.0 else np.ones(slot_count)
+    needed: npt.NDArray[np.int64] = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64)
+    return needed

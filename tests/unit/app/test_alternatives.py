@@ -148,6 +148,6 @@ def test_the_focus_file_adds_up_to_a_month_of_the_bill_to_the_cent(tmp_path):
     total = sum(Decimal(row["BilledCost"]) for row in rows)
     assert total == round(Decimal(document["cost"]["total_usd_per_hour"]) * 730, 2)
     described = " ".join(row["ChargeDescription"] for row in rows)
-    assert "replicas wait" in described
+    assert "room that the promise keeps free" in described
     assert "the day one fails" in described
     assert all(row["ChargePeriodStart"] > date.today().isoformat() for row in rows)

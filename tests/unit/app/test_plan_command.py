@@ -88,7 +88,7 @@ def test_a_plan_for_machines_is_what_lies_in_the_file_and_adds_up(run):
     assert group["precision"] == "fp8"
     assert document["price_usd_per_hour"] == pytest.approx(group["gpu_count"] * group["price_usd_per_gpu_hour"])
     cost = document["cost"]
-    parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "idle", "spare")]
+    parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "headroom", "idle", "spare")]
     assert sum(parts) == pytest.approx(cost["total_usd_per_hour"], rel=1e-9)
     assert document["price_usd_per_million_output_tokens"] == cost["usd_per_million_output_tokens"]
     assert [promise["name"] for promise in document["slo"]] == ["ttft_p99", "itl_p99", "error_rate"]

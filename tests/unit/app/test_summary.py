@@ -93,5 +93,5 @@ def test_numbers_for_machines_carry_no_noise_of_binary_fractions(run):
     assert len(found) > 30
     assert all(value == float(f"{value:.12g}") for value in found)
     cost = document["cost"]
-    parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "idle", "spare")]
+    parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "headroom", "idle", "spare")]
     assert abs(sum(parts) - cost["total_usd_per_hour"]) < 1e-9

@@ -3,11 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tokenfleet import cost
-from tokenfleet.domain.trace import Observed, Trace
+from tokenfleet.domain.trace import Observed
 from tokenfleet.planner import plan, plan_document
-from tokenfleet.planner.money import gpus_by_hour, gpus_by_slot, purchase
-from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.money import gpus_by_slot
 from tokenfleet.workload import profile
 from unit.planner import toy
 
@@ -48,60 +46,6 @@ def test_a_trace_without_tenants_has_no_invoice():
     assert made.invoice is None
     assert made.purchase is None
     assert plan_document(made, profile(toy.trace()), {})["tenants"] is None
-
-
-def days(count):
-    """Busy by day, quiet by night: 30 requests in the first minute of an hour from 8 to 18 h, else 2."""
-    arrivals = []
-    for hour in range(24 * count):
-        rate = 30 if 8 <= hour % 24 < 18 else 2
-        arrivals += [hour * 3600.0 + 60.0 * at / rate for at in range(rate)]
-    arrivals[-1] = 24 * 3600.0 * count
-    equal = np.full(len(arrivals), 500, dtype=np.int32)
-    return Trace(arrival_s=np.array(arrivals), input_tokens=equal, output_tokens=equal)
-
-
-def test_hours_ask_for_gpus_by_their_busiest_minute(monkeypatch):
-    market = cost.Market(
-        gpu="h100_sxm",
-        rent=None,
-        commitments=(cost.Commitment(name="reserved_1y", usd_per_gpu_hour=2.0),),
-        basis=(),
-        unknown=("reserved_3y",),
-    )
-    monkeypatch.setattr(cost, "market", lambda _gpu: market)
-    made = plan(question(), toy.trace())
-    made = replace(made, chosen=replace(made.chosen, carrying_count=10))
-    traffic = Traffic(days(2), (0.0, 60.0))
-    gpus = gpus_by_hour(made.chosen, traffic.trace)
-    assert len(gpus) == 48
-    assert set(gpus.tolist()) == {2 * (1 + 1), 2 * (10 + 1)}
-    assert np.count_nonzero(gpus == 22) == 20
-    bought = purchase(made, traffic)
-    assert bought.hour_count == 48
-    assert bought.total_usd_per_hour == pytest.approx(sum(line.usd_per_hour for line in bought.lines))
-    assert bought.total_usd_per_hour < bought.all_on_demand_usd_per_hour
-    assert bought.all_on_demand_usd_per_hour == pytest.approx(3.0 * gpus.mean())
-    # 2 dollars are less than 3 in every hour and more than 3 in the 42 % of hours by day: the night is committed.
-    assert bought.committed_gpu_count == 4
-    assert bought.unknown_terms == ("reserved_3y",)
-    assert "spot" not in {line.name for line in bought.lines}
-
-
-def test_where_nobody_publishes_a_commitment_everything_is_rented_and_said():
-    made = plan(question(), toy.trace())
-    bought = purchase(replace(made, chosen=replace(made.chosen, carrying_count=10)), Traffic(days(1), (0.0, 60.0)))
-    assert [line.name for line in bought.lines] == ["on_demand"]
-    assert "reserved_3y" in bought.unknown_terms
-
-
-def test_less_than_a_day_or_a_price_that_is_no_rent_says_nothing():
-    made = plan(question(), toy.trace())
-    made = replace(made, chosen=replace(made.chosen, carrying_count=10))
-    assert purchase(made, Traffic(toy.trace(), (0.0, 60.0))) is None
-    reserved = replace(made.chosen, price=replace(made.chosen.price, term="reserved_1y"))
-    assert purchase(replace(made, chosen=reserved), Traffic(days(2), (0.0, 60.0))) is None
-    assert purchase(replace(made, chosen=None), Traffic(days(2), (0.0, 60.0))) is None
 
 
 def labelled(trace, labels=("premium", "standard"), share=0.2):

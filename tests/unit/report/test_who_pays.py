@@ -36,6 +36,8 @@ def test_tenants_and_purchase_are_shown_and_add_up(plan, workload, resolved):
             duration_s=730.0 * 3600, total_usd=37.50, headroom_usd=4.0, idle_usd=6.0, spare_usd=2.50, tenants=tenants
         ),
         purchase=Purchase(
+            described=False,
+            commit_from_fraction=0.6,
             hour_count=48,
             lines=(
                 PurchaseLine(name="reserved_1y", mean_gpu_count=4, usd_per_hour=8.0),

@@ -40,7 +40,8 @@ class Money:
     tenants: Table | None
     attributed: tuple[Table, ...]
     """The same month by label, model and class."""
-    purchase: Table | None
+    purchase: Table | str
+    """How to buy, or why nobody can say and what to give; empty where nobody asked."""
     alternatives: Table | None
     units: Table | None
 
@@ -49,7 +50,7 @@ def account(
     bill: Bill,
     chosen: Sized,
     invoice: TenantInvoice | None = None,
-    purchase: Purchase | None = None,
+    purchase: Purchase | str = "",
     other: Alternatives | None = None,
     attributed: Sequence[TenantInvoice] = (),
 ) -> Money:
@@ -83,7 +84,7 @@ def account(
         quote=_quote(chosen),
         tenants=_tenants(invoice) if invoice else None,
         attributed=tuple(_tenants(each) for each in attributed),
-        purchase=_purchase(purchase) if purchase else None,
+        purchase=_purchase(purchase) if isinstance(purchase, Purchase) else purchase,
         alternatives=_alternatives(other) if other else None,
         units=_units(other) if other and other.units else None,
     )
@@ -174,8 +175,20 @@ def _purchase(purchase: Purchase) -> Table:
         head=("If the fleet follows the hour", "GPUs on average", "Costs"),
         rows=tuple(rows),
         numeric=frozenset({1, 2}),
-        caption=f"Reckoned from the busiest minute of each of {exact(purchase.hour_count)} hours, not replayed",
+        caption=f"{_rule(purchase)}Reckoned from {_hours(purchase)}, not replayed",
     )
+
+
+def _rule(purchase: Purchase) -> str:
+    """The quantile rule in words."""
+    share = purchase.commit_from_fraction
+    return "" if share is None else f"A commitment pays for GPUs needed {percent(share)} of the hours or more. "
+
+
+def _hours(purchase: Purchase) -> str:
+    if purchase.described:
+        return f"the {exact(purchase.hour_count)} hours described under buy"
+    return f"the busiest minute of each of {exact(purchase.hour_count)} hours"
 
 
 _UNITS = {

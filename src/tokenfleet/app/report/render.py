@@ -151,7 +151,12 @@ def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
         sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
     if plan.bill is not None:
         sections["money"] = account(
-            plan.bill, plan.chosen, plan.invoice, plan.purchase, plan.alternatives, plan.invoices
+            plan.bill,
+            plan.chosen,
+            plan.invoice,
+            plan.purchase or plan.purchase_missing,
+            plan.alternatives,
+            plan.invoices,
         )
     return sections
 

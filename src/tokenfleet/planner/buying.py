@@ -1,0 +1,110 @@
+"""How to buy the chosen fleet, if its carrying replicas follow the demand hour by hour."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet import cost
+from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.plan import Plan, Purchase, PurchaseLine, Sized
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, carrying_by_slot
+
+_TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
+_TO_GIVE = "describe it with buy: {busy_hours: 10, quiet: 30%}, or buy: {day: [24 shares of the busiest hour]}"
+_RENT = "give prices: {term: on_demand}"
+
+
+def purchase(plan: Plan, trace: Trace) -> Purchase | None:
+    """The cheapest mix of commitments, rent and spot for the demand of a day or a week.
+
+    The replicas of an hour are those of the peak times its demand over that of the peak, rounded up, and the spare ones
+    on top: a formula, not a replay. What the question says of the hours counts, and their busiest is the peak planned
+    for; where it says nothing, the busiest minute of each hour of the trace does. Spot takes the work that may be
+    interrupted, never other traffic and no spare replica.
+
+    Returns:
+        ``None`` where :func:`purchase_missing` says why. Where nobody publishes a price to commit at, everything is
+        rented, and ``unknown_terms`` says so.
+    """
+    chosen, facts = plan.chosen, plan.question.buying
+    if chosen is None or purchase_missing(plan, trace):
+        return None
+    described = described_hours(chosen, facts)
+    carrying = carrying_by_slot(chosen, trace, HOUR_S) if described is None else described
+    size = chosen.replica.deployment.layout.gpu_count
+    market, rent = _terms(chosen, facts)
+    waiting = np.floor(carrying * facts.interruptible_fraction + 1e-9).astype(np.int64)
+    mix = cost.purchase_mix(
+        (carrying - waiting + chosen.spare_count) * size,
+        rent=rent,
+        commitments=market.commitments,
+        interruptible_gpu_count=waiting * size,
+        horizon_h=None if facts.believed_s is None else facts.believed_s / HOUR_S,
+        step_gpu_count=size,
+    )
+    return Purchase(
+        hour_count=len(carrying),
+        described=described is not None,
+        lines=tuple(
+            PurchaseLine(name=line.name, mean_gpu_count=line.mean_gpu_count, usd_per_hour=line.usd_per_hour)
+            for line in mix.lines
+        ),
+        total_usd_per_hour=mix.total_usd_per_hour,
+        all_on_demand_usd_per_hour=mix.all_rented_usd_per_hour,
+        committed_gpu_count=mix.committed_gpu_count,
+        commit_from_fraction=min(
+            (each.usd_per_gpu_hour / rent.expected_usd_per_gpu_hour for each in market.commitments), default=None
+        ),
+        unknown_terms=tuple(market.unknown),
+    )
+
+
+def purchase_missing(plan: Plan, trace: Trace) -> str:
+    """Why nobody can say how to buy, and what to give; empty where somebody can, or where there is no fleet."""
+    chosen = plan.chosen
+    if chosen is None:
+        return ""
+    if chosen.price.term != "on_demand":
+        return (
+            f"the price of a gpu-hour is one of {chosen.price.term}, and commitments are weighed against rent: {_RENT}"
+        )
+    if not plan.question.buying.hour_fraction and trace.duration_s // HOUR_S < LEAST_SLOTS:
+        return f"the trace shows no whole day, so nobody knows how much of the fleet is needed at night: {_TO_GIVE}"
+    return ""
+
+
+def described_hours(chosen: Sized, facts: Buying) -> npt.NDArray[np.int64] | None:
+    """Carrying replicas in each hour that somebody described; ``None`` where nobody did."""
+    if not facts.hour_fraction:
+        return None
+    needed: npt.NDArray[np.int64] = np.ceil(chosen.carrying_count * np.array(facts.hour_fraction) - 1e-9).astype(
+        np.int64
+    )
+    return needed
+
+
+def _terms(chosen: Sized, facts: Buying) -> tuple[cost.Market, cost.Rent]:
+    """Each term's price: somebody's own, else the market's or the provider's; rent at the price planned with."""
+    gpu = chosen.replica.deployment.gpu
+    market = cost.market(gpu, provider=facts.provider)
+    own = {term: prices[gpu] for term, prices in facts.usd_per_gpu_hour.items() if gpu in prices}
+    found = {each.name: each.usd_per_gpu_hour for each in market.commitments} | own
+    commitments = tuple(
+        cost.Commitment(name=term, usd_per_gpu_hour=found[term], term_h=_TERM_H[term])
+        for term in _TERM_H
+        if term in found
+    )
+    spot = own.get("spot", None if market.rent is None else market.rent.spot_usd_per_gpu_hour)
+    rent = cost.Rent(
+        on_demand_usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour,
+        obtainable_fraction=facts.obtainable_fraction,
+        shortage_usd_per_gpu_hour=facts.shortage_usd_per_gpu_hour,
+        spot_usd_per_gpu_hour=spot if facts.interruptible_fraction else None,
+        spot_lost_fraction=facts.spot_lost_fraction,
+    )
+    needed = {*_TERM_H, *(("spot",) if facts.interruptible_fraction else ())}
+    unknown = tuple(term for term in market.unknown if term in needed and term not in own)
+    return replace(market, commitments=commitments, unknown=unknown), rent

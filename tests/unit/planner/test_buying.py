@@ -1,0 +1,148 @@
+"""How to buy: from a day that the trace shows or that somebody describes, on terms of the market or their own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet import cost
+from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import plan, plan_document
+from tokenfleet.planner.buying import purchase, purchase_missing
+from tokenfleet.planner.money import carrying_by_slot
+from tokenfleet.workload import profile
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+DAY = Buying(hour_fraction=(1.0,) * 8 + (0.3,) * 16)
+
+
+def question(**more):
+    return toy.question([toy.replica(slots=4, tensor_parallel=2)], [toy.price("h100_sxm", 3.0)], **more)
+
+
+def of_ten(buying=None):
+    """A plan in which ten replicas of two gpus carry, and one is spare."""
+    made = plan(question(), toy.trace())
+    asked = made.question if buying is None else replace(made.question, buying=buying)
+    return replace(made, question=asked, chosen=replace(made.chosen, carrying_count=10))
+
+
+@pytest.fixture
+def quotes(monkeypatch):
+    """The market asks 2 dollars for a year, and nobody publishes three."""
+    rent = cost.Rent(on_demand_usd_per_gpu_hour=3.3, spot_usd_per_gpu_hour=1.0)
+    year = cost.Commitment(name="reserved_1y", usd_per_gpu_hour=2.0)
+    asked = []
+
+    def market(gpu, *, provider=None):
+        asked.append(provider)
+        return cost.Market(gpu=gpu, rent=rent, commitments=(year,), basis=(), unknown=("reserved_3y",))
+
+    monkeypatch.setattr(cost, "market", market)
+    return asked
+
+
+def days(count):
+    """Busy by day, quiet by night: 30 requests in the first minute of an hour from 8 to 18 h, else 2."""
+    arrivals = []
+    for hour in range(24 * count):
+        rate = 30 if 8 <= hour % 24 < 18 else 2
+        arrivals += [hour * 3600.0 + 60.0 * at / rate for at in range(rate)]
+    arrivals[-1] = 24 * 3600.0 * count
+    equal = np.full(len(arrivals), 500, dtype=np.int32)
+    return Trace(arrival_s=np.array(arrivals), input_tokens=equal, output_tokens=equal)
+
+
+def test_hours_ask_for_gpus_by_their_busiest_minute(quotes):
+    made = of_ten()
+    carrying = carrying_by_slot(made.chosen, days(2), 3600.0)
+    assert len(carrying) == 48
+    assert set(carrying.tolist()) == {1, 10}
+    assert np.count_nonzero(carrying == 10) == 20
+    bought = purchase(made, days(2))
+    assert (bought.hour_count, bought.described) == (48, False)
+    assert bought.total_usd_per_hour == pytest.approx(sum(line.usd_per_hour for line in bought.lines))
+    assert bought.total_usd_per_hour < bought.all_on_demand_usd_per_hour
+    assert bought.all_on_demand_usd_per_hour == pytest.approx(3.0 * 2 * (carrying + 1).mean())
+    # 2 dollars are less than 3 in every hour and more than 3 in the 42 % of hours by day: the night is committed.
+    assert bought.commit_from_fraction == pytest.approx(2 / 3)
+    assert bought.committed_gpu_count == 4
+    assert bought.unknown_terms == ("reserved_3y",)
+    assert "spot" not in {line.name for line in bought.lines}
+
+
+def test_a_day_that_somebody_describes_stands_for_a_short_trace(quotes):
+    bought = purchase(of_ten(DAY), toy.trace())
+    assert (bought.hour_count, bought.described) == (24, True)
+    # 3 replicas and the spare all day, 7 more for a third of it: the quantile rule commits to the four.
+    assert bought.committed_gpu_count == 8
+    lines = {line.name: (line.mean_gpu_count, line.usd_per_hour) for line in bought.lines}
+    assert lines == {"reserved_1y": (8.0, 16.0), "on_demand": pytest.approx((14 / 3, 14.0))}
+    assert quotes == [None]
+
+
+def test_what_is_described_counts_before_what_the_trace_shows(quotes):
+    assert purchase(of_ten(DAY), days(2)).hour_count == 24
+
+
+def test_ones_own_terms_count_before_those_of_the_market(quotes):
+    own = replace(DAY, provider="coreweave", usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 0.5, "l40s": 9.0}})
+    bought = purchase(of_ten(own), toy.trace())
+    assert quotes == ["coreweave"]
+    assert bought.committed_gpu_count == 22, "half a dollar is worth committing for a sixth of the hours"
+    assert bought.commit_from_fraction == pytest.approx(0.5 / 3)
+    dear = replace(DAY, usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 2.9}, "reserved_3y": {"h100_sxm": 1.5}})
+    bought = purchase(of_ten(dear), toy.trace())
+    assert [line.name for line in bought.lines] == ["reserved_3y", "on_demand"]
+    assert bought.unknown_terms == ()
+    short = replace(dear, believed_s=180 * 86_400.0)
+    assert [line.name for line in purchase(of_ten(short), toy.trace()).lines] == ["on_demand"]
+
+
+def test_what_may_not_be_had_carries_a_penalty(quotes):
+    scarce = replace(DAY, obtainable_fraction=0.5, shortage_usd_per_gpu_hour=20.0)
+    bought = purchase(of_ten(scarce), toy.trace())
+    # An hour of need now costs 11.5, of which 2 are 17 %: all that a third of the hours need is committed.
+    assert bought.committed_gpu_count == 22
+    assert bought.commit_from_fraction == pytest.approx(2 / 11.5)
+    none = replace(scarce, usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 12.0}})
+    lines = {line.name: line.usd_per_hour for line in purchase(of_ten(none), toy.trace()).lines}
+    mean = 2 * (1 + 10 / 3 + 3 * 2 / 3)
+    assert lines == pytest.approx({"on_demand": mean / 2 * 3.0, "shortage": mean / 2 * 20.0})
+
+
+def test_spot_takes_what_may_be_interrupted_and_nothing_else(quotes):
+    some = replace(DAY, interruptible_fraction=0.5, spot_lost_fraction=0.2)
+    bought = purchase(of_ten(some), toy.trace())
+    lines = {line.name: line.mean_gpu_count for line in bought.lines}
+    assert lines["spot"] > 0.0
+    # Of ten and three carrying replicas five and one may be interrupted, of two gpus each.
+    most = 2 * (5 * 8 + 1 * 16) / 24 / 0.8
+    assert lines["spot"] <= most + 1e-9
+    everything = purchase(of_ten(replace(some, interruptible_fraction=1.0)), toy.trace())
+    kept = sum(line.mean_gpu_count for line in everything.lines if line.name != "spot")
+    assert kept >= 2, "the spare replica is no work that may be interrupted"
+
+
+def test_where_nobody_publishes_a_commitment_everything_is_rented_and_said():
+    bought = purchase(of_ten(), days(1))
+    assert [line.name for line in bought.lines] == ["on_demand"]
+    assert bought.commit_from_fraction is None
+    assert "reserved_3y" in bought.unknown_terms
+
+
+def test_what_is_missing_is_said_and_how_to_give_it():
+    made = of_ten()
+    assert purchase(made, toy.trace()) is None
+    assert "busy_hours: 10" in purchase_missing(made, toy.trace())
+    assert purchase_missing(made, days(1)) == ""
+    assert purchase_missing(of_ten(DAY), toy.trace()) == ""
+    reserved = replace(made, chosen=replace(made.chosen, price=replace(made.chosen.price, term="reserved_1y")))
+    assert purchase(reserved, days(2)) is None
+    assert "term: on_demand" in purchase_missing(reserved, days(2))
+    assert purchase_missing(replace(made, chosen=None), days(2)) == ""
+    document = plan_document(plan(question(), toy.trace()), profile(toy.trace()), {})
+    assert document["cost"]["purchase"] is None
+    assert "busy_hours" in document["cost"]["purchase_missing"]
