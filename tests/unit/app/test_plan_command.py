@@ -60,6 +60,7 @@ def test_a_plan_says_the_decision_first_and_writes_three_files(run):
         "Losses",
         "Limit",
         "Cost",
+        "Commit",
         "Rules",
         "Second",
         "Assumed",
