@@ -1,7 +1,7 @@
 """Floor 2: the brain without hands: which replica gets a request, who is let in, how many replicas there should be.
 
 Owns routing, admission, the degradation ladder and scaling. Promises: pure functions of what a controller can know,
-state passed in and returned; those per request are scalar functions that numba compiles as they are, those per tick are
+state passed in and returned; those per request are scalar functions that the simulator compiles, those per tick are
 plain Python. Must not know the future (the output length of a request), time sources or I/O.
 """
 

@@ -1,6 +1,6 @@
 """The door: who is let in, who comes first, what a tenant has left, when to come back.
 
-Scalar functions that numba compiles as they are. A request is known by what it declares: its prompt and the most
+Scalar functions that the simulator compiles. A request is known by what it declares: its prompt and the most
 output it allows. What it will really produce, nobody knows at the door. A cap refuses and says why; it never cuts.
 """
 

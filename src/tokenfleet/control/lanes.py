@@ -1,6 +1,6 @@
 """The batch lane: when offline work may be sent, and where there is room for it beside interactive requests.
 
-Scalar functions that numba compiles as they are. A gateway knows the clock and its own counts; it does not know how
+Scalar functions that the simulator compiles. A gateway knows the clock and its own counts; it does not know how
 long anything will run. Who comes before whom in a replica is :func:`tokenfleet.control.admission.queue_turn`.
 """
 

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.errors import TokenfleetError
-
 if TYPE_CHECKING:
     from llvmlite.binding import ExecutionEngine
 
@@ -42,7 +40,7 @@ def source_digest(package: Path) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    compilers = f"{sys.version} {version('numba')} {version('llvmlite')} {np.__version__}"
+    compilers = f"{sys.version} {version('llvmlite')}"
     digest = hashlib.sha256(compilers.encode())
     for source in SOURCES:
         for path in sorted([package / source, *(package / source).rglob("*.py")]):
@@ -133,12 +131,7 @@ class EntryPoint:
 
     def __call__(self, memory: npt.NDArray[np.int64], *integers: int) -> int:
         """Call it; the first call loads it, or compiles it. Other threads run meanwhile."""
-        result = ctypes.c_int64()
-        # The compiler returns a status, and takes the places of its result and of an exception first.
-        status = self._function(ctypes.byref(result), ctypes.byref(ctypes.c_void_p()), memory.ctypes.data, *integers)
-        if status != 0:
-            raise TokenfleetError(f"{self._name} ended with status {status}: a bug, please report it")
-        return result.value
+        return self._function(memory.ctypes.data, *integers)
 
     @cached_property
     def _function(self) -> Callable[..., int]:
@@ -146,18 +139,16 @@ class EntryPoint:
         if not path.exists():
             from tokenfleet.simulator.compiling import machine_code
 
-            write(path, *machine_code(self._module, self._name, self._integer_count))
-        symbol, _, code = path.read_bytes().partition(b"\n")
-        pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *([pointer] * 3), *([integer] * self._integer_count))
-        self._engine = linked(code)
-        return prototype(self._engine.get_function_address(symbol.decode()))
+            write(path, machine_code(self._module, self._name))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *([ctypes.c_int64] * self._integer_count))
+        self._engine = linked(path.read_bytes())
+        return prototype(self._engine.get_function_address(f"{self._module}.{self._name}"))
 
 
-def write(path: Path, symbol: str, code: bytes) -> None:
+def write(path: Path, code: bytes) -> None:
     """Keep machine code; another process sees all of it or nothing."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(symbol.encode() + b"\n" + code)
+        file.write(code)
     Path(file.name).replace(path)
 
 

@@ -9,7 +9,7 @@ from tokenfleet.simulator.layout import DELIVERED, FIRST_TOKEN, HALF, HISTORY, L
 
 
 class Memory(Protocol):
-    """A one-dimensional array of 64-bit integers, as both numba and plain Python see it."""
+    """A one-dimensional array of 64-bit integers, as both compiled and plain Python see it."""
 
     def __getitem__(self, index: int, /) -> int: ...
 

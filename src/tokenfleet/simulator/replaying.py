@@ -147,7 +147,7 @@ def warm_up(announce: Callable[[str], None]) -> bool:
     """
     compiling = not advance.is_cached
     if compiling:
-        announce("Compiling the replay kernel, once on this machine: about 20 seconds ...")
+        announce("Compiling the replay kernel, once on this machine: about 10 seconds ...")
     advance(np.zeros(at.HEADER_WORDS, dtype=np.int64), -1)
     return compiling
 

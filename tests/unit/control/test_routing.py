@@ -1,10 +1,10 @@
 """Routing policies: compiled equals plain, for every policy and at the edges of its arguments."""
 
-import numba
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calling import as_compiled
 from tokenfleet import control
 
 COUNTS = st.integers(0, 2**31 - 1)
@@ -42,7 +42,7 @@ def test_every_policy_is_compared() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_compiled_equals_plain(name: str) -> None:
     plain = getattr(control, name)
-    compiled = numba.njit(plain, error_model="numpy")
+    compiled = as_compiled(plain)
 
     @settings(max_examples=200, deadline=None)
     @given(POLICIES[name])
