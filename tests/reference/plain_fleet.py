@@ -542,6 +542,10 @@ class PlainRun:
             running=np.array([running for running, _, _ in gauges], dtype=np.int32),
             waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
             kv_used_fraction=1.0 - np.array(free) / np.array(blocks),
+            free_kv_tokens=np.array(free)
+            * np.array([physics.kv_block_tokens for physics in self.physics[: len(shown)]]),
+            active_tokens=np.array([sum(r.computed for r in self.replicas[number].running) for number in shown]),
+            oldest_wait_s=self.oldest_wait_s(shown, time),
             arrived_count=self.entered - self.told[0],
             refused_count=self.refused - self.told[1],
             ttft_p90_s=left[math.ceil(0.9 * len(left)) - 1] / 1e12 if left else None,
@@ -550,6 +554,18 @@ class PlainRun:
         for happening in self.world.controller(view):
             self.agenda.append((round(happening.time_s * 1e12), happening))
         self.agenda.sort(key=lambda entry: entry[0])
+
+    def oldest_wait_s(self, shown: range, time: int) -> dict[int, np.ndarray]:
+        """Of requests that were never admitted; those with the front end wait for nobody yet."""
+        in_lanes = self.world.lane is not None and self.world.batch is not None
+        level = {r: int(r.batch) if in_lanes else r.priority for r in self.requests}
+        waits = {found: np.zeros(len(shown)) for found in sorted(set(level.values()))}
+        for number in shown:
+            for request in self.replicas[number].waiting:
+                if request.preemptions == 0:
+                    wait = max(0, time - request.ready) / 1e12
+                    waits[level[request]][number] = max(waits[level[request]][number], wait)
+        return waits
 
     # ---- what is counted
 

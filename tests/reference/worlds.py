@@ -65,6 +65,9 @@ class Recorder:
                 view.arrived_count,
                 view.refused_count,
                 view.ttft_p90_s,
+                view.free_kv_tokens.tolist(),
+                None if view.active_tokens is None else view.active_tokens.tolist(),
+                None if view.oldest_wait_s is None else {p: w.tolist() for p, w in view.oldest_wait_s.items()},
             )
             for view in self.views
         ]
@@ -186,4 +189,5 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         controller=Recorder() if draw.random() < 0.4 else None,
         leaving=random_leaving(draw, request_count) if draw.random() < 0.3 else None,
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),
+        looks_inside=True,
     )

@@ -105,6 +105,7 @@ class Around:
             leaving=first_leaving(self.leaving, first_count),
             controller=watching if self.is_watched else None,
             tick_s=_TICK_S if self.setting is None else self.setting.tick_s,
+            looks_inside=scaler is not None and scaler.policy.looks_inside,
         )
 
 

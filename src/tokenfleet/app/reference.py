@@ -53,6 +53,7 @@ _QUANTITIES: Final = {
     scenario_words.DraftName: "model or `mtp`",
     takes_types.ClockTime: "time of day",
     pool_types.WaitTime: "duration, or two",
+    scaling_types.Waits: "duration, or one for each priority",
     pool_types.PromptOrLengths: "`prompt` or lengths",
     pool_types.LinkName: "link",
 }

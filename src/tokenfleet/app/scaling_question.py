@@ -87,6 +87,7 @@ def setting_of(
         ),
         clients=clients_of(asked),
         admission=admission_of(asked),
+        priorities=(0, 1) if asked.batch is not None else _priorities(trace),
     )
 
 
@@ -97,10 +98,17 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
         BadInput: a limit that its signal never reaches, counts beyond the quota, a schedule out of order.
     """
     ahead_s = spec.ahead or setting.cold_start_s
+    replica = setting.fleet.groups[0].replica
     made: dict[str, Callable[[], Rule]] = {
         "queue": lambda: control.QueueRule(limit_count=spec.queue),
         "kv": lambda: control.KvRule(limit_fraction=spec.kv),
         "active": lambda: control.ActiveRule(limit_count=spec.active or 0.0),
+        "active_tokens": lambda: control.ActiveTokensRule(limit_tokens=float(spec.active_tokens or 0)),
+        "free_kv": lambda: control.FreeKvRule(
+            limit_tokens=float(spec.free_kv or 0),
+            capacity_tokens=float(replica.kv_block_count * replica.kv_block_tokens),
+        ),
+        "wait": lambda: control.WaitRule(limits_s=_wait_limits_s(spec, setting)),
         "ttft": lambda: control.TtftRule(limit_s=spec.ttft or _promised_ttft_s(setting.slo)),
         "drain": lambda: control.DrainRule(limit_s=spec.drain, capacity_per_s=spec.capacity),
         "schedule": lambda: control.ScheduleRule(
@@ -120,7 +128,7 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
         start_timeout_s=spec.start_timeout,
         capacity_per_s=spec.capacity,
     )
-    deployment = setting.fleet.groups[0].replica.deployment
+    deployment = replica.deployment
     control.check_policy(
         policy,
         slot_count=deployment.engine.max_sequence_count,
@@ -205,6 +213,23 @@ def _promised_ttft_s(slo: Slo) -> float:
     if promised is None:
         raise BadInput.at("autoscaling.ttft", "no TTFT is promised, so there is no limit to scale by", "write ttft: 2s")
     return promised
+
+
+def _priorities(trace: Trace) -> tuple[int, ...]:
+    return (0,) if trace.priority is None else tuple(np.unique(trace.priority).tolist())
+
+
+def _wait_limits_s(spec: AutoscalingSpec, setting: ScalingSetting) -> dict[int, float]:
+    """By priority; one limit for all where only one is written."""
+    if not isinstance(spec.wait, dict):
+        return dict.fromkeys(setting.priorities, spec.wait or 0.0)
+    unknown = sorted(set(spec.wait) - set(setting.priorities))
+    if unknown:
+        what = f"no request has priority {', '.join(map(str, unknown))}"
+        raise BadInput.at(
+            "autoscaling.wait", what, f"priorities of the traffic: {', '.join(map(str, setting.priorities))}"
+        )
+    return spec.wait
 
 
 def _entries(spec: AutoscalingSpec) -> tuple[tuple[float, int], ...]:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tokenfleet.app.phase_types import PhaseSpec
+from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scenario_words import (
     Count,
     Duration,
@@ -20,7 +21,9 @@ from tokenfleet.app.scenario_words import (
 from tokenfleet.catalog import Storage
 from tokenfleet.control.ladder import RungKind
 
-RuleName = Literal["queue", "kv", "active", "ttft", "drain", "schedule", "forecast", "seasonal"]
+RuleName = Literal[
+    "queue", "kv", "active", "active_tokens", "free_kv", "wait", "ttft", "drain", "schedule", "forecast", "seasonal"
+]
 _TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _BUSY: Final = re.compile(r"gpu|util|busy|duty", re.IGNORECASE)
 
@@ -42,6 +45,21 @@ def _time_of_day(value: object) -> str:
     return text
 
 
+def _waits(value: object) -> object:
+    """One limit, or one for each priority; keys of a file are text."""
+    try:
+        if isinstance(value, dict):
+            return {int(priority): parse_duration_s(limit) for priority, limit in value.items()}
+        return parse_duration_s(value)
+    except Unreadable as error:
+        raise problem(error.what, error.mend) from None
+    except ValueError:
+        raise problem(f"{value} does not go by priorities", "write wait: {0: 2s, 1: 60s}") from None
+
+
+Waits = Annotated[
+    float | dict[int, float], BeforeValidator(_waits, json_schema_input_type=str | float | dict[str, str | float])
+]
 TimeOfDay = Annotated[str, BeforeValidator(_time_of_day, json_schema_input_type=str)]
 Rule = Annotated[RuleName, BeforeValidator(_no_busy_share)]
 
@@ -76,6 +94,13 @@ class AutoscalingSpec(Strict):
     """KV memory in use on the fullest replica above which more are asked for; 80 to 85 %."""
     active: Positive | None = None
     """Requests running and waiting on the fullest replica above which more are asked for."""
+    active_tokens: Tokens | None = None
+    """Tokens of running requests, prompts and outputs, in the fullest replica above which more are asked for."""
+    free_kv: Tokens | None = None
+    """Tokens for which the fullest replica has KV memory free, below which more are asked for: the longest prompt."""
+    wait: Waits | None = None
+    """How long a request may wait to be admitted before more are asked for: ``2s``, or by priority ``{0: 2s, 1: 60s}``;
+    priorities that are not named may wait."""
     ttft: Duration | None = None
     """p90 of TTFT above which more are asked for; left out, the tightest limit that is promised."""
     drain: Duration = 30.0
@@ -113,7 +138,7 @@ class AutoscalingSpec(Strict):
 
     @model_validator(mode="after")
     def _rules_have_their_limits(self) -> "AutoscalingSpec":
-        for name in ("active", "schedule"):
+        for name in ("active", "active_tokens", "free_kv", "wait", "schedule"):
             if name in self.policy and not getattr(self, name):
                 raise problem(f"policy names {name}, and nothing says what it means", f"write {name}: as well")
         if self.min > self.max or (self.start or self.max) > self.max:

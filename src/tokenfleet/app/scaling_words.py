@@ -219,6 +219,8 @@ def _thresholds(name: str, limits: dict[str, object]) -> str:
 def _number(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(f"{int(start_s) // 3600:02d}:{int(start_s) // 60 % 60:02d}={count}" for start_s, count in value)
+    if isinstance(value, dict):
+        return " ".join(f"{priority}={_number(limit)}" for priority, limit in sorted(value.items()))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -9,6 +9,7 @@ the hysteresis.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -109,6 +110,72 @@ class ActiveRule:
         limit = self.limit_count * tick.slack_fraction
         reason = f"{worst} requests in the fullest replica, limit {limit:g}"
         return Wish(count=_times(seen, worst / limit), reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveTokensRule:
+    """Tokens of the requests that run in the fullest replica: load where lengths differ much."""
+
+    name: ClassVar[str] = "active_tokens"
+    limit_tokens: float
+
+    def needed(self, tick: Tick) -> Wish | None:
+        """In proportion both ways."""
+        seen = tick.seen
+        if seen.active_tokens is None:
+            return None
+        worst, limit = max(seen.active_tokens, default=0), self.limit_tokens * tick.slack_fraction
+        reason = f"{worst:,} tokens active in the fullest replica, limit {limit:,.0f}"
+        return Wish(count=_times(seen, worst / limit), reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeKvRule:
+    """Tokens for which the fullest replica has KV memory left: room for the longest prompt that may come."""
+
+    name: ClassVar[str] = "free_kv"
+    limit_tokens: float
+    """More are asked for when less is free."""
+    capacity_tokens: float
+    """What the KV memory of a replica holds."""
+
+    def needed(self, tick: Tick) -> Wish | None:
+        """In proportion both ways to what may be in use."""
+        seen = tick.seen
+        if seen.free_kv_tokens is None:
+            return None
+        least = min(seen.free_kv_tokens, default=math.floor(self.capacity_tokens))
+        most_used = (self.capacity_tokens - self.limit_tokens) * tick.slack_fraction
+        limit = self.capacity_tokens - most_used
+        reason = f"KV memory for {least:,} tokens free on the fullest replica, limit {limit:,.0f}"
+        return Wish(count=_times(seen, (self.capacity_tokens - least) / most_used), reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitRule:
+    """How long requests wait to be admitted, by priority: that of who has waited for longest at any replica."""
+
+    name: ClassVar[str] = "wait"
+    limits_s: Mapping[int, float]
+    """By priority; those that are not named may wait."""
+    most_factor: float = 2.0
+    """Largest growth over what is ready: a wait grows for as long as replicas load, the need for them does not."""
+
+    def needed(self, tick: Tick) -> Wish | None:
+        """Above the limit of any priority in proportion; below all of them one fewer at a time."""
+        seen = tick.seen
+        if seen.oldest_wait_s is None:
+            return None
+        pressure, reason = 0.0, "nobody of a priority with a limit has come yet"
+        for priority, limit_s in sorted(self.limits_s.items()):
+            worst_s, most_s = max(seen.oldest_wait_s.get(priority, ()), default=0.0), limit_s * tick.slack_fraction
+            if worst_s / most_s >= pressure:
+                who = f" of priority {priority}" if len(self.limits_s) > 1 else ""
+                reason = f"a request{who} has waited {worst_s:.3g} s, limit {most_s:.3g} s"
+                pressure = worst_s / most_s
+        if pressure <= 1.0:
+            return Wish(count=seen.ready_count - 1, reason=reason)
+        return Wish(count=_times(seen, min(pressure, self.most_factor)), reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field, replace
 
 from tokenfleet.control.rules import (
     ActiveRule,
+    ActiveTokensRule,
     DrainRule,
     ForecastRule,
+    FreeKvRule,
     KvRule,
     QueueRule,
     Rule,
     ScheduleRule,
     Tick,
     TtftRule,
+    WaitRule,
     Wish,
 )
 from tokenfleet.control.signals import Learned, Signals, learn
@@ -58,6 +61,11 @@ class ScalingPolicy:
     """Requests per second that one replica sustains, for the check before one goes; learned when ``None``."""
     survivors_fraction: float = 0.9
     """Part of their capacity and of their KV memory that the survivors may fill with what the one that goes held."""
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether any rule asks for waits or active tokens, which not every look at a fleet brings along."""
+        return any(isinstance(rule, WaitRule | ActiveTokensRule) for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,23 +309,35 @@ def _bounds(policy: ScalingPolicy, where: str) -> list[Problem]:
 def _out_of_reach(rule: Rule, where: str, slot_count: int | None, queue_limit_count: int | None) -> list[Problem]:
     """A limit at or above what its signal can ever show never asks for anybody."""
     inside = None if slot_count is None or queue_limit_count is None else slot_count + queue_limit_count
-    limit: float = 1.0
-    most: float | None = None
-    match rule:
-        case QueueRule():
-            limit, most = rule.limit_count, queue_limit_count
-        case ActiveRule():
-            limit, most = rule.limit_count, inside
-        case KvRule():
-            limit, most = rule.limit_fraction, 1.0
-        case TtftRule() | DrainRule():
-            limit = rule.limit_s
+    limit, most = _limit_and_most(rule, inside, queue_limit_count)
     if limit <= 0.0:
         return [Problem(f"{where}.{rule.name}", f"{limit:g} is no limit", "write a positive number")]
-    if most is not None and limit >= most:
-        what = f"the signal never exceeds {most:g}, so a limit of {limit:g} asks for nobody, however long the queue"
-        return [Problem(f"{where}.{rule.name}", what, f"write less than {most:g}, or scale by the queue")]
-    return []
+    if most is None or limit < most:
+        return []
+    what = f"the signal never exceeds {most:g}, so a limit of {limit:g} asks for nobody, however long the queue"
+    if isinstance(rule, FreeKvRule):
+        what = f"a replica has KV memory for {most:,.0f} tokens in all, so {limit:,.0f} are never free"
+    return [Problem(f"{where}.{rule.name}", what, f"write less than {most:g}, or scale by the queue")]
+
+
+def _limit_and_most(rule: Rule, inside: int | None, queue_limit_count: int | None) -> tuple[float, float | None]:
+    """The limit of a rule, and the most that its signal can show where that is known."""
+    match rule:
+        case QueueRule():
+            return rule.limit_count, queue_limit_count
+        case ActiveRule():
+            return rule.limit_count, inside
+        case KvRule():
+            return rule.limit_fraction, 1.0
+        case ActiveTokensRule():
+            return rule.limit_tokens, None
+        case FreeKvRule():
+            return rule.limit_tokens, rule.capacity_tokens
+        case TtftRule() | DrainRule():
+            return rule.limit_s, None
+        case WaitRule():
+            return min(rule.limits_s.values(), default=0.0), None
+    return 1.0, None
 
 
 def _schedule(rule: ScheduleRule, policy: ScalingPolicy, where: str) -> list[Problem]:

@@ -6,6 +6,7 @@ step that fills the memory bus shows a gpu 60 % busy, and a gpu that waits for o
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +34,11 @@ class Signals:
     waiting: tuple[int, ...] | None = None
     running: tuple[int, ...] | None = None
     kv_used_fraction: tuple[float, ...] | None = None
+    free_kv_tokens: tuple[int, ...] | None = None
+    active_tokens: tuple[int, ...] | None = None
+    """Tokens of running requests, prompts and outputs."""
+    oldest_wait_s: Mapping[int, tuple[float, ...]] | None = None
+    """By priority: how long the request that has waited for longest has waited, 0 where nobody waits."""
     arrived_count: int | None = None
     """Requests that reached the router since the last tick: a signal that exists without any replica."""
     refused_count: int | None = None
@@ -58,6 +64,11 @@ def signals_of(view: FleetView, ready: npt.NDArray[np.bool_], starting_count: in
         waiting=tuple(view.waiting[ready].tolist()),
         running=tuple(view.running[ready].tolist()),
         kv_used_fraction=tuple(view.kv_used_fraction[ready].tolist()),
+        free_kv_tokens=tuple(view.free_kv_tokens[ready].tolist()),
+        active_tokens=None if view.active_tokens is None else tuple(view.active_tokens[ready].tolist()),
+        oldest_wait_s=None
+        if view.oldest_wait_s is None
+        else {priority: tuple(wait_s[ready].tolist()) for priority, wait_s in view.oldest_wait_s.items()},
         arrived_count=view.arrived_count,
         refused_count=view.refused_count,
         held_count=int(view.running.sum()) + int(view.waiting.sum()),

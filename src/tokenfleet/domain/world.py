@@ -186,12 +186,20 @@ class FleetView:
     running: Ints
     waiting: Ints
     kv_used_fraction: Floats
+    free_kv_tokens: Ints
+    """Tokens for which KV memory is free."""
     arrived_count: int
     """Requests that reached the router since the last tick, second tries included."""
     refused_count: int
     """Of those, turned away."""
     ttft_p90_s: float | None
     """Of first tokens since the last tick; ``None`` without any."""
+    active_tokens: Ints | None = None
+    """Tokens of running requests, prompts and outputs, those that several share counted for each of them; ``None``
+    where the world does not look inside."""
+    oldest_wait_s: Mapping[int, Floats] | None = None
+    """How long the request that has waited for longest has waited, by priority and replica, 0 where nobody waits.
+    Who was preempted is not counted, for it has been admitted. ``None`` where the world does not look inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,3 +228,6 @@ class World:
     """Asked at each tick; what it answers may lie at the tick or later."""
     tick_s: float = 15.0
     """Time between two scrapes, and between two questions to the controller."""
+    looks_inside: bool = False
+    """Whether the controller is shown active tokens and waits, too. The replay then keeps its ledger, which takes
+    time."""

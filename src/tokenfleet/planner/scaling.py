@@ -52,6 +52,8 @@ class ScalingSetting:
     stock_outs_s: tuple[tuple[float, float], ...] = ()
     clients: Clients = field(default_factory=Clients)
     admission: Admission = field(default_factory=Admission)
+    priorities: tuple[int, ...] = (0,)
+    """Those that occur in the traffic, the most urgent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ def world_of(setting: ScalingSetting, scaler: Autoscaler) -> World:
         admission=setting.admission,
         controller=scaler,
         tick_s=setting.tick_s,
+        looks_inside=scaler.policy.looks_inside,
     )
 
 

@@ -111,9 +111,11 @@ def replay_in(
 ) -> RunRecord:
     """Replay a checked trace in a checked world."""
     trace, fleet = in_lanes(trace, fleet, world)
-    memory, places, around = surround(trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS)
+    memory, places, around = surround(
+        trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS or world.looks_inside
+    )
     roster = Roster(memory, places, around, fleet)
-    desk = None if world.controller is None else Desk(memory, places, around, fleet, world)
+    desk = None if world.controller is None else Desk(memory, places, around, trace, fleet, world)
     scraper = scraper_for(memory, places, fleet) if world.lane is None else Scraper(memory, places, fleet)
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper, roster, desk, world.happenings)
     pauses.run_to_end()

@@ -5,13 +5,14 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.trace import Floats, Trace
 from tokenfleet.domain.world import FleetView, Happening, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S, to_ps
-from tokenfleet.simulator.placing import Buffer, Places
+from tokenfleet.simulator.placing import Buffer, Places, priority_levels
 from tokenfleet.simulator.pools import pool_sizes
 from tokenfleet.simulator.surroundings import Surroundings
+from tokenfleet.simulator.waits import Queues
 
 
 class Scraper:
@@ -37,10 +38,17 @@ def blocks_of(fleet: Fleet) -> npt.NDArray[np.int64]:
     return np.concatenate([np.full(group.replica_count, group.replica.kv_block_count) for group in fleet.groups])
 
 
+def block_tokens_of(fleet: Fleet) -> npt.NDArray[np.int64]:
+    """Tokens of a KV block of each replica."""
+    return np.concatenate([np.full(group.replica_count, group.replica.kv_block_tokens) for group in fleet.groups])
+
+
 class Desk:
     """Where a controller sits: it is handed a view at each tick, and hands back what is to happen."""
 
-    def __init__(self, memory: Buffer, places: Places, around: Surroundings, fleet: Fleet, world: World) -> None:
+    def __init__(
+        self, memory: Buffer, places: Places, around: Surroundings, trace: Trace, fleet: Fleet, world: World
+    ) -> None:
         self.memory, self.around, self.world = memory, around, world
         self.controller = world.controller
         self.tick_ps = to_ps(world.tick_s)
@@ -52,6 +60,9 @@ class Desk:
         self.visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
         self.requests_start = places.requests.start
         self.blocks = blocks_of(fleet)[: self.count]
+        self.block_tokens = block_tokens_of(fleet)[: self.count]
+        self.priorities: list[int] = priority_levels(trace).tolist()
+        self.queues = Queues(memory, places)
         self.coming = np.zeros(0, dtype=np.int64)
         """Requests whose first token is fixed and was not there yet at the last tick."""
         self.told = (0, 0)
@@ -71,16 +82,25 @@ class Desk:
         arrived, refused = counts[0] - self.told[0], counts[1] - self.told[1]
         self.told = counts
         ttft_s = self.new_ttft_s(time_ps)
+        inside = self.world.looks_inside
         return FleetView(
             time_s=time_ps / PS_PER_S,
             state=self.memory[self.around.states.start : self.around.states.start + self.count].astype(np.int8),
             running=self.gauges[:, at.SAMPLE_RUNNING].astype(np.int32),
             waiting=self.gauges[:, at.SAMPLE_WAITING].astype(np.int32),
             kv_used_fraction=1.0 - self.gauges[:, at.SAMPLE_FREE_BLOCKS] / self.blocks,
+            free_kv_tokens=(self.gauges[:, at.SAMPLE_FREE_BLOCKS] * self.block_tokens).astype(np.int32),
             arrived_count=arrived,
             refused_count=refused,
             ttft_p90_s=float(np.quantile(ttft_s, 0.9, method="inverted_cdf")) if len(ttft_s) else None,
+            active_tokens=self.gauges[:, at.SAMPLE_ACTIVE_TOKENS].astype(np.int32) if inside else None,
+            oldest_wait_s=self.oldest_wait_s(time_ps) if inside else None,
         )
+
+    def oldest_wait_s(self, time_ps: int) -> dict[int, Floats]:
+        """How long who has waited for longest has waited, by priority and replica."""
+        wait_ps = self.queues.oldest_wait_ps(self.count, len(self.priorities), time_ps)
+        return {priority: wait_ps[:, level] / PS_PER_S for level, priority in enumerate(self.priorities)}
 
     def read_firsts(self) -> None:
         """Take over the first tokens that the kernel has noted, and let it go on."""

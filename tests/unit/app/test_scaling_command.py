@@ -325,6 +325,39 @@ def test_replicas_are_named_once(capsys, folder):
     assert "the scenario scales its fleet" in err
 
 
+def test_waits_and_tokens_are_rules_that_see_what_a_scrape_sees(capsys, folder):
+    rules = "wait: {0: 2s}\n  active_tokens: 20000\n  free_kv: 20000"
+    text = SCENARIO.replace("[queue, kv]", "[wait, active_tokens, free_kv]").replace("max: 4", f"max: 4\n  {rules}")
+    Path("small.yaml").write_text(text)
+    code, _, err = ended(capsys, "simulate", "small.yaml", "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    ticks = json.loads(Path("out/decisions.json").read_text())["scaling"]
+    told = {step["rule"] for step in ticks if step["start_count"]}
+    assert told & {"wait", "active_tokens", "free_kv"}
+    telemetry = pl.read_parquet("out/telemetry.parquet")
+    # The same moments, by the telemetry: what the first tick with a start says is what stood in the fullest replica.
+    first = next(step for step in ticks if step["rule"] == "active_tokens" and step["start_count"])
+    seen = telemetry.filter(pl.col("time_s") == first["time_s"])["active_tokens"].max()
+    assert first["reason"].startswith(f"{seen:,} tokens active in the fullest replica, limit 20,000")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("policy: wait", "policy names wait, and nothing says what it means"),
+        ("policy: wait\n  wait: {urgent: 2s}", "does not go by priorities"),
+        ("policy: wait\n  wait: soon", '"soon" is not a duration'),
+        ("policy: wait\n  wait: {3: 2s}", "no request has priority 3"),
+        ("policy: free_kv\n  free_kv: 10000000", "are never free"),
+    ],
+)
+def test_limits_of_waits_and_tokens_that_make_no_sense(capsys, folder, written, said):
+    Path("small.yaml").write_text(SCENARIO.replace("policy: [queue, kv]", written))
+    code, _, err = ended(capsys, "simulate", "small.yaml", "--quiet")
+    assert code == 2
+    assert said in err
+
+
 def test_a_schedule_is_read_with_and_without_quotes(folder):
     text = SCENARIO.replace("[queue, kv]", "schedule").replace("max: 4", 'max: 4\n  schedule: {"08:00": 3, 20:00: 1}')
     Path("small.yaml").write_text(text)

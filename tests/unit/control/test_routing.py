@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from calling import as_compiled
 from tokenfleet import control
+from tokenfleet.control import hashing, routing
 
 COUNTS = st.integers(0, 2**31 - 1)
 REPLICAS = st.integers(1, 2**31 - 1)
@@ -35,7 +36,7 @@ POLICIES = {
 
 
 def test_every_policy_is_compared() -> None:
-    modules = control.routing, control.hashing
+    modules = routing, hashing
     assert set(POLICIES) == {name for module in modules for name, each in vars(module).items() if callable(each)}
 
 

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tokenfleet.control import (
     ActiveRule,
+    ActiveTokensRule,
     DrainRule,
     ForecastRule,
+    FreeKvRule,
     KvRule,
     QueueRule,
     ScalingPolicy,
@@ -17,6 +19,7 @@ from tokenfleet.control import (
     ScheduleRule,
     Signals,
     TtftRule,
+    WaitRule,
     check_policy,
     decide,
     worst_case_gpu_count,
@@ -243,6 +246,45 @@ def test_a_limit_that_its_signal_never_reaches_is_refused():
         check_policy(policy(KvRule(limit_fraction=1.0)))
     check_policy(policy(ActiveRule(limit_count=0.5)), slot_count=1, queue_limit_count=0)
     check_policy(policy(QueueRule(limit_count=4.0)))
+
+
+def test_waits_count_by_priority_and_those_not_named_may_wait():
+    by = policy(WaitRule(limits_s={0: 2.0, 1: 60.0}))
+    waits = {0: (0.0, 1.0), 1: (0.0, 90.0), 5: (900.0, 900.0)}
+    found, _ = decide(signals(waiting=(4, 4), oldest_wait_s=waits), by, ScalingState(target_count=2))
+    assert (found.target_count, found.rule) == (3, "wait"), "90 / 60 of what is ready"
+    assert found.reason.startswith("a request of priority 1 has waited 90 s, limit 60 s")
+    urgent = {0: (0.0, 5.0), 1: (0.0, 90.0)}
+    found, _ = decide(signals(waiting=(4, 4), oldest_wait_s=urgent), by, ScalingState(target_count=2))
+    assert found.target_count == 4, "2.5 times the limit, and at most twice"
+    assert "priority 0" in found.reason
+    calm = [signals(60.0 * tick, waiting=(0, 0), oldest_wait_s={0: (0.0, 0.0)}) for tick in range(12)]
+    assert run(calm, by, 2)[-1].target_count == 1
+    blind = decide(signals(waiting=(9, 9)), by, ScalingState(target_count=2))[0]
+    assert (blind.target_count, blind.alerts) == (2, (NO_DATA,))
+
+
+def test_active_tokens_and_free_kv_are_those_of_the_fullest_replica():
+    by = policy(ActiveTokensRule(limit_tokens=10_000))
+    found, _ = decide(signals(waiting=(0, 0), active_tokens=(1_000, 25_000)), by, ScalingState(target_count=2))
+    assert (found.target_count, found.rule) == (5, "active_tokens")
+    assert found.reason.startswith("25,000 tokens active in the fullest replica, limit 10,000")
+    by = policy(FreeKvRule(limit_tokens=10_000, capacity_tokens=50_000))
+    found, _ = decide(signals(waiting=(0, 0), free_kv_tokens=(45_000, 2_000)), by, ScalingState(target_count=2))
+    assert (found.target_count, found.rule) == (3, "free_kv"), "48,000 are used where 40,000 may be"
+    assert found.reason.startswith("KV memory for 2,000 tokens free on the fullest replica, limit 10,000")
+    roomy, _ = decide(signals(waiting=(0, 0), free_kv_tokens=(45_000, 40_000)), by, ScalingState(target_count=2))
+    assert roomy.target_count == 2
+    for rule in (ActiveTokensRule(limit_tokens=1), FreeKvRule(limit_tokens=1, capacity_tokens=9)):
+        blind, _ = decide(signals(waiting=(0, 0)), policy(rule), ScalingState(target_count=2))
+        assert (blind.target_count, blind.alerts) == (2, (NO_DATA,))
+
+
+def test_room_that_is_never_free_is_refused():
+    with pytest.raises(BadInput, match="KV memory for 50,000 tokens in all, so 60,000 are never free"):
+        check_policy(policy(FreeKvRule(limit_tokens=60_000, capacity_tokens=50_000)))
+    with pytest.raises(BadInput, match="0 is no limit"):
+        check_policy(policy(WaitRule(limits_s={})))
 
 
 def test_the_worst_case_is_held_against_the_quota():

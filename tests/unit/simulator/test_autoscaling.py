@@ -23,6 +23,7 @@ def view(time_s, states, waiting, running=None):
         running=np.array(running if running is not None else [0] * len(states), dtype=np.int32),
         waiting=np.array(waiting, dtype=np.int32),
         kv_used_fraction=np.zeros(len(states)),
+        free_kv_tokens=np.full(len(states), 1000),
         arrived_count=10,
         refused_count=0,
         ttft_p90_s=None,

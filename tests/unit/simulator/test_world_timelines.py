@@ -112,6 +112,26 @@ def test_a_request_that_ends_badly_still_releases_the_next() -> None:
     assert ms(record.arrival_s) == [0, 225]
 
 
+def test_a_controller_is_shown_waits_by_priority_and_tokens() -> None:
+    views = []
+
+    def look(view):
+        views.append(view)
+        return []
+
+    # One at a time, 10 ms a step: who runs has 11 to 15 tokens; at 35 ms the second one has waited for 30 ms.
+    rows = [(0, 10, 5), (5, 10, 5), (20, 10, 5)]
+    ranked = replace(trace(rows), priority=np.array([0, 2, 0], dtype=np.int32))
+    replay(ranked, fleet(ONE_AT_A_TIME), world=World(controller=look, tick_s=0.035, looks_inside=True))
+    first = views[0]
+    assert {priority: ms(waits) for priority, waits in first.oldest_wait_s.items()} == {0: [15], 2: [30]}
+    assert first.active_tokens.tolist() == [13]
+    assert first.free_kv_tokens[0] < views[-1].free_kv_tokens[0] + 16
+    blind = []
+    run(rows, fleet(ONE_AT_A_TIME), controller=lambda view: blind.append(view) or [], tick_s=0.035)
+    assert (blind[0].oldest_wait_s, blind[0].active_tokens) == (None, None)
+
+
 def test_a_controller_starts_replicas_and_they_are_ready_later() -> None:
     def more(view):
         if view.waiting.sum() > 1 and view.state[1] == ReplicaState.ABSENT:
