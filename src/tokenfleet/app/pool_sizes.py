@@ -259,13 +259,13 @@ def sizes_blocks(found: PoolSizes) -> list[Block]:
     return [
         ("Way", [found.stages]),
         ("Size", [*(_line(pool) for pool in found.pools), f"{gpus} GPUs in all, {cost}"]),
-        ("Full", list(_fullness(found.pools))),
+        ("Full", list(fullness(found.pools))),
         ("Promise", ["the spare replicas of every pool gone:", *promise]),
         ("Assumed", [*found.assumptions, f"{found.replayed_count} counts were replayed, on the whole demand."]),
     ]
 
 
-def _fullness(pools: Sequence[SizedPool]) -> Iterator[str]:
+def fullness(pools: Sequence[SizedPool]) -> Iterator[str]:
     """How full each pool is, of what it could do with a queue that never empties, and why some are fuller."""
     known = [(pool, pool.filled) for pool in pools if pool.filled is not None]
     for pool, how in known:

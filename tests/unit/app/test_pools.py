@@ -20,6 +20,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.stages import Call, Hold, Transfer, Wait
 from tokenfleet.domain.trace import Observed, Trace
 from tokenfleet.simulator import replay_stages
+from unit.report.test_report import Page, in_order
 
 SCENARIO = """\
 name: several
@@ -382,9 +383,16 @@ class TestSizes:
     def test_the_command_says_it_to_people_and_machines(self, sized, capsys, tmp_path) -> None:
         _, found = sized
         path = written(tmp_path, SIZED)
-        code, out, _ = ended(capsys, "size", path, "--quiet")
+        code, out, _ = ended(capsys, "size", path, "--quiet", "--report", tmp_path / "sizes.html")
         assert code == 0
         words = " ".join(out.split())
+        page = Page((tmp_path / "sizes.html").read_text())
+        in_order(
+            page.text, "How many of each pool", f"{len(found.pools)} pools keep the promise with the spare", "kept"
+        )
+        in_order(page.text, *(f"{pool.named.name} {pool.named.does} {pool.named.model.name}" for pool in found.pools))
+        assert "filled" in page.figures
+        assert len(page.ids) == len(set(page.ids))
         for pool in found.pools:
             assert f"{pool.named.name} {pool.named.does}: {pool.named.model.name} on" in words
         assert "1 of them spare" in words
@@ -398,9 +406,12 @@ class TestSizes:
 
     def test_none_may_do_and_one_fleet_is_for_plan(self, capsys, tmp_path) -> None:
         path = written(tmp_path, SIZED.replace("ttft_p95: 1500ms", "ttft_p95: 20ms"))
-        code, out, _ = ended(capsys, "size", path, "--quiet")
+        code, out, _ = ended(capsys, "size", path, "--quiet", "--report", tmp_path / "none.html")
         assert code == 0
         assert "no counts up to 64 times those of the scenario keep the promise" in " ".join(out.split())
+        page = Page((tmp_path / "none.html").read_text())
+        in_order(page.text, "No counts up to 64 times", "TTFT p95", "20 ms", "broken", "What was assumed")
+        assert page.figures == {}
         code, _, err = ended(capsys, "size", written(tmp_path, ONE))
         assert code == 2
         assert "names no pools; tokenfleet plan sizes one fleet" in " ".join(err.split())

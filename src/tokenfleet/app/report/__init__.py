@@ -1,4 +1,4 @@
-"""The report: a plan, a profile of traffic or a simulation, as one HTML file that a person reads from top to bottom.
+"""The report: a plan, a profile, a simulation or the sizes of pools, as one HTML file read from top to bottom.
 
 Owns the pages: what they say, in which order, and how they look. Promises: one file, no request to
 anywhere, light and dark, on paper and on a phone; the key numbers stand in tables, so the page answers without
@@ -11,8 +11,17 @@ from tokenfleet.app.report.render import (
     render_profile,
     render_report,
     render_scaling,
+    render_sizes,
     render_timeline,
     write_report,
 )
 
-__all__ = ["render_pools", "render_profile", "render_report", "render_scaling", "render_timeline", "write_report"]
+__all__ = [
+    "render_pools",
+    "render_profile",
+    "render_report",
+    "render_scaling",
+    "render_sizes",
+    "render_timeline",
+    "write_report",
+]

@@ -26,6 +26,7 @@ from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
 
 if TYPE_CHECKING:
+    from tokenfleet.app.pool_sizes import PoolSizes
     from tokenfleet.app.pools_run import SimulatedPools
     from tokenfleet.app.simulate_run import Simulated
     from tokenfleet.planner.scaling import ScalingComparison
@@ -113,6 +114,14 @@ def render_pools(run: "SimulatedPools", *, command: str) -> str:
     page = pools_page(run)
     charts = [each for each in page.charts if isinstance(each, Chart)]
     return _filled("timeline.html.j2", charts, name=run.name, page=page, command=command)
+
+
+def render_sizes(found: "PoolSizes", *, command: str) -> str:
+    """The page of the sizes of several pools as HTML; ``command`` is what a person types to get it again."""
+    from tokenfleet.app.report.sizes import sizes_page
+
+    page = sizes_page(found)
+    return _filled("sizes.html.j2", page.charts, name=found.name, page=page, command=command)
 
 
 def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
