@@ -24,7 +24,8 @@ def digest_of(*values: object, known: Known = lambda _: None, without: str = "")
     """Digest of all of ``values``, field by field.
 
     Args:
-        values: Plain values, dataclasses, arrays; tuples, lists and mappings of them.
+        values: Plain values, dataclasses (but for fields that do not count when they are compared), arrays; tuples,
+            lists and mappings of them.
         known: Asked before a value is taken apart.
         without: A field that is left out of every dataclass.
 
@@ -68,7 +69,7 @@ def _feed(put: Callable[[bytes], None], value: object, known: Known, without: st
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    return tuple(field.name for field in fields(kind) if field.compare)
 
 
 def file_digests(paths: Iterable[str]) -> tuple[bytes, ...] | None:

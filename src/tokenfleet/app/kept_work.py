@@ -1,15 +1,15 @@
 """Answers to pure questions, kept on disk beside the replays: what one changed number does not touch is read again.
 
 The name of an answer is a digest of the question, of every source and fact of this package, and of what computes beside
-it. An answer to a question about the answer to another one is known by that other question: nobody looks through
-hundreds of replicas twice.
+it. Replicas and traces of an answer are known by its question and their place in it, and their digests as replays know
+them are kept with it: nobody looks through hundreds of replicas twice.
 """
 
 import contextlib
 import os
 import pickle
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tokenfleet.app.digests import digest_of, source_digest
@@ -49,27 +49,33 @@ class KeptWork:
             content = b""
         body = memoryview(content)[_CHECKSUM_BYTES:]
         if content and zlib.crc32(body) == int.from_bytes(content[:_CHECKSUM_BYTES], "little"):
-            made: T = pickle.loads(body)
+            made: T
+            made, digests = pickle.loads(body)
+            for part, known in zip(_heavy(made), digests, strict=True):
+                self._kept.note(part, known)
             with contextlib.suppress(OSError):
                 os.utime(path)
         else:
             if content:
                 self._announce(f"{path} is damaged: {name} worked out again")
             made = make()
-            packed = pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL)
+            digests = [self._kept.digest_of_part(part) for part in _heavy(made)]
+            packed = pickle.dumps((made, digests), protocol=pickle.HIGHEST_PROTOCOL)
             if len(packed) <= MOST_BYTES:
                 self._kept.write(path, zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "little") + packed)
-        self._name(made, digest)
+        for place, part in enumerate(_heavy(made)):
+            self._names.setdefault(id(part), (part, digest_of(digest, place)))
         return made
 
     def _known(self, value: object) -> bytes | None:
         named = self._names.get(id(value))
         return None if named is None else named[1]
 
-    def _name(self, made: object, digest: bytes) -> None:
-        """Names the heavy parts of an answer by its question and their place in it."""
-        if isinstance(made, tuple):
-            for place, part in enumerate(made):
-                self._name(part, digest_of(digest, place))
-        elif isinstance(made, Trace | ReplicaPhysics):
-            self._names.setdefault(id(made), (made, digest))
+
+def _heavy(made: object) -> Iterator[Trace | ReplicaPhysics]:
+    """Parts of an answer that have digests of their own, as they take long."""
+    if isinstance(made, tuple):
+        for part in made:
+            yield from _heavy(part)
+    elif isinstance(made, Trace | ReplicaPhysics):
+        yield made

@@ -1,9 +1,8 @@
 """Replays that were run before, kept on disk: a plan with one number changed replays only what the number changes.
 
-A replay is a pure function of the kernel's sources, the trace, the fleet, the peak window, the telemetry interval and,
-where it is stopped early, the promise it is held against. The name of a kept record is a digest of all but the last, so
-prices, spare replicas, dates and error bands can change without a replay, and an edited kernel finds nothing of
-yesterday's. A record that was stopped serves a looser promise that would have stopped it too.
+A replay is a pure function of the kernel's sources, the trace, the fleet, the peak window and the telemetry interval.
+The name of a kept record is a digest of all of these, so prices, promises, spare replicas, dates and error bands can
+change without a replay, and an edited kernel finds nothing of yesterday's.
 """
 
 import contextlib
@@ -25,7 +24,6 @@ import numpy.typing as npt
 from tokenfleet import simulator
 from tokenfleet.app.digests import digest_of
 from tokenfleet.app.whole_files import home_cache
-from tokenfleet.contract import clauses_of
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import (
@@ -48,6 +46,7 @@ MOST_BYTES = 512 << 20
 """What is kept; beyond it, what was used longest ago goes."""
 _PRUNED_FRACTION = 0.8
 _OWNER_ONLY = 0o700
+_OWNER_ONLY_FILE = 0o600
 _FORMAT = b"6"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
@@ -116,20 +115,23 @@ class ReplayCache:
         hopeless: Hopeless | None = None,
         world: World | None = None,
     ) -> RunRecord:
-        """As :func:`tokenfleet.simulator.replay`, from disk where it can; what a controller decides is not kept."""
+        """As :func:`tokenfleet.simulator.replay`, from disk where it can.
+
+        What a controller decides is not kept, and neither is what was stopped. Where somebody looks on the way
+        everything is replayed: what was seen is kept elsewhere (:mod:`tokenfleet.app.verdict_cache`).
+        """
         if world is not None and world.controller is not None:
             self._warm_up()
             return simulator.replay(
                 trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
             )
-        asked = trace, fleet, peak_window_s, telemetry_interval_s, world
-        whole = self.path(*asked)
-        cut = whole if hopeless is None else self.path(*asked, hopeless.window_s, hopeless.peak_only)
-        # A replay that nobody stopped is the same whatever promise it was held against.
-        known = _read(whole, trace) or (None if hopeless is None else _stopped(cut, trace, hopeless))
+        path = self.path(trace, fleet, peak_window_s, telemetry_interval_s, world)
+        known = None if hopeless is not None else _read(path, trace)
         if known is not None:
             self.found_count += 1
             return known
+        if hopeless is None and path.exists():
+            self._announce(f"{path} is damaged: replayed again")
         self.run_count += 1
         self._warm_up()
         record = simulator.replay(
@@ -140,7 +142,8 @@ class ReplayCache:
             hopeless=hopeless,
             world=world,
         )
-        self.write(whole if record.cut_s is None else cut, _written(record, hopeless))
+        if record.cut_s is None:
+            self.write(path, _written(record))
         return record
 
     def _warm_up(self) -> None:
@@ -155,17 +158,27 @@ class ReplayCache:
         """Where everything lies."""
         return self._folder
 
-    def path(self, trace: Trace, fleet: Fleet, *rest: object) -> Path:
+    def path(self, *asked: object) -> Path:
         """Where something lies that hangs on all of these, and on the kernel."""
-        digest = digest_of(_FORMAT, self._kernel, trace, fleet, *rest, known=self._known, without=_CHANGES_NOTHING)
-        return self._folder / digest.hex()
+        return self._folder / digest_of(_FORMAT, self._kernel, self.digest(*asked)).hex()
+
+    def digest(self, *asked: object) -> bytes:
+        """Digest of what a replay hangs on."""
+        return digest_of(*asked, known=self._known, without=_CHANGES_NOTHING)
+
+    def digest_of_part(self, part: Trace | ReplicaPhysics) -> bytes:
+        """Digest of what a search asks about again and again, worked out once."""
+        if id(part) not in self._digests:
+            self.note(part, digest_of(part, without=_CHANGES_NOTHING))
+        return self._digests[id(part)][1]
+
+    def note(self, part: Trace | ReplicaPhysics, digest: bytes) -> None:
+        """The digest of a part is known already."""
+        self._digests[id(part)] = part, digest
 
     def _known(self, value: object) -> bytes | None:
-        """Digests of what a search asks about again and again, worked out once."""
         if isinstance(value, Trace | ReplicaPhysics):
-            if id(value) not in self._digests:
-                self._digests[id(value)] = value, digest_of(value, without=_CHANGES_NOTHING)
-            return self._digests[id(value)][1]
+            return self.digest_of_part(value)
         return _digest_of_equal(value) if isinstance(value, Hopeless | Slo) else None
 
     def write(self, path: Path, content: bytes) -> None:
@@ -178,6 +191,15 @@ class ReplayCache:
                 draft.replace(path)
             finally:
                 draft.unlink(missing_ok=True)
+
+    def add(self, path: Path, line: bytes) -> None:
+        """Add a line at the end of a file, in one piece; lines of two processes do not mix."""
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _OWNER_ONLY_FILE)
+            try:
+                os.write(file, line)
+            finally:
+                os.close(file)
 
     def _prune(self) -> None:
         """Delete what was used longest ago, where there is too much; reading a record makes it young again."""
@@ -201,28 +223,7 @@ def _digest_of_equal(value: object) -> bytes:
     return digest_of(value)
 
 
-def _stopped(path: Path, trace: Trace, hopeless: Hopeless) -> RunRecord | None:
-    """A replay that was stopped, where this promise would have stopped it at the same look; else ``None``.
-
-    A promise that allows no less in any clause is not hopeless at any look before.
-    """
-    record = _read(path, trace, hopeless.slo)
-    return record if record is not None and hopeless(record) else None
-
-
-def _allows_no_less(slo: Slo, limits: list[list[Any]]) -> bool:
-    mine = _limits(slo)
-    same = [name for name, _ in mine] == [name for name, _ in limits]
-    return same and all(here >= there for (_, here), (_, there) in zip(mine, limits, strict=True))
-
-
-def _limits(slo: Slo) -> list[tuple[str, float]]:
-    clauses = [(name, limit) for name, _, limit in clauses_of(slo)]
-    # The name of a deadline says neither its cut-off nor whom it allows to fail; of the latter an error rate speaks.
-    return [*clauses, *((repr(replace(each, quantile=1.0)), 1.0) for each in slo.deadlines)]
-
-
-def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
+def _written(record: RunRecord) -> bytes:
     """A record as bytes: a line of JSON, then its columns, each on a word of its own; lengths stand in the trace."""
     arrays: list[npt.NDArray[np.generic]] = [getattr(record, name) for name in _COLUMNS]
     for gaps in (record.gaps, record.peak_gaps):
@@ -245,8 +246,6 @@ def _written(record: RunRecord, hopeless: Hopeless | None) -> bytes:
         "busy": {field.name: getattr(record.busy, field.name) for field in fields(BusyTime)},
         "replica_count": record.replica_count,
         "end_s": record.end_s,
-        "cut_s": record.cut_s,
-        "stopped_by": None if record.cut_s is None or hopeless is None else _limits(hopeless.slo),
         "peak": record.peak_gaps is not None,
         "telemetry": telemetry is not None,
         "ledger": record.ledger is not None,
@@ -273,14 +272,14 @@ def _counted(turmoil: Turmoil) -> dict[str, object]:
     }
 
 
-def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
-    """The record kept at ``path``; ``None`` where it is not there, damaged, or cut by a looser promise than ``slo``."""
+def _read(path: Path, trace: Trace) -> RunRecord | None:
+    """The record kept at ``path``; ``None`` where it is not there or damaged."""
     try:
         line, _, body = path.read_bytes().partition(b"\n")
         head = json.loads(line)
     except (OSError, ValueError):
         return None
-    if zlib.crc32(body) != head["checksum"] or (slo is not None and not _allows_no_less(slo, head["stopped_by"])):
+    if zlib.crc32(body) != head["checksum"]:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
@@ -322,7 +321,6 @@ def _read(path: Path, trace: Trace, slo: Slo | None = None) -> RunRecord | None:
         replica_count=head["replica_count"],
         end_s=head["end_s"],
         telemetry=telemetry,
-        cut_s=head["cut_s"],
         turmoil=turmoil,
         ready_s=ready_s,
         class_bits=trace.class_bits,

@@ -14,7 +14,7 @@ from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import Hopeless, Pending, Recall, Replay, Spread, anew
+from tokenfleet.planner import Hopeless, Look, Pending, Recall, Replay, Spread, anew
 
 _AHEAD_PER_WORKER: Final = 2
 
@@ -43,7 +43,7 @@ def spread_replays(
         BadInput: Ray is not installed.
     """
     here: Replay = simulator.replay if kept is None else kept.replay
-    verdicts = None if kept is None else VerdictCache(kept)
+    verdicts = None if kept is None else VerdictCache(kept, announce)
     if kept is None:
         simulator.warm_up(announce)
     if executor == "ray":
@@ -51,8 +51,8 @@ def spread_replays(
         task = ray.remote(_replayed)
         width = _AHEAD_PER_WORKER * max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-        def on_ray(*question: object) -> Pending:
-            return _OnRay(ray, task.remote(*question))
+        def on_ray(*question: Any) -> Pending:  # noqa: ANN401 - handed on
+            return _OnRay(ray, task.remote(*question), question[-1])
 
         yield Spread(here, on_ray, width, verdicts, recall)
         return
@@ -74,12 +74,19 @@ class _OnRay:
 
     ray: Any
     reference: Any
+    hopeless: Hopeless | None
 
     def result(self) -> RunRecord:
-        """Waits for it."""
-        record: RunRecord = self.ray.get(self.reference)
+        """Waits for it, and for what was seen on the way."""
+        record: RunRecord
+        record, looks = self.ray.get(self.reference)
+        if self.hopeless is not None:
+            self.hopeless.looks.extend(looks)
         return record
 
 
-def _replayed(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> RunRecord:
-    return simulator.replay(trace, fleet, peak_window_s=window_s, hopeless=hopeless)
+def _replayed(
+    trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None
+) -> tuple[RunRecord, list[Look]]:
+    record = simulator.replay(trace, fleet, peak_window_s=window_s, hopeless=hopeless)
+    return record, [] if hopeless is None else hopeless.looks

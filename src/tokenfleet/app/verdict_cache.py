@@ -1,69 +1,121 @@
-"""Verdicts kept beside the replays they rest on: a plan that asks the same again reads a line instead of a record."""
+"""What replays came to, kept beside them: a plan that asks the same again reads a line instead of a replay.
+
+Kept is what was measured, clause by clause, at the end and at every look on the way, not whether a promise was kept. So
+a promise with other limits is held against the same lines, and against those of stopped replays too: a stricter one
+stops at the look at which its own replay would have stopped. A file holds what is known of one stretch of traffic, a
+line each fleet; lines are added at the end, the last one of a fleet counts.
+"""
 
 import contextlib
-import hashlib
 import json
 import os
-from dataclasses import asdict
-from functools import cache
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
-from tokenfleet import contract, planner
+from tokenfleet.app.digests import source_digest
 from tokenfleet.app.replay_cache import ReplayCache
+from tokenfleet.contract import judged_again, without_limits
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.planner import Asked, Latencies, Verdict
+from tokenfleet.planner import UNSEEN, Asked, Latencies, Look, Verdict
+
+_Line = dict[str, Any]
 
 
 class VerdictCache:
     """The :class:`tokenfleet.planner.Verdicts` of a replay cache. Safe with other processes and threads beside it."""
 
-    def __init__(self, kept: ReplayCache) -> None:
+    def __init__(self, kept: ReplayCache, announce: Callable[[str], None] = lambda _: None) -> None:
+        """Over an open cache.
+
+        Args:
+            kept: Whose folder is used.
+            announce: Told when something kept is damaged.
+        """
         self._kept = kept
+        self._announce = announce
+        # Traces are kept beside their number, so that nobody else gets their id.
+        self._paths: dict[tuple[object, ...], tuple[object, Path]] = {}
+        self._files: dict[Path, dict[bytes, _Line]] = {}
 
     def knows(self, asked: Asked) -> bool:
-        """Whether a verdict is kept; it may still turn out to be damaged."""
-        return self._path(asked).exists()
+        """Whether :meth:`find` finds something."""
+        return self.find(asked) is not None
 
     def find(self, asked: Asked) -> Verdict | None:
-        """The verdict kept; ``None`` where there is none or it is damaged."""
-        path = self._path(asked)
-        try:
-            found = json.loads(path.read_bytes())
-            verdict = _verdict(found)
-        except (OSError, ValueError, KeyError, TypeError):
+        """What a replay with this promise comes to; ``None`` where no line says it."""
+        line = self._lines(self._path(asked)).get(self._name(asked))
+        if line is None:
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return verdict
+        if asked.hopeless is not None:
+            if line["looks"] is None:
+                return None
+            for peak, overall in line["looks"]:
+                look = Look(judged_again(asked.slo, peak), judged_again(asked.slo, overall))
+                if asked.hopeless.gives_up(look):
+                    return Verdict(look.peak, look.overall, UNSEEN, cut=True)
+        if line["end"] is None:
+            return None
+        peak, overall, seen = line["end"]
+        return Verdict(judged_again(asked.slo, peak), judged_again(asked.slo, overall), Latencies(*seen))
 
     def keep(self, asked: Asked, verdict: Verdict) -> None:
-        """Write it, whole or not at all."""
-        self._kept.write(self._path(asked), json.dumps(asdict(verdict)).encode())
+        """Add a line."""
+        path, name = self._path(asked), self._name(asked)
+        known = self._lines(path).get(name, {"looks": None, "end": None})
+        looks = known["looks"]
+        if asked.hopeless is not None:
+            looks = [(_measured(look.peak), _measured(look.overall)) for look in asked.hopeless.looks]
+        end = known["end"]
+        if not verdict.cut:
+            end = _measured(verdict.peak), _measured(verdict.overall), astuple(verdict.seen)
+        self._lines(path)[name] = line = {"looks": looks, "end": end}
+        body = name + b" " + json.dumps(line, separators=(",", ":")).encode()
+        self._kept.add(path, b"%08x %s\n" % (zlib.crc32(body), body))
 
     def _path(self, asked: Asked) -> Path:
-        return self._kept.path(
-            asked.trace, asked.fleet, asked.window_s, asked.hopeless, asked.slo, asked.clients, _judging()
-        )
+        key = id(asked.trace), asked.window_s, asked.slo, asked.clients
+        if key not in self._paths:
+            clauses = without_limits(asked.slo)
+            where = self._kept.path(asked.trace, asked.window_s, clauses, asked.clients, source_digest())
+            self._paths[key] = asked.trace, where.with_suffix(".verdicts")
+        return self._paths[key][1]
+
+    def _name(self, asked: Asked) -> bytes:
+        return self._kept.digest(asked.fleet).hex().encode()
+
+    def _lines(self, path: Path) -> dict[bytes, _Line]:
+        """What a file says, read once."""
+        if path not in self._files:
+            try:
+                content = path.read_bytes()
+            except OSError:
+                content = b""
+            else:
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+            good, damaged_count = _read(content.splitlines())
+            if damaged_count:
+                self._announce(f"{path} is damaged: what is missing is replayed again")
+            self._files[path] = good
+        return self._files[path]
 
 
-def _verdict(found: dict[str, object]) -> Verdict:
-    def results(name: str) -> tuple[SloResult, ...]:
-        rows = found[name]
-        if not isinstance(rows, list):
-            raise TypeError(name)
-        return tuple(SloResult(**row) for row in rows)
+def _read(lines: Iterable[bytes]) -> tuple[dict[bytes, _Line], int]:
+    """Lines by the name of their fleet, and how many are damaged."""
+    good: dict[bytes, _Line] = {}
+    damaged_count = 0
+    for line in lines:
+        checksum, _, body = line.partition(b" ")
+        name, _, text = body.partition(b" ")
+        if checksum == b"%08x" % zlib.crc32(body):
+            good[name] = json.loads(text)
+        else:
+            damaged_count += 1
+    return good, damaged_count
 
-    seen, cut = found["seen"], found["cut"]
-    if not isinstance(seen, dict) or not isinstance(cut, bool):
-        raise TypeError("seen")
-    return Verdict(peak=results("peak"), overall=results("overall"), seen=Latencies(**seen), cut=cut)
 
-
-@cache
-def _judging() -> str:
-    """Digest of the sources that judge: an edited rule finds nothing of yesterday's."""
-    digest = hashlib.blake2b(digest_size=20)
-    for package in (contract, planner):
-        for path in sorted(Path(str(package.__file__)).parent.glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+def _measured(results: tuple[SloResult, ...]) -> list[tuple[float | None, int]]:
+    return [(result.predicted, result.sample_count) for result in results]

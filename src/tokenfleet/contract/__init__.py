@@ -7,7 +7,7 @@ or run anything.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokenfleet.contract.judge import clauses_of, ended, judge, time_given_s
+from tokenfleet.contract.judge import clauses_of, ended, judge, judged_again, time_given_s, without_limits
 from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
@@ -61,11 +61,13 @@ __all__ = [
     "fleet_of",
     "judge",
     "judge_minutes",
+    "judged_again",
     "most_at_once",
     "read_contract",
     "read_s",
     "time_given_s",
     "with_drills",
+    "without_limits",
     "write_contract",
 ]
 

@@ -1,8 +1,8 @@
 """Judges a run, simulated or measured, against a promise, clause by clause."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -97,19 +97,56 @@ def judge(
         predicted, sample_count = clause.measure(view)
         wider = first_token_factor if clause.first_token else 1.0
         results.append(
-            SloResult(
-                name=clause.name,
-                unit=clause.unit,
-                promised=clause.promised,
-                predicted=predicted,
+            replace(
+                _result(clause, predicted, sample_count),
                 predicted_low=_lower(predicted, clause.measure(low_view)[0], wider) if low_view else None,
                 predicted_high=_upper(predicted, clause.measure(high_view)[0], wider) if high_view else None,
-                sample_count=sample_count,
-                kept=predicted is not None and predicted <= clause.promised,
-                traffic_class=clause.traffic_class,
             )
         )
     return tuple(results)
+
+
+def judged_again(slo: Slo, found: Sequence[Found]) -> tuple[SloResult, ...]:
+    """The results of :func:`judge` from what was measured, for a promise of the same clauses whatever its limits.
+
+    Args:
+        slo: What is promised now.
+        found: Value and samples of every clause, in order.
+
+    Raises:
+        ValueError: there are more or fewer clauses.
+    """
+    return tuple(
+        _result(clause, predicted, sample_count)
+        for clause, (predicted, sample_count) in zip(_clauses(slo), found, strict=True)
+    )
+
+
+def without_limits(slo: Slo) -> Slo:
+    """The clauses of a promise, their limits aside: what :func:`judge` measures hangs on nothing else."""
+    return replace(
+        slo,
+        latency=tuple(replace(target, limit_s=0.0) for target in slo.latency),
+        error_rate_fraction=0.0,
+        rejection_rate_fraction=None if slo.rejection_rate_fraction is None else 0.0,
+        queue_limit_count=None if slo.queue_limit_count is None else 0,
+        class_rates=tuple(replace(rate, limit_fraction=0.0) for rate in slo.class_rates),
+        deadlines=tuple(replace(each, stretch_factor=1.0) for each in slo.deadlines),
+    )
+
+
+def _result(clause: _Clause, predicted: float | None, sample_count: int) -> SloResult:
+    return SloResult(
+        name=clause.name,
+        unit=clause.unit,
+        promised=clause.promised,
+        predicted=predicted,
+        predicted_low=None,
+        predicted_high=None,
+        sample_count=sample_count,
+        kept=predicted is not None and predicted <= clause.promised,
+        traffic_class=clause.traffic_class,
+    )
 
 
 def clauses_of(slo: Slo) -> tuple[tuple[str, str, float], ...]:
@@ -117,7 +154,8 @@ def clauses_of(slo: Slo) -> tuple[tuple[str, str, float], ...]:
     return tuple((each.name, each.unit, each.promised) for each in _clauses(slo))
 
 
-def _clauses(slo: Slo) -> list[_Clause]:
+@lru_cache(maxsize=64)
+def _clauses(slo: Slo) -> tuple[_Clause, ...]:
     clauses = [
         _Clause(
             target.name,
@@ -145,7 +183,7 @@ def _clauses(slo: Slo) -> list[_Clause]:
         _Clause(each.name, "fraction", each.stretch_factor, partial(_time_taken, deadline=each), each.traffic_class)
         for each in slo.deadlines
     ]
-    return clauses
+    return tuple(clauses)
 
 
 def _lower(predicted: float | None, low: float | None, factor: float) -> float | None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
     from tokenfleet.performance.shard import Stage
     from tokenfleet.performance.slices import gpu_slice
-    from tokenfleet.performance.step_time import scaled, step_parts, step_shares, step_time_model
+    from tokenfleet.performance.step_time import step_parts, step_shares, step_time_model
+    from tokenfleet.performance.stretching import scaled
     from tokenfleet.performance.support import missing_facts, unsupported
     from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
     from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
@@ -52,7 +53,7 @@ _HOME = {
     "prediction_layer": "residents",
     "prefill_alone_s": "transfer",
     "replica_physics": "replica",
-    "scaled": "step_time",
+    "scaled": "stretching",
     "sequences_at": "memory",
     "share_gpu": "neighbours",
     "smallest_fitting_layouts": "memory",

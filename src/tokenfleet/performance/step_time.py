@@ -1,7 +1,5 @@
 """The step-time table of one replica, and what one step is made of; both from the same terms."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from tokenfleet.domain.errors import OutOfRange
@@ -55,29 +53,6 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         eager_ps=round(terms.eager_s * _PS_PER_S),
         request_ps=round(terms.request_s * _PS_PER_S),
         draft_ps=None if draft_s is None else np.rint(draft_s * _PS_PER_S).astype(np.int64),
-    )
-
-
-def scaled(step_time: StepTimeModel, factor: float) -> StepTimeModel:
-    """The same replica, every duration multiplied by a factor.
-
-    Args:
-        step_time: The model.
-        factor: Positive; an error band's factor or its inverse, or a calibration.
-
-    Returns:
-        The scaled model.
-    """
-    return replace(
-        step_time,
-        token_ps=np.rint(step_time.token_ps * factor).astype(np.int64),
-        sequence_ps=round(step_time.sequence_ps * factor),
-        context_ps=round(step_time.context_ps * factor),
-        window_ps=round(step_time.window_ps * factor),
-        pair_ps=round(step_time.pair_ps * factor),
-        eager_ps=round(step_time.eager_ps * factor),
-        request_ps=round(step_time.request_ps * factor),
-        draft_ps=None if step_time.draft_ps is None else np.rint(step_time.draft_ps * factor).astype(np.int64),
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.buying import described_hours
     from tokenfleet.planner.document import plan_document, why_it_lost
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
-    from tokenfleet.planner.early import Hopeless
+    from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.packing import (
         Option,
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from tokenfleet.planner.spread import Pending, Replay, Spread
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.utilization import Filled, filled
-    from tokenfleet.planner.verdict import Asked, Latencies, Verdict, Verdicts
+    from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict, Verdicts
     from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 _HOME = {
     "BATCH": "rungs",
     "DRILLS": "drilling",
     "FEW_REQUESTS": "assumed",
+    "UNSEEN": "verdict",
     "Asked": "verdict",
     "Bounded": "bursting",
     "Burst": "bursting",
@@ -56,6 +57,7 @@ _HOME = {
     "HotPrefix": "warming",
     "KnownSpike": "spike",
     "Latencies": "verdict",
+    "Look": "early",
     "Option": "packing",
     "PackedNode": "packing",
     "Packing": "packing",
@@ -100,6 +102,7 @@ __all__ = [
     "BATCH",
     "DRILLS",
     "FEW_REQUESTS",
+    "UNSEEN",
     "Asked",
     "Bounded",
     "Burst",
@@ -113,6 +116,7 @@ __all__ = [
     "HotPrefix",
     "KnownSpike",
     "Latencies",
+    "Look",
     "Option",
     "PackedNode",
     "Packing",

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from tokenfleet import cost, workload
+from tokenfleet.domain.apart import ApartAnswer
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
@@ -17,7 +19,6 @@ from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, 
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.curve import frontier, load_curve
-from tokenfleet.planner.disaggregated import sought_apart
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
@@ -126,12 +127,26 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
         invoices=invoices(made, traffic),
         purchase=purchase(made, traffic.trace),
         purchase_missing=purchase_missing(made, traffic.trace),
-        rough=rough(made, traffic),
+        rough=_rough(work, made),
         tried_count=len(question.rejected) + len(question.candidates) + variant_count,
         warnings=(*contradictions(question.slo, traffic.trace), *_few(traffic)),
-        apart=sought_apart(question, traffic, work.searched, work.replays, reporter),
+        apart=None if question.apart is None else _apart(work, question, reporter),
         routers=work.routers,
     )
+
+
+def _rough(work: "_Work", made: Plan) -> Rough | None:
+    if made.chosen is None:
+        return None
+    limit = made.limits[0].limit if made.limits else None
+    asked = work.traffic, made.question.slo, made.question.stands_for_count, made.chosen.replica
+    return work.replays.recall("rough", (*asked, made.chosen.carrying_count, limit), lambda: rough(made, work.traffic))
+
+
+def _apart(work: "_Work", question: PlanQuestion, reporter: Reporter) -> ApartAnswer | None:
+    from tokenfleet.planner.disaggregated import sought_apart
+
+    return sought_apart(question, work.traffic, work.searched, work.replays, reporter)
 
 
 def _few(traffic: Traffic) -> tuple[Reason, ...]:
@@ -241,7 +256,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     limits = _limits(work, detail, sized, reporter)
     families = found.best_of_families()
-    sure = None if look else sure_fleet(replays, work.searched, question, chosen, screened.candidates)
+    sure = None if look else _sure(work, chosen, screened)
     carrying = detail, sized.replica, sized.carrying_count
     full = replays.recalled("saturated", carrying, lambda: _saturated(replays, detail, sized))
     curve = () if look else replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
@@ -291,6 +306,19 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         placement=survived.placement,
         losses=survived.cases,
     )
+
+
+def _sure(work: _Work, chosen: Answer, screened: Screened) -> Sized | None:
+    asked = replace(work.question, candidates=(), rejected=())
+    kin = tuple(one.replica for one in screened.candidates if one.family == chosen.candidate.family)
+    found = work.replays.recalled(
+        "sure",
+        (work.searched, asked, chosen.sized, kin),
+        lambda: sure_fleet(work.replays, work.searched, work.question, chosen, screened.candidates),
+    )
+    # What was read again has a replica of its own, equal to the one that is known here.
+    known = () if found is None else tuple(one for one in kin if one.deployment == found.replica.deployment)
+    return found if found is None else replace(found, replica=known[0])
 
 
 def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Reporter) -> Survived:

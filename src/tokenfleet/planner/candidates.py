@@ -61,7 +61,7 @@ class Candidate:
         """Of a few batches that decode."""
         return self.profiles.decode_s
 
-    @property
+    @cached_property
     def kv_tokens(self) -> int:
         """Tokens that the KV blocks of a replica hold."""
         return self.replica.kv_block_count * self.replica.kv_block_tokens

@@ -7,7 +7,7 @@ gives a lower bound of every clause, so what is broken then is broken for good.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,14 @@ from tokenfleet.planner.giving_up import given_up
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a replay came to on the way, the rest taken at its best; see :func:`at_best`."""
+
+    peak: tuple[SloResult, ...]
+    overall: tuple[SloResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hopeless:
     """Whether a promise is broken for good by what has happened so far, whatever comes."""
 
@@ -28,14 +36,21 @@ class Hopeless:
     peak_only: bool
     clients: Clients | None = None
     """Their time-outs count as errors."""
+    looks: list[Look] = field(default_factory=list, compare=False)
+    """What was seen, look by look: another promise may be held against it."""
 
     def __call__(self, so_far: RunRecord) -> bool:
         """Judge the rest at its best; see :func:`at_best`."""
         best = given_up(at_best(so_far), self.clients)
         peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
+        self.looks.append(Look(peak, judge(best, self.slo)))
+        return self.gives_up(self.looks[-1])
+
+    def gives_up(self, look: Look) -> bool:
+        """Whether what was seen then is broken for good."""
         if self.peak_only:
-            return any(result.sample_count and not result.kept for result in peak)
-        return excess_of(worse_of(peak, judge(best, self.slo))) > CLEARLY
+            return any(result.sample_count and not result.kept for result in look.peak)
+        return excess_of(worse_of(look.peak, look.overall)) > CLEARLY
 
 
 def worse_of(peak: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> tuple[SloResult, ...]:

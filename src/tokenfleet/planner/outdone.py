@@ -32,9 +32,9 @@ class Broken:
         They are as many at most and no better in anything that decides: prefill, decode and KV cache; for TTFT their
         steps carry no more tokens and sequences, for ITL no fewer.
         """
-        if count > self.count or not no_better(candidate, self.candidate):
+        if count > self.count or candidate.kv_tokens > self.candidate.kv_tokens:
             return False
-        if candidate.kv_tokens > self.candidate.kv_tokens:
+        if not no_better(candidate, self.candidate):
             return False
         if any(slow < fast for slow, fast in zip(candidate.decode_s, self.candidate.decode_s, strict=True)):
             return False

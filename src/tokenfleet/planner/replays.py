@@ -13,13 +13,13 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Clients, World
-from tokenfleet.planner.early import Hopeless, at_best
+from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.giving_up import given_up
 from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.room import most_replicas
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.traffic import Traffic
-from tokenfleet.planner.verdict import Asked, Latencies, Verdict
+from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict
 
 T = TypeVar("T")
 
@@ -68,7 +68,9 @@ class Replays:
         # What was decided is known by traffic, fleet and promise alone: by nothing that happens at a door.
         self._verdicts = replay.verdicts if isinstance(replay, Spread) and door is None else None
         self.recall: Recall = replay.recall if isinstance(replay, Spread) else anew
-        """What formulas alone answer."""
+        """For what formulas alone answer."""
+        self.remembers = False
+        """Whether the last verdict was one of an earlier plan."""
         self._count = 0
         self._behind: dict[Router, Replays] = {}
         # Traces and replicas are kept beside their number, so that nobody else gets their id.
@@ -173,11 +175,15 @@ class Replays:
         """What was decided on the same question before, else a replay of it, judged."""
         asked = self._asked(traffic, replica, count, hopeless)
         known = None if self._verdicts is None else self._verdicts.find(asked)
+        self.remembers = known is not None
         if known is not None:
             self.count += 1
             return known
         record = self.run(traffic, replica, count, hopeless=hopeless)
-        made = replace(self.judged(traffic, at_best(record)), cut=record.cut_s is not None)
+        if record.cut_s is None or hopeless is None:
+            made = self.judged(traffic, record)
+        else:
+            made = Verdict(hopeless.looks[-1].peak, hopeless.looks[-1].overall, UNSEEN, cut=True)
         if self._verdicts is not None:
             self._verdicts.keep(asked, made)
         return made

@@ -156,8 +156,11 @@ class Search:
         return self.found
 
     def _look_ahead(self, candidate: Candidate, first_of_its_gpu: bool, waiting: Sequence[Candidate]) -> None:
-        """Foresees the first replay of this candidate and of the next few, as far as the best fleet stays the best."""
-        if not self.found.answers or not self._replays.width:
+        """Foresees the first replay of this candidate and of the next few, as far as the best fleet stays the best.
+
+        Where the last question was answered by an earlier plan, so will be the next.
+        """
+        if not self.found.answers or not self._replays.width or self._replays.remembers:
             return
         for one in (candidate, *waiting[: self._replays.width]):
             sizing, count = self._worth(one, first_of_its_gpu and one is candidate)

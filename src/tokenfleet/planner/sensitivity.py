@@ -35,6 +35,18 @@ class _Case:
     guess: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What replays say of a case, before spare replicas and prices."""
+
+    assumption: str
+    change: str
+    kept: bool
+    broken: tuple[str, ...]
+    needed_count: int | None
+    """Carrying replicas; ``None`` where no count asked is enough."""
+
+
 def sensitivity(
     replays: Replays, traffic: Traffic, question: PlanQuestion, chosen: Sized, sure: Sized | None, reporter: Reporter
 ) -> tuple[SensitivityCase, ...]:
@@ -52,10 +64,16 @@ def sensitivity(
         Demand 30 % up and down, prompts a quarter longer, no prefix cache (where one is at work), steps at both ends of
         the error band, and the lowest and highest price known.
     """
-    found = []
-    for case in _cases(traffic, chosen):
-        reporter.say("sensitivity", f"{case.assumption} {case.change}", 0.985)
-        found.append(_judged(replays, case, question, chosen))
+
+    def measured() -> tuple[_Measured, ...]:
+        found = []
+        for case in _cases(traffic, chosen):
+            reporter.say("sensitivity", f"{case.assumption} {case.change}", 0.985)
+            found.append(_measured(replays, case, chosen.carrying_count))
+        return tuple(found)
+
+    cases = replays.recalled("sensitivity", (traffic, chosen.replica, chosen.carrying_count), measured)
+    found = (_priced(case, question, chosen) for case in cases)
     return (*found, *_slow(replays, traffic, chosen, sure), *_prices(chosen))
 
 
@@ -85,25 +103,35 @@ def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
-def _judged(replays: Replays, case: _Case, question: PlanQuestion, chosen: Sized) -> SensitivityCase:
-    planned = replays.verdict(case.traffic, case.replica, chosen.carrying_count)
+def _measured(replays: Replays, case: _Case, carrying_count: int) -> _Measured:
+    planned = replays.verdict(case.traffic, case.replica, carrying_count)
 
     def keeps(count: int) -> bool:
-        if count == chosen.carrying_count:
+        if count == carrying_count:
             return planned.kept
         return replays.quick(case.traffic, case.replica, count).kept
 
-    cap = min(_MOST_TIMES * chosen.carrying_count, max(chosen.carrying_count, replays.most(case.traffic, case.replica)))
-    start = case.guess if planned.kept else max(case.guess, chosen.carrying_count + 1)
-    needed = smallest_enough(keeps, min(start, cap), cap)
+    cap = min(_MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
+    start = case.guess if planned.kept else max(case.guess, carrying_count + 1)
+    return _Measured(
+        assumption=case.assumption,
+        change=case.change,
+        kept=planned.kept,
+        broken=tuple(result.name for result in planned.broken),
+        needed_count=smallest_enough(keeps, min(start, cap), cap),
+    )
+
+
+def _priced(case: _Measured, question: PlanQuestion, chosen: Sized) -> SensitivityCase:
+    needed = case.needed_count
     spare = None if needed is None else spare_like(question, chosen, needed)
     count = None if needed is None or spare is None else needed + spare
     per_replica = chosen.price_usd_per_hour / chosen.replica_count
     return SensitivityCase(
         assumption=case.assumption,
         change=case.change,
-        kept=planned.kept,
-        broken=tuple(result.name for result in planned.broken),
+        kept=case.kept,
+        broken=case.broken,
         replica_count=count,
         price_usd_per_hour=None if count is None else count * per_replica,
     )

@@ -67,7 +67,7 @@ class Spread:
         self.verdicts = verdicts
         self.recall = recall
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
-        self._waiting: dict[Key, tuple[Trace, Fleet, Pending]] = {}
+        self._waiting: dict[Key, tuple[Trace, Fleet, Hopeless | None, Pending]] = {}
 
     def ahead(self, trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> None:
         """Start a replay that will be asked for, unless it runs already."""
@@ -76,7 +76,7 @@ class Spread:
             return
         if len(self._waiting) >= _MOST_WAITING:
             self._waiting.pop(next(iter(self._waiting)))
-        self._waiting[key] = trace, fleet, self._submit(trace, fleet, window_s, hopeless)
+        self._waiting[key] = trace, fleet, hopeless, self._submit(trace, fleet, window_s, hopeless)
 
     def __call__(
         self,
@@ -92,7 +92,7 @@ class Spread:
         if telemetry_interval_s is None and world is None and peak_window_s is not None:
             waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
             if waiting is not None:
-                return waiting[2].result()
+                return _awaited(waiting[2], waiting[3], hopeless)
         return self._replay(
             trace,
             fleet,
@@ -101,6 +101,14 @@ class Spread:
             hopeless=hopeless,
             world=world,
         )
+
+
+def _awaited(asked_ahead: Hopeless | None, pending: Pending, hopeless: Hopeless | None) -> RunRecord:
+    """What was seen on the way is handed to whoever asks now."""
+    record = pending.result()
+    if hopeless is not None and asked_ahead is not None:
+        hopeless.looks.extend(asked_ahead.looks)
+    return record
 
 
 def _key(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Key:

@@ -21,6 +21,9 @@ class Latencies:
     itl_p99_s: float | None
 
 
+UNSEEN = Latencies(None, None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One replay, judged."""
@@ -28,6 +31,7 @@ class Verdict:
     peak: tuple[SloResult, ...]
     overall: tuple[SloResult, ...]
     seen: Latencies
+    """``UNSEEN`` of a replay that was stopped."""
     cut: bool = False
     """The replay was stopped: every value is what it comes to at least."""
 
@@ -74,6 +78,7 @@ class Asked:
     fleet: Fleet
     window_s: tuple[float, float]
     hopeless: Hopeless | None
+    """When to give up; what it has seen when a verdict is kept."""
     slo: Slo
     clients: Clients | None
     """Their time-outs count as errors."""

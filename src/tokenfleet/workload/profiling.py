@@ -11,11 +11,8 @@ from tokenfleet.workload.joint import fixed_edges, summary
 from tokenfleet.workload.prefixes import shared_tokens
 from tokenfleet.workload.request_facts import request_facts
 from tokenfleet.workload.session_shape import shapes_of
-from tokenfleet.workload.tally import NS, Tally, interarrival_cv, tally_of
+from tokenfleet.workload.tally import NS, Tally, interarrival_cv, tally_of, whole_minutes
 from tokenfleet.workload.time_facts import time_facts
-
-WHOLE_MINUTE_SLACK_S = 1.0
-"""A last minute counts as whole when the trace ends this close to its end: the next request was about due."""
 
 
 def profile(trace: Trace, quality: Quality | None = None) -> Workload:
@@ -94,14 +91,6 @@ def describe(
         prompts=shapes[1],
         clients=client_shapes(tally.clients),
     )
-
-
-def whole_minutes(tally: Tally) -> int:
-    """Minutes from second 0 that the trace covers to the end; never so few that they hold no request."""
-    mean_gap_s = (tally.last_ns - tally.first_ns) / NS / max(tally.request_count - 1, 1)
-    end_s = tally.last_ns / NS + max(WHOLE_MINUTE_SLACK_S, min(mean_gap_s, MINUTE_S / 2))
-    first_minute = int(tally.first_ns // (MINUTE_S * NS))
-    return max(first_minute + 1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))
 
 
 def _drawn(count: int) -> Quality:

@@ -9,9 +9,8 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace, rows_of
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.prefixes import common_nodes, renumbered, units_of
-from tokenfleet.workload.profiling import whole_minutes
 from tokenfleet.workload.streams import stream
-from tokenfleet.workload.tally import tally_of
+from tokenfleet.workload.tally import tally_of, whole_minutes
 
 Longs = npt.NDArray[np.int64]
 

@@ -19,6 +19,8 @@ from tokenfleet.workload.session_tally import SessionRows, add_sessions
 
 Longs = npt.NDArray[np.int64]
 NS = 1_000_000_000
+WHOLE_MINUTE_SLACK_S = 1.0
+"""A last minute counts as whole when the trace ends this close to its end: the next request was about due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +159,11 @@ def _joined(left: Tally, mine: Longs, right: Tally, yours: Longs) -> Longs:
     out[left.first_minute - start : ends[0] - start] += mine
     out[right.first_minute - start : ends[1] - start] += yours
     return out
+
+
+def whole_minutes(tally: Tally) -> int:
+    """Minutes from second 0 that the trace covers to the end; never so few that they hold no request."""
+    mean_gap_s = (tally.last_ns - tally.first_ns) / NS / max(tally.request_count - 1, 1)
+    end_s = tally.last_ns / NS + max(WHOLE_MINUTE_SLACK_S, min(mean_gap_s, MINUTE_S / 2))
+    first_minute = int(tally.first_ns // (MINUTE_S * NS))
+    return max(first_minute + 1, min(int(end_s // MINUTE_S), len(tally.minute_requests)))

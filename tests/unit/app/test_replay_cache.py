@@ -16,7 +16,7 @@ from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import ErrorBand
 from tokenfleet.domain.world import Clients, Happening, World
-from tokenfleet.planner import Hopeless
+from tokenfleet.planner import Hopeless, replays
 from unit.planner import toy
 
 SCENARIO = {
@@ -96,28 +96,16 @@ def test_gaps_of_classes_are_kept(kept):
         assert apart.gaps.count.sum() == np.maximum(first.output_tokens[first.of_class(name)] - 1, 0).sum()
 
 
-def test_a_stopped_replay_is_kept_for_its_promise_alone(kept):
+def test_a_stopped_replay_is_not_kept_and_a_whole_one_is(kept):
     trace, fleet, window_s = toy.trace(rate=500.0), fleet_of(toy.replica(slots=1)), (0.2, 0.6)
     strict = Hopeless(toy.slo(ttft=0.05), window_s, peak_only=False)
-    stopped = kept.replay(trace, fleet, peak_window_s=window_s, hopeless=strict)
-    assert stopped.cut_s is not None
-    assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=strict).cut_s == stopped.cut_s
-    loose = replace(strict, slo=toy.slo(ttft=1e6, itl=1e6))
-    assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=loose).cut_s is None
-    assert kept.replay(trace, fleet, peak_window_s=window_s).cut_s is None
-    assert (kept.run_count, kept.found_count) == (2, 2)
-
-
-def test_a_stopped_replay_serves_a_looser_promise_that_would_have_stopped_it_and_no_stricter_one(kept, tmp_path):
-    trace, fleet, window_s = toy.trace(rate=500.0), fleet_of(toy.replica(slots=1)), (0.2, 0.6)
-    fresh = ReplayCache(tmp_path / "fresh")
-    assert fresh.open()
-    first = Hopeless(toy.slo(ttft=0.05), window_s, peak_only=False)
-    kept.replay(trace, fleet, peak_window_s=window_s, hopeless=first)
-    for limit, found in ((0.06, 1), (0.05, 2), (0.02, 2)):
-        asked = {"peak_window_s": window_s, "hopeless": replace(first, slo=toy.slo(ttft=limit))}
-        same(kept.replay(trace, fleet, **asked), fresh.replay(trace, fleet, **asked))
-        assert kept.found_count == found
+    assert kept.replay(trace, fleet, peak_window_s=window_s, hopeless=strict).cut_s is not None
+    assert list(kept.folder.iterdir()) == []
+    loose = replace(strict, slo=toy.slo(ttft=1e6, itl=1e6), looks=[])
+    whole = kept.replay(trace, fleet, peak_window_s=window_s, hopeless=loose)
+    assert whole.cut_s is None
+    same(kept.replay(trace, fleet, peak_window_s=window_s), whole)
+    assert (kept.run_count, kept.found_count) == (2, 1)
 
 
 def test_whatever_changes_a_replay_changes_its_name(kept, monkeypatch):
@@ -143,6 +131,8 @@ def test_whatever_changes_a_replay_changes_its_name(kept, monkeypatch):
 
 def test_a_damaged_record_is_replayed_again(kept):
     trace, fleet = toy.trace(), fleet_of(toy.replica())
+    told = []
+    kept._announce = told.append
     kept.replay(trace, fleet)
     (path,) = kept._folder.iterdir()
     whole = path.read_bytes()
@@ -151,6 +141,8 @@ def test_a_damaged_record_is_replayed_again(kept):
         kept.replay(trace, fleet)
         assert path.read_bytes() == whole
     assert (kept.run_count, kept.found_count) == (6, 0)
+    assert len(told) == 5
+    assert all("damaged" in line for line in told)
 
 
 def test_what_was_used_longest_ago_goes_first(kept):
@@ -194,9 +186,13 @@ def planned(folder, *options, **changes):
         {"redundancy": {"replicas": "n+2"}},
         {"slo": {"ttft_p99": "700ms", "itl_p99": "90ms"}},
         {"slo": {"ttft_p99": "1200ms", "itl_p99": "80ms"}},
+        {"workload": SCENARIO["workload"] | {"growth": 1.1}},
+        {"gpus": ["h100_sxm"]},
     ],
 )
-def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes):
+@pytest.mark.parametrize("few", [5_000, 500])
+def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes, few):
+    monkeypatch.setattr(replays, "FEW_REQUESTS", few)
     folder = tmp_path / "replays"
     monkeypatch.setattr(replay_cache, "cache_folder", lambda: folder)
     planned(tmp_path)
