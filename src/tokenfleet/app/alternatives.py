@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tokenfleet import catalog, cost
 from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, TasksSpec
 from tokenfleet.app.quantities import shown_duration
+from tokenfleet.app.service_sheet import HOURS_PER_MONTH, hosted_usd_per_hour, service
 from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
@@ -16,7 +17,6 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import described_hours, gpus_by_slot
 
-HOURS_PER_MONTH = 730.0
 _MONTHS_PER_YEAR = 12.0
 _DAY_S = 86_400.0
 
@@ -37,8 +37,9 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         break_even_tokens_per_month=None,
         note="the plan, all hours, at its price",
     )
-    ways = (rented, *_owned(plan, chosen, trace, asked), *_apis(plan, bill, record, asked))
-    return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)))
+    beside = service(bill, asked.beside, gpu_count=chosen.gpu_count)
+    ways = (rented, *_owned(plan, chosen, trace, asked), *_apis(plan, hosted_usd_per_hour(bill, beside), record, asked))
+    return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
 
 
 def _owned(plan: Plan, chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
@@ -90,8 +91,9 @@ def _needed(plan: Plan, chosen: Sized, trace: Trace) -> tuple[npt.NDArray[np.int
     return slots, f"; {shown_duration(span_s)} of traffic stand for all hours, and quieter ones may lie outside"
 
 
-def _apis(plan: Plan, bill: Bill, record: RunRecord, asked: CompareSpec) -> Iterator[Alternative]:
-    if not asked.apis:
+def _apis(plan: Plan, hosted: float | None, record: RunRecord, asked: CompareSpec) -> Iterator[Alternative]:
+    if hosted is None:
+        yield from (_unknown(f"api {name}", "a line beside the gpus has no price yet") for name in asked.apis)
         return
     parts = plan.question.stands_for_count
     cached = float(record.cached_tokens.sum())
@@ -105,7 +107,7 @@ def _apis(plan: Plan, bill: Bill, record: RunRecord, asked: CompareSpec) -> Iter
             input_fraction=inputs / total, cached_fraction=cached / total, output_fraction=outputs / total
         ),
         demand_tokens_per_month=tokens_per_s * HOURS_PER_MONTH * 3600.0,
-        hosted_usd_per_hour=bill.total_usd_per_hour,
+        hosted_usd_per_hour=hosted,
         capacity_tokens_per_s=(plan.sustained_rate_per_s or plan.peak_rate_per_s) * per_request,
     )
     for row in rows:

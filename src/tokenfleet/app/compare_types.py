@@ -84,6 +84,24 @@ class TasksSpec(Strict):
     """Hand work for each task that no try solved, in dollars."""
 
 
+class BesideSpec(Strict):
+    """One thing that the service pays for beside its gpus, in a month."""
+
+    usd: Annotated[float, Field(ge=0.0)] | None = None
+    """Dollars for one unit; left out, nobody knows its price, and the total says so."""
+    quantity: Annotated[float, Field(ge=0.0)] = 1.0
+    """Units of a month."""
+    unit: str = "month"
+    """What is counted: GB, people, million tokens."""
+    stays_with_api: bool | None = None
+    """It is paid even where an API serves the model. Left out: all but cpu, storage, network, engineers, support."""
+
+
+Beside = Annotated[
+    BesideSpec,
+    BeforeValidator(lambda value: value if isinstance(value, dict) else {"usd": value}),
+]
+
 ALL_USERS = ""
 """The name of everybody among users."""
 
@@ -103,6 +121,17 @@ class CompareSpec(Strict):
     """For the cost of a successful task."""
     users: Annotated[dict[str, Count], BeforeValidator(_of_all)] | None = None
     """For the cost of a user and month: how many there are, or how many of each tenant, label, model or class."""
+
+    beside: dict[str, Beside] = Field(default_factory=dict)
+    """What a month of the service costs beside its gpus: dollars by name, or quantity and price. Usual names: cpu,
+    storage, network, vector_store, embedding, rerank, tools, logs, external_api, engineers, support."""
+
+    @field_validator("beside")
+    @classmethod
+    def _gpus_are_planned(cls, value: dict[str, BesideSpec]) -> dict[str, BesideSpec]:
+        if "gpus" in value:
+            raise problem("gpus are what is planned", "leave them out of beside; their price stands under prices")
+        return value
 
     @field_validator("apis")
     @classmethod

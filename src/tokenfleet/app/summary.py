@@ -14,7 +14,7 @@ from tokenfleet.app.loss_words import loss_lines, places
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
-from tokenfleet.domain.alternatives import Alternative, Alternatives
+from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Reason, Rejected, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
 from tokenfleet.domain.rough import Rough
@@ -292,9 +292,28 @@ def buying(found: Purchase) -> list[str]:
 
 def instead(found: Alternatives) -> list[str]:
     """What a month costs otherwise, where that would pay, and what a unit of work costs here."""
-    return [f"{way.name}: {_way(way)}" for way in found.ways] + [
-        f"{shown_usd(unit.cost_usd)} {unit.name}" for unit in found.units
+    return (
+        [f"{way.name}: {_way(way)}" for way in found.ways]
+        + [f"{shown_usd(unit.cost_usd)} {unit.name}" for unit in found.units]
+        + ([] if found.service is None else _whole_service(found.service))
+    )
+
+
+def _whole_service(found: Service) -> list[str]:
+    """A month of the fleet and everything beside it."""
+    named = [
+        f"{line.name.replace('_', ' ')} {'?' if line.usd_per_month is None else shown_usd(line.usd_per_month)}"
+        for line in found.lines
     ]
+    total = found.total_usd_per_month
+    sums = f"{shown_usd(found.known_usd_per_month)} and what {', '.join(found.unknown)} cost"
+    if total is not None:
+        request = "" if found.usd_per_request is None else f", {shown_usd(found.usd_per_request)} a request"
+        sums = f"{shown_usd(total)} a month{request}"
+    lines = [f"the whole service: {' + '.join(named)} = {sums}"]
+    if found.unsaid:
+        lines.append(f"nobody said what these cost: {', '.join(name.replace('_', ' ') for name in found.unsaid)}")
+    return lines
 
 
 def _way(way: Alternative) -> str:

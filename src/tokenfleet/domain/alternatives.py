@@ -33,9 +33,41 @@ class UnitCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLine:
+    """One thing that a service pays for in a month."""
+
+    name: str
+    """``gpus``, ``storage``, ``engineers``..."""
+    usd_per_month: float | None
+    """In whole cents where the total is known; ``None``: nobody knows its price."""
+    share_fraction: float | None
+    """Of the total; ``None`` without one."""
+    stays_with_an_api: bool
+    """It is paid whoever generates the tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A month of the fleet and of everything beside it; the lines are the total, to the cent."""
+
+    lines: tuple[ServiceLine, ...]
+    total_usd_per_month: float | None
+    """``None`` while a price is unknown: a sum with a hole in it is no total."""
+    known_usd_per_month: float
+    """The lines whose price is known."""
+    unknown: tuple[str, ...]
+    """Lines whose price is not known."""
+    unsaid: tuple[str, ...]
+    """What a service usually pays for, and nobody mentioned."""
+    usd_per_request: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives:
     """All of them. A month has 730 hours."""
 
     ways: tuple[Alternative, ...]
     """The plan's own first."""
     units: tuple[UnitCost, ...]
+    service: Service | None = None
+    """``None`` where nobody said what stands beside the fleet."""

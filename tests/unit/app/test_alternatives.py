@@ -107,6 +107,69 @@ def test_a_tier_has_a_price_for_each_of_its_users_and_a_task_counts_its_tries(tm
     assert task["busy_usd"] < task["cost_usd"]
 
 
+BESIDE = """\
+  beside:
+    storage: 400
+    logs: {quantity: 800, unit: GB, usd: 0.5}
+    engineers: {quantity: 0.5, unit: people, usd: 14000}
+"""
+
+
+def test_everything_beside_the_fleet_is_on_the_sheet_to_the_cent(tmp_path, made, capsys):
+    api = an_api().model
+    before = {way["name"]: way for way in made[0]["cost"]["alternatives"]["ways"]}
+    cost = planned(tmp_path, SCENARIO + COMPARE.replace("API", api) + BESIDE)["cost"]
+    found = cost["alternatives"]["service"]
+    lines = {line["name"]: line for line in found["lines"]}
+    assert {name: line["usd_per_month"] for name, line in lines.items()} == {
+        "gpus": round(cost["total_usd_per_hour"] * 730, 2),
+        "storage": 400.0,
+        "logs": 400.0,
+        "engineers": 7000.0,
+    }
+    assert sum(round(100 * line["usd_per_month"]) for line in lines.values()) == round(
+        100 * found["total_usd_per_month"]
+    )
+    assert sum(line["share_fraction"] for line in lines.values()) == pytest.approx(1.0)
+    assert found["usd_per_request"] == pytest.approx(
+        cost["usd_per_request"] * found["total_usd_per_month"] / (cost["total_usd_per_hour"] * 730)
+    )
+    assert {"cpu", "vector_store", "tools", "support"} <= set(found["unsaid"])
+    # An API saves storage and engineers with the gpus; logs are written either way.
+    assert {name for name, line in lines.items() if line["stays_with_an_api"]} == {"logs"}
+    saved = sum(lines[name]["usd_per_month"] for name in ("gpus", "storage", "engineers"))
+    (way,) = [way for way in cost["alternatives"]["ways"] if way["name"] == f"api {an_api().provider} {api}"]
+    even = way["break_even_tokens_per_month"] / before[way["name"]]["break_even_tokens_per_month"]
+    assert even == pytest.approx(saved / lines["gpus"]["usd_per_month"], rel=1e-4)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "engineers $7,000" in said
+    assert "nobody said what these cost: cpu, network, vector store" in said
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "The whole service" in page
+    assert "$7,000.00" in page
+
+
+def test_a_line_without_a_price_leaves_the_total_unknown(tmp_path, capsys):
+    text = SCENARIO + COMPARE.replace("API", an_api().model) + "  beside: {rerank: {quantity: 90, unit: M tokens}}\n"
+    found = planned(tmp_path, text)["cost"]["alternatives"]
+    assert found["service"]["total_usd_per_month"] is None
+    assert found["service"]["unknown"] == ["rerank"]
+    assert found["service"]["usd_per_request"] is None
+    assert "rerank ?" in capsys.readouterr().out
+    (way,) = [way for way in found["ways"] if way["name"].startswith("api")]
+    assert way["usd_per_month"] is not None, "reranking is paid for with an API too"
+    text = text.replace("rerank", "engineers")
+    (way,) = [way for way in planned(tmp_path, text)["cost"]["alternatives"]["ways"] if way["name"].startswith("api")]
+    assert way["usd_per_month"] is None
+    assert "no price yet" in way["note"]
+
+
+def test_the_gpus_are_planned_and_stand_nowhere_beside(tmp_path):
+    tmp_path.joinpath("priced.yaml").write_text(SCENARIO + "compare: {beside: {gpus: 5}}\n")
+    with pytest.raises(BadInput, match="gpus are what is planned"):
+        load_scenario(tmp_path / "priced.yaml")
+
+
 def test_users_of_nobody_are_refused(tmp_path):
     tmp_path.joinpath("priced.yaml").write_text(SCENARIO + "compare: {users: {premum: 5}}\n")
     with pytest.raises(BadInput, match="nobody of the demand is called so"):

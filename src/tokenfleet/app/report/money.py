@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
-from tokenfleet.domain.alternatives import Alternatives
+from tokenfleet.domain.alternatives import Alternatives, Service
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
 
 _HOURS_PER_MONTH = 730
@@ -44,6 +44,8 @@ class Money:
     """How to buy, or why nobody can say and what to give; empty where nobody asked."""
     alternatives: Table | None
     units: Table | None
+    service: Table | None
+    """A month of the fleet and everything beside it."""
 
 
 def account(
@@ -87,6 +89,7 @@ def account(
         purchase=_purchase(purchase) if isinstance(purchase, Purchase) else purchase,
         alternatives=_alternatives(other) if other else None,
         units=_units(other) if other and other.units else None,
+        service=_service(other.service) if other and other.service else None,
     )
 
 
@@ -106,6 +109,30 @@ def _alternatives(other: Alternatives) -> Table:
         rows=tuple(rows),
         numeric=frozenset({1, 2, 3}),
         caption="Owned: busier than that, it costs less than renting busy hours. API: above that, hosting costs less",
+    )
+
+
+def _service(found: Service) -> Table:
+    """Line by line; what has no price says so, and so does the total then."""
+    rows = [
+        (
+            line.name.replace("_", " "),
+            UNKNOWN if line.usd_per_month is None else f"${line.usd_per_month:,.2f}",
+            "" if line.share_fraction is None else percent(line.share_fraction),
+            "stays" if line.stays_with_an_api else "goes",
+        )
+        for line in found.lines
+    ]
+    total = found.total_usd_per_month
+    rows.append(("Together", UNKNOWN if total is None else f"${total:,.2f}", "", ""))
+    if found.usd_per_request is not None:
+        rows.append(("A request of it", usd(found.usd_per_request), "", ""))
+    unsaid = f"Not said: {', '.join(name.replace('_', ' ') for name in found.unsaid)}" if found.unsaid else ""
+    return Table(
+        head=("The whole service", "A month", "Share", "With an API"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2}),
+        caption=unsaid,
     )
 
 
