@@ -277,7 +277,8 @@ def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]
 
 def buying(found: Purchase) -> list[str]:
     """How to buy if the fleet follows the demand, and when a commitment pays."""
-    shown = [f"{line.mean_gpu_count:.3g} GPUs {line.name.replace('_', ' ')}" for line in found.lines]
+    taken = [line for line in found.lines if line.mean_gpu_count]
+    shown = [f"{line.mean_gpu_count:.3g} GPUs {line.name.replace('_', ' ')}" for line in taken]
     hours = f"the {found.hour_count} hours {'described' if found.described else 'of the trace'}"
     lines = [
         f"if the fleet follows {hours}: {', '.join(shown)} on average, {shown_usd(found.total_usd_per_hour)}/h",
