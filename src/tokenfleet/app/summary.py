@@ -65,7 +65,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         blocks.append(("Data", read))
     if plan.rough is not None and not brief:
         blocks.append(("Rules", rules(plan.rough)))
-    blocks.append(("Second", second(plan.chosen, plan.runners_up)))
+    blocks.append(("Second", second(plan.chosen, plan.runners_up, len(plan.outpriced))))
     blocks += [*_apart(plan), *_ways(plan)]
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
@@ -380,10 +380,11 @@ def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:
     return f"{shown_usd(usd_per_hour)} {name}{price}"
 
 
-def second(chosen: Sized, runners_up: Sequence[Sized]) -> list[str]:
+def second(chosen: Sized, runners_up: Sequence[Sized], outpriced_count: int) -> list[str]:
     """The runner-up, and why it lost."""
     if not runners_up:
-        return ["no other candidate keeps the promise at a price near this one"]
+        near = " at a price near this one" if outpriced_count else ""
+        return [f"no other candidate keeps the promise{near}"]
     other = runners_up[0]
     replicas = "1 replica" if other.replica_count == 1 else f"{other.replica_count} replicas"
     return [
@@ -423,6 +424,8 @@ def sensitive(plan: Plan) -> list[str]:
         return []
     told = []
     for case in plan.sensitivity:
+        if case.note:
+            told.append(f"{case.assumption} {case.change}: {case.note}")
         if case.assumption == "price" or case.replica_count == plan.chosen.replica_count:
             continue
         need = "another fleet" if case.replica_count is None else f"{case.replica_count} replicas"

@@ -296,6 +296,8 @@ class SensitivityCase:
     """Replicas of this kind, the spare ones included, that would be needed; ``None`` when no count tried is enough."""
     price_usd_per_hour: float | None
     """What those cost."""
+    note: str = ""
+    """What is odd about it, where something is: an easier case that breaks what the harder one keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
-from tokenfleet.planner.curve import frontier, load_curve
+from tokenfleet.planner.curve import frontier, load_curve, odd_loads
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
@@ -118,7 +118,9 @@ def _has_requests(trace: Trace) -> None:
 
 
 def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None) -> Plan:
-    work, screened, found, variant_count = _sought(question, traffic, reporter, replay)
+    work, screened, found, variant_count = _sought(
+        question, traffic, reporter, replay, with_second=not question.first_look
+    )
     made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
     made = multiplied(made)
     return replace(
@@ -155,7 +157,7 @@ def _few(traffic: Traffic) -> tuple[Reason, ...]:
 
 
 def _sought(
-    question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None
+    question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None, *, with_second: bool = False
 ) -> "tuple[_Work, Screened, Found, int]":
     """What the search found, proved on the whole trace, and how many variants it had."""
     _know_router(question)
@@ -164,10 +166,10 @@ def _sought(
     variants = step_variants(question, replays.recall)
     screened = screen(question, traffic, variants, reporter, replays.recall)
     search = Search(work.replays, work.searched, question, reporter)
-    search.over(screened.candidates)
+    search.over(screened.candidates, with_second=with_second)
     _verify(work, search)
     if question.routers and search.found.answers:
-        work, search = _routed(work, search, screened, reporter)
+        work, search = _routed(work, search, screened, reporter, with_second=with_second)
     found = search.found
     ride_through(work.replays, work.searched, work.question, found, reporter)
     return work, screened, found, len(variants)
@@ -184,7 +186,9 @@ class _Work:
     routers: tuple[RouterTrial, ...] = ()
 
 
-def _routed(work: _Work, search: Search, screened: Screened, reporter: Reporter) -> tuple[_Work, Search]:
+def _routed(
+    work: _Work, search: Search, screened: Screened, reporter: Reporter, *, with_second: bool
+) -> tuple[_Work, Search]:
     """The search again behind another router, where one lets the best fleet do with fewer replicas."""
     best = search.found.answers[0]
     tried = best_router(work.question, work.replays, work.traffic, best, reporter)
@@ -194,7 +198,7 @@ def _routed(work: _Work, search: Search, screened: Screened, reporter: Reporter)
     question, replays = replace(work.question, router=tried.router), work.replays.behind(tried.router)
     other = replace(known, question=question, replays=replays)
     again = Search(replays, work.searched, question, reporter)
-    again.over(screened.candidates)
+    again.over(screened.candidates, with_second=with_second)
     _verify(other, again)
     answers = again.found.answers
     return (other, again) if answers and answers[0].rank <= best.rank else (known, search)
@@ -286,7 +290,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         assumptions=(
             *assumptions(question, work.traffic, work.searched, sized),
             *_sure_notes(question, sized, sure),
-            *search_notes(found),
+            *search_notes(found, curve),
         ),
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
@@ -302,7 +306,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         sure=sure,
         sensitivity=cases,
         confidence=likely,
-        anomalies=tuple(found.anomalies),
+        anomalies=(*found.anomalies, *odd_loads(curve)),
         placement=survived.placement,
         losses=survived.cases,
     )

@@ -1,8 +1,11 @@
 """What a plan rests on, in sentences for a person."""
 
-from tokenfleet.domain.plan import PlanQuestion, Sized
+from collections.abc import Sequence
+
+from tokenfleet.domain.plan import CurvePoint, PlanQuestion, Sized
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.planner import words
+from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.promises import unbounded_wait
 from tokenfleet.planner.search import Found
@@ -80,9 +83,9 @@ def sure_note(chosen: Sized, sure: Sized | None) -> str:
     return f"If steps take {factor}, {fleet} keep the promise, for ${sure.price_usd_per_hour:.2f}/h."
 
 
-def search_notes(found: Found) -> tuple[str, ...]:
-    """What the search did not do, or found odd."""
-    lines = list(found.anomalies)
+def search_notes(found: Found, curve: Sequence[CurvePoint] = ()) -> tuple[str, ...]:
+    """What the search did not do, or what it or the load curve found odd."""
+    lines = [*found.anomalies, *odd_loads(curve)]
     if found.outpriced:
         lines.append(
             f"{len(found.outpriced)} candidates were tried only at the best price and broke the promise there; "

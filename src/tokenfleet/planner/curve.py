@@ -46,6 +46,17 @@ def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Rep
     return tuple(points)
 
 
+def odd_loads(curve: Sequence[CurvePoint]) -> tuple[str, ...]:
+    """A sentence for each load at which the promise is broken although it is kept at a higher one."""
+    highest = max((point.load_fraction for point in curve if point.kept), default=0.0)
+    return tuple(
+        f"At {point.load_fraction:g} times the peak the promise is broken, at {highest:g} times it is kept: which "
+        "requests meet hangs on chance where few of them decide a quantile."
+        for point in curve
+        if not point.kept and point.load_fraction < highest
+    )
+
+
 def frontier(
     replays: Replays, traffic: Traffic, question: PlanQuestion, answers: Sequence[Answer], reporter: Reporter
 ) -> tuple[FrontierPoint, ...]:

@@ -1,6 +1,6 @@
 """Runs fleets on traffic, judges them, and counts how often."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -10,7 +10,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.slo import LatencyTarget, Slo
+from tokenfleet.domain.slo import LatencyTarget, Metric, Slo, SloResult
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Clients, World
 from tokenfleet.planner.early import Hopeless
@@ -23,14 +23,41 @@ from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict
 
 T = TypeVar("T")
 
-_WATCHED = Slo(
-    latency=tuple(
-        LatencyTarget(metric=metric, quantile=quantile, limit_s=float("inf"))
-        for metric in ("ttft", "itl")
-        for quantile in (0.5, 0.99)
-    ),
-    error_rate_fraction=1.0,
-)
+_SEEN_QUANTILES = (0.5, 0.99)
+
+
+def who_waits(slo: Slo) -> tuple[str | None, ...]:
+    """Classes whose first token a person looks at: those promised one, else those promised any latency.
+
+    Work that has until the morning may wait an hour for its first token, and that says nothing of the promise.
+
+    Returns:
+        ``(None,)``, for all requests, where one to all is promised, or none at all.
+    """
+    first = [target.traffic_class for target in slo.latency if target.metric == "ttft"]
+    promised = first or [target.traffic_class for target in slo.latency]
+    return (None,) if None in promised or not promised else tuple(dict.fromkeys(promised))
+
+
+def _watched(slo: Slo) -> Slo:
+    """What a person looks at first, as a promise that cannot be broken: TTFT of each class that waits, ITL of all."""
+    asked = [("ttft", quantile, name) for quantile in _SEEN_QUANTILES for name in who_waits(slo)]
+    asked += [("itl", quantile, None) for quantile in _SEEN_QUANTILES]
+    return Slo(
+        latency=tuple(
+            LatencyTarget(metric=cast(Metric, metric), quantile=quantile, limit_s=float("inf"), traffic_class=name)
+            for metric, quantile, name in asked
+        ),
+        error_rate_fraction=1.0,
+        classes=slo.classes,
+    )
+
+
+def _worst(results: Sequence[SloResult]) -> float | None:
+    """Of the class that waits longest; ``None`` where one of them has requests and no such time."""
+    told = [result.predicted for result in results if not result.says_nothing]
+    known = [value for value in told if value is not None]
+    return max(known) if known and len(known) == len(told) else None
 
 
 FEW_REQUESTS = 5_000
@@ -59,6 +86,7 @@ class Replays:
             clients: Their time-outs count as errors.
         """
         self.slo = slo
+        self._watched = _watched(slo)
         self.clients = clients
         self.door = door
         self.router: Router = router
@@ -215,8 +243,11 @@ class Replays:
         wide = first_token_factor
         peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high, first_token_factor=wide)
         overall = judge(record, self.slo, low=low, high=high, first_token_factor=wide)
-        watched = judge(record, _WATCHED, peak_only=True, window_s=window_s)
-        return Verdict(peak, overall, Latencies(*(result.predicted for result in watched[:4])))
+        watched = judge(record, self._watched, peak_only=True, window_s=window_s)
+        size = len(who_waits(self.slo))
+        ttft = _worst(watched[:size]), _worst(watched[size : 2 * size])
+        itl = (result.predicted for result in watched[2 * size : 2 * size + 2])
+        return Verdict(peak, overall, Latencies(*ttft, *itl))
 
 
 def _may_be_turned_away(slo: Slo) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tokenfleet.domain.plan import PlanQuestion, Reason
+from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.survival import LossKind
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure
@@ -29,14 +29,13 @@ def ride_through(replays: Replays, traffic: Traffic, question: PlanQuestion, fou
         found: What the search found; changed in place.
         reporter: Told what is tried.
     """
-    kinds = [kind for kind in LOSSES if asked(question).count_of(kind)]
-    if not question.redundancy.ride_through or question.stands_for_count > 1 or not kinds:
+    if not _asked_for(question):
         return
     ridden: set[str] = set()
     while found.answers and found.answers[0].candidate.name not in ridden:
         winner = found.answers.pop(0)
         ridden.add(winner.candidate.name)
-        total = _total(replays, traffic, question, winner, kinds, reporter)
+        total = riding_count(replays, traffic, question, winner.sized, reporter)
         if total is None:
             found.failures.append(_failure(winner))
             continue
@@ -45,16 +44,31 @@ def ride_through(replays: Replays, traffic: Traffic, question: PlanQuestion, fou
         found.answers.sort(key=lambda one: one.rank)
 
 
-def _total(
-    replays: Replays,
-    traffic: Traffic,
-    question: PlanQuestion,
-    winner: Answer,
-    kinds: list[LossKind],
-    reporter: Reporter,
+def _asked_for(question: PlanQuestion) -> list[LossKind]:
+    """The losses to ride through; none where nobody asked, or where a part of the demand has no nodes of its own."""
+    kinds = [kind for kind in LOSSES if asked(question).count_of(kind)]
+    return kinds if question.redundancy.ride_through and question.stands_for_count == 1 else []
+
+
+def riding_count(
+    replays: Replays, traffic: Traffic, question: PlanQuestion, sized: Sized, reporter: Reporter
 ) -> int | None:
-    """The smallest fleet, from that of ``winner`` up, that rides through each loss; ``None`` when none tried does."""
-    replica, least = winner.sized.replica, winner.sized.replica_count
+    """The smallest fleet, from ``sized`` up, that rides through each loss where that is asked for.
+
+    Args:
+        replays: The door to the simulator.
+        traffic: The stretch that candidates were sized on.
+        question: What may be lost.
+        sized: A fleet that carries the peak after each loss.
+        reporter: Told what is tried.
+
+    Returns:
+        ``None`` when none tried does.
+    """
+    kinds = _asked_for(question)
+    replica, least = sized.replica, sized.replica_count
+    if not kinds:
+        return least
 
     def rides(more: int) -> bool:
         total = least + more - 1

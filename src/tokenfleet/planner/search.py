@@ -9,18 +9,21 @@ from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure, family
+from tokenfleet.planner.capped import at_cap, keeps_cap
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.room import ROOM_BYTES
-from tokenfleet.planner.traffic import Traffic, at_load
+from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import Verdict
 
 _NEAR_BEST = 1.1
 _CURIOUS = 2.0
 _RUNNERS_UP = 3
+_SECONDS = 6
+"""So many candidates are sized at any price where nobody else was."""
 _CAP_OVER_ESTIMATE = 16
 UTILIZATION_CAP: Limit = "utilization_cap"
 
@@ -131,13 +134,14 @@ class Search:
         self._denser: dict[int, tuple[Traffic, Traffic | None]] = {}
         self.found = Found()
 
-    def over(self, candidates: Sequence[Candidate]) -> Found:
+    def over(self, candidates: Sequence[Candidate], *, with_second: bool = False) -> Found:
         """Sizes candidates in order of their estimated price, and proves the others too dear.
 
         A candidate is sized when its estimate is within a tenth of the best fleet known, or within three times while
         there are few runners-up or when it is the first of its gpu. Any other is tried once, at the largest count
         that costs no more than the best fleet; of a family that has an answer, at that answer's count. When that
-        breaks the promise, fewer replicas would too.
+        breaks the promise, fewer replicas would too. ``with_second``: where that leaves the best fleet alone, the next
+        best is sized whatever it costs.
         """
         seen_gpus: set[str] = set()
         # Of equal prices the one that is best at anything comes first: what it breaks, the others need not be asked.
@@ -153,7 +157,20 @@ class Search:
             seen_gpus.add(candidate.replica.deployment.gpu)
             self._look_ahead(candidate, first, waiting)
             self._try(candidate, first)
+        if with_second and len(self.found.best_of_families()) == 1:
+            self._find_second(candidates)
         return self.found
+
+    def _find_second(self, candidates: Sequence[Candidate]) -> None:
+        """Sizes the most promising of other families at any price, then those that may be cheaper than it."""
+        best = self.found.answers[0].candidate.family
+        others = [one for one in candidates if one.family != best and self._outdone.by_failure(one) is None]
+        others.sort(key=lambda one: (self._price(one, one.estimate), one.name))
+        for candidate in others[:_SECONDS]:
+            known = self.found.best_of_families()[1:]
+            affordable = self._affordable(candidate, known[0].rank[0]) if known else None
+            if affordable != 0:
+                self.size(candidate, candidate.estimate, affordable)
 
     def _look_ahead(self, candidate: Candidate, first_of_its_gpu: bool, waiting: Sequence[Candidate]) -> None:
         """Foresees the first replay of this candidate and of the next few, as far as the best fleet stays the best.
@@ -272,16 +289,14 @@ class Search:
         traffic = whole or self._traffic
         verdict = self._replays.quick(traffic, candidate.replica, count)
         cap = self._question.utilization_cap_fraction
-        if cap is None or not verdict.kept or self._keeps_cap(candidate, count, traffic, cap):
+        if cap is None or not verdict.kept or keeps_cap(self._replays, self._at_cap(traffic), candidate.replica, count):
             return verdict
         return replace(verdict, peak=(*verdict.peak, _over(cap)), overall=(*verdict.overall, _over(cap)))
 
-    def _keeps_cap(self, candidate: Candidate, count: int, traffic: Traffic, cap_fraction: float) -> bool:
-        """Whether replicas sustain so much more than the peak that it takes no more than the cap of it."""
+    def _at_cap(self, traffic: Traffic) -> Traffic | None:
         if id(traffic) not in self._denser:
-            self._denser[id(traffic)] = traffic, at_load(traffic, 1.0 / cap_fraction)
-        denser = self._denser[id(traffic)][1]
-        return denser is None or self._replays.quick(denser, candidate.replica, count, peak_only=True).kept_in_peak
+            self._denser[id(traffic)] = traffic, at_cap(traffic, self._question)
+        return self._denser[id(traffic)][1]
 
     def _paid(self, candidate: Candidate, carrying_count: int) -> float | None:
         """Spare replicas that so many carrying ones make one pay for, a share of them where the demand is a part."""

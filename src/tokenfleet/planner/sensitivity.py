@@ -3,18 +3,24 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 from statistics import NormalDist
 
 import numpy as np
 
+from tokenfleet.contract import conservative_rank
 from tokenfleet.domain.plan import Confidence, PlanQuestion, SensitivityCase, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
+from tokenfleet.planner.capped import at_cap, keeps_cap
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import spare_like
+from tokenfleet.planner.redundancy import spare_of_a_part
 from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.riding import riding_count
 from tokenfleet.planner.traffic import Traffic, at_load
+from tokenfleet.planner.verdict import Verdict
 
 _LOADS = (0.7, 1.3)
 _LONGER_INPUT = 1.25
@@ -33,6 +39,8 @@ class _Case:
     traffic: Traffic
     replica: ReplicaPhysics
     guess: int
+    easier: bool = False
+    """Than what the planned replicas keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class _Measured:
     broken: tuple[str, ...]
     needed_count: int | None
     """Carrying replicas; ``None`` where no count asked is enough."""
+    note: str
 
 
 def sensitivity(
@@ -69,11 +78,17 @@ def sensitivity(
         found = []
         for case in _cases(traffic, chosen):
             reporter.say("sensitivity", f"{case.assumption} {case.change}", 0.985)
-            found.append(_measured(replays, case, chosen.carrying_count))
+            found.append(_measured(replays, case, chosen.carrying_count, question))
         return tuple(found)
 
-    cases = replays.recalled("sensitivity", (traffic, chosen.replica, chosen.carrying_count), measured)
-    found = (_priced(case, question, chosen) for case in cases)
+    asked = traffic, chosen.replica, chosen.carrying_count, question.utilization_cap_fraction
+    known = replays.recalled("sensitivity", asked, measured)
+    # What was changed is replayed again only where losses are to be ridden through.
+    changed = _cases(traffic, chosen) if question.redundancy.ride_through else repeat(None)
+    found = [
+        _priced(each, chosen, _total(replays, each, case, question, chosen, reporter))
+        for each, case in zip(known, changed, strict=False)
+    ]
     return (*found, *_slow(replays, traffic, chosen, sure), *_prices(chosen))
 
 
@@ -82,13 +97,13 @@ def _cases(traffic: Traffic, chosen: Sized) -> Iterator[_Case]:
     for load in reversed(_LOADS):
         changed = at_load(traffic, load)
         if changed is not None:
-            yield _Case("demand", f"{load - 1:+.0%}", changed, replica, round(count * load))
+            yield _Case("demand", f"{load - 1:+.0%}", changed, replica, round(count * load), easier=load < 1.0)
     yield _Case("input tokens", f"{_LONGER_INPUT - 1:+.0%}", _longer(traffic), replica, count)
     if replica.deployment.engine.prefix_caching and traffic.trace.prefix_node is not None:
         yield _Case("prefix cache", "off", traffic, _without_cache(replica), count)
     factor = replica.band.step_time_factor
     fast = with_step_factor(replica, 1.0 / factor)
-    yield _Case("step time", f"/ {factor:.3g}", traffic, fast, max(1, round(count / factor)))
+    yield _Case("step time", f"/ {factor:.3g}", traffic, fast, max(1, round(count / factor)), easier=True)
 
 
 def _longer(traffic: Traffic) -> Traffic:
@@ -103,29 +118,47 @@ def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
-def _measured(replays: Replays, case: _Case, carrying_count: int) -> _Measured:
+def _measured(replays: Replays, case: _Case, carrying_count: int, question: PlanQuestion) -> _Measured:
     planned = replays.verdict(case.traffic, case.replica, carrying_count)
-
-    def keeps(count: int) -> bool:
-        if count == carrying_count:
-            return planned.kept
-        return replays.quick(case.traffic, case.replica, count).kept
-
-    cap = min(_MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
-    start = case.guess if planned.kept else max(case.guess, carrying_count + 1)
+    note = _by_chance(planned, replays.slo) if case.easier and not planned.kept else ""
     return _Measured(
         assumption=case.assumption,
         change=case.change,
         kept=planned.kept,
         broken=tuple(result.name for result in planned.broken),
-        needed_count=smallest_enough(keeps, min(start, cap), cap),
+        needed_count=carrying_count if note else _needed(replays, case, carrying_count, planned, question),
+        note=note,
     )
 
 
-def _priced(case: _Measured, question: PlanQuestion, chosen: Sized) -> SensitivityCase:
-    needed = case.needed_count
-    spare = None if needed is None else spare_like(question, chosen, needed)
-    count = None if needed is None or spare is None else needed + spare
+def _needed(replays: Replays, case: _Case, carrying_count: int, planned: Verdict, question: PlanQuestion) -> int | None:
+    """The fewest carrying replicas that keep the promise, and the cap; ``None`` where none asked do."""
+    denser = at_cap(case.traffic, question)
+
+    def keeps(count: int) -> bool:
+        kept = planned.kept if count == carrying_count else replays.quick(case.traffic, case.replica, count).kept
+        return kept and keeps_cap(replays, denser, case.replica, count)
+
+    cap = min(_MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
+    start = case.guess if planned.kept else max(case.guess, carrying_count + 1)
+    return smallest_enough(keeps, min(start, cap), cap)
+
+
+def _total(
+    replays: Replays, measured: _Measured, case: _Case | None, question: PlanQuestion, chosen: Sized, reporter: Reporter
+) -> int | None:
+    """Carrying and spare replicas, as many as ride through each loss of ``case`` where one is given."""
+    needed = measured.needed_count
+    if needed is None or measured.note:
+        return None if needed is None else chosen.replica_count
+    spare = spare_of_a_part(question, chosen.replica, needed)
+    if spare is None or case is None:
+        return None if spare is None else needed + spare
+    enough = replace(chosen, replica=case.replica, carrying_count=needed, spare_count=spare)
+    return riding_count(replays, case.traffic, question, enough, reporter)
+
+
+def _priced(case: _Measured, chosen: Sized, count: int | None) -> SensitivityCase:
     per_replica = chosen.price_usd_per_hour / chosen.replica_count
     return SensitivityCase(
         assumption=case.assumption,
@@ -134,7 +167,26 @@ def _priced(case: _Measured, question: PlanQuestion, chosen: Sized) -> Sensitivi
         broken=case.broken,
         replica_count=count,
         price_usd_per_hour=None if count is None else count * per_replica,
+        note=case.note,
     )
+
+
+def _by_chance(verdict: Verdict, slo: Slo) -> str:
+    """Why a promise kept in a harder case is broken in an easier one: the few requests that decide its quantile."""
+    quantiles = {target.name: target.quantile for target in slo.latency}
+    told = []
+    for result in verdict.broken:
+        quantile = quantiles.get(result.name)
+        few = "" if quantile is None else _deciding(result.sample_count, quantile)
+        told.append(f"{verdict.said(result)}{few}")
+    return (
+        f"{'; '.join(told)}. The same replicas keep it in the harder case: chance, not load, so no more are asked for"
+    )
+
+
+def _deciding(sample_count: int, quantile: float) -> str:
+    slowest = sample_count - conservative_rank(sample_count, quantile) + 1
+    return f" (of {sample_count:,} samples the {'slowest' if slowest == 1 else f'{slowest:,} slowest'} decide)"
 
 
 def _slow(replays: Replays, traffic: Traffic, chosen: Sized, sure: Sized | None) -> Iterator[SensitivityCase]:

@@ -9,6 +9,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, family
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.riding import riding_count
 from tokenfleet.planner.screen import screen
 from tokenfleet.planner.search import Answer, Search
 from tokenfleet.planner.traffic import Traffic
@@ -37,6 +38,10 @@ def sure_fleet(
     if not answers:
         return None
     best = answers[0].sized
+    total = riding_count(replays, traffic, question, best, silent)
+    if total is None:
+        return None
+    best = replace(best, spare_count=total - best.carrying_count)
     replica = kin[words.settled(best.replica.deployment)]
     if not _first_token_is_sure(replays, traffic, replica, best.carrying_count):
         return None

@@ -13,7 +13,10 @@ from tokenfleet.planner.early import Hopeless, excess_of, worse_of
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """What a person looks at first, in the peak window; ``None`` where there were no samples."""
+    """What a person looks at first, in the peak window; ``None`` where there were no samples.
+
+    TTFT is that of the class that waits longest of those promised one, ITL that of all.
+    """
 
     ttft_p50_s: float | None
     ttft_p99_s: float | None

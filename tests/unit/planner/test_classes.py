@@ -13,6 +13,7 @@ from tokenfleet.planner.drilling import flooded_peak
 from tokenfleet.planner.floors import floors, shapes, too_long_fraction
 from tokenfleet.planner.promises import contradictions, unbounded_wait
 from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.replays import Replays, who_waits
 from tokenfleet.planner.traffic import Traffic
 from unit.planner import toy
 
@@ -163,3 +164,18 @@ def test_a_flooding_tenant_is_of_no_class():
     flooded, others = flooded_peak(Traffic(trace, (10.0, 20.0)), 0.2)
     assert not flooded.trace.class_bits[~others].any()
     assert np.array_equal(flooded.trace.class_bits[others], trace.class_bits)
+
+
+def test_what_a_person_looks_at_is_the_first_token_of_those_promised_one(toy_world):
+    mine = promise(clause("ttft", 0.99, 2.0, "long"), clause("itl", 0.99, 0.5))
+    assert who_waits(mine) == ("long",)
+    assert who_waits(toy.slo()) == who_waits(promise()) == (None,)
+    assert who_waits(promise(clause("e2e", 0.99, 20.0, "long"))) == ("long",)
+    trace, replica = two_kinds(), toy.replica(slots=8)
+    traffic = Traffic(trace, (0.0, trace.duration_s + 1.0))
+    of_all = Replays(toy.slo(), "least_in_flight").verdict(traffic, replica, 1).seen
+    of_long = Replays(mine, "least_in_flight").verdict(traffic, replica, 1).seen
+    assert of_long.ttft_p50_s > of_all.ttft_p50_s
+    assert of_long.itl_p99_s == of_all.itl_p99_s
+    nobody = Traffic(replace(trace, class_bits=np.zeros_like(trace.class_bits)), traffic.window_s)
+    assert Replays(mine, "least_in_flight").verdict(nobody, replica, 1).seen.ttft_p99_s is None

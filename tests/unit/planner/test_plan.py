@@ -332,3 +332,18 @@ def test_too_few_of_a_replica_are_too_few_of_those_that_are_no_better():
     assert shown(uneven, candidate(step_ms=20.0, slots=128))
     assert not shown(uneven, candidate(step_ms=20.0, slots=2)), "smaller steps, smaller gaps"
     assert not shown([missed("e2e_p99", 2.0)], slow)
+
+
+def test_the_next_best_is_sized_whatever_it_costs():
+    dear = [toy.price("h100_sxm", 3.0), toy.price("a100_sxm_80gb", 40.0), toy.price("l40s", 90.0)]
+    candidates = [*CANDIDATES, toy.replica(gpu="l40s", slots=8)]
+    question, trace = toy.question(candidates, dear), toy.trace(count=600, rate=40.0)
+    made = plan(question, trace)
+    assert made.chosen.replica.deployment.gpu == "h100_sxm"
+    alone = cheapest(toy.question(CANDIDATES[1:], dear), trace).sized
+    assert made.runners_up[0].replica.deployment.gpu == "a100_sxm_80gb"
+    assert made.runners_up[0].price_usd_per_hour == alone.price_usd_per_hour > 2.0 * made.chosen.price_usd_per_hour
+    # A first look does not ask, and neither does who wants the cheapest alone.
+    assert plan(replace(question, first_look=True), trace).runners_up == ()
+    nobody = plan(toy.question([CANDIDATES[0], toy.replica(gpu="l40s", slots=4, step_ms=99.0)], dear), trace)
+    assert nobody.runners_up == ()

@@ -81,7 +81,7 @@ def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
     rows = tuple(
         (
             f"{case.assumption} {case.change}",
-            "kept" if case.kept else f"breaks {', '.join(case.broken)}",
+            "kept" if case.kept else case.note or f"breaks {', '.join(case.broken)}",
             "no count tried" if case.replica_count is None else exact(case.replica_count),
             "unknown" if case.price_usd_per_hour is None else f"{usd(case.price_usd_per_hour)}/h",
             "" if case.price_usd_per_hour is None else "█" * max(1, round(20 * case.price_usd_per_hour / dearest)),

@@ -70,7 +70,7 @@ def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
             if memory.too_close_to_call
             else ()
         ),
-        runner_up=_runner_up(chosen, plan.runners_up),
+        runner_up=_runner_up(chosen, plan.runners_up, len(plan.outpriced)),
         others=_others(chosen, plan.runners_up) if plan.runners_up else None,
         outpriced=_outpriced(plan.outpriced),
         rejected=rejected_table(plan.rejected),
@@ -183,9 +183,14 @@ def _more_expensive(chosen: Sized, other: Sized) -> str:
     return f"{usd(abs(difference))}/h {word} ({percent(abs(difference) / chosen.price_usd_per_hour)})"
 
 
-def _runner_up(chosen: Sized, others: tuple[Sized, ...]) -> str:
+def _runner_up(chosen: Sized, others: tuple[Sized, ...], outpriced_count: int) -> str:
+    if not others and outpriced_count:
+        tried = plural(outpriced_count, "other candidate")
+        return (
+            f"There is no runner-up: {tried} broke the promise at about this price, and none of those sized keeps it."
+        )
     if not others:
-        return "There is no runner-up: no other candidate keeps the promise."
+        return "There is no runner-up: no other candidate keeps the promise at any count."
     other = others[0]
     text = f"Runner-up: {fleet_name(other)}, {usd(other.price_usd_per_hour)}/h. It keeps the promise too"
     if other.price_usd_per_hour > chosen.price_usd_per_hour + 0.005:
