@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.chains import random_stages, with_gates, with_people
 from reference.fleets import random_fleet, random_trace
+from reference.worlds import random_loop
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Handover
@@ -73,3 +75,23 @@ def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
     one, two = replay_stages(rows, pools).record, replay_stages(rows, pools).record
     assert one.finish_s.tobytes() == two.finish_s.tobytes()
     assert one.gaps.count.tobytes() == two.gaps.count.tobytes()
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS)
+def test_with_doors_and_users_everybody_comes_and_ends_once(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = with_people(draw, random_trace(draw))
+    pools = with_gates(draw, rows, random_stages(draw, rows))
+    loop = random_loop(draw, rows.request_count)
+    run = replay_stages(rows, pools, closed_loop=loop)
+    record = run.record
+    np.testing.assert_array_equal(np.isfinite(record.finish_s), record.status == Status.FINISHED)
+    assert (record.turmoil.left_s >= record.arrival_s).all()
+    again = sum(int((gate.attempt_count - 1).clip(0).sum()) for gate in run.gates)
+    for_good = int((record.status >= Status.REJECTED_BATCH_SHED).sum())
+    assert sum(gate.refused_count for gate in run.gates) == again + for_good
+    after = np.asarray(loop.after)
+    followers = np.flatnonzero(after >= 0)
+    late_s = record.arrival_s[followers] - record.turmoil.left_s[after[followers]]
+    assert (late_s > 0.0).all(), "nobody comes before what they wait for"

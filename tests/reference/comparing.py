@@ -41,6 +41,7 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
         given_up = (turmoil.cancelled_count, turmoil.timed_out_count)
         assert given_up == (plain.given_up[Status.CANCELLED], plain.given_up[Status.TIMED_OUT])
         assert turmoil.wasted_output_tokens == plain.wasted
+        np.testing.assert_array_equal(turmoil.left_s, seconds([r.left for r in rows]))
         np.testing.assert_array_equal(turmoil.partial_output_tokens, [r.partial for r in rows])
         np.testing.assert_array_equal(turmoil.state_s, plain.state_s())
         decisions = [(each.time_s, each.kind, each.replicas, each.reason) for each in turmoil.decisions]

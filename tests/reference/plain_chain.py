@@ -1,27 +1,31 @@
 """Several pools at once, slow and obvious: one clock for all of them, one event at a time.
 
-Where two things happen at one time, an earlier stage comes before a later one, and an arrival before a boundary.
+Where two things happen at one time, an earlier stage comes before a later one, and an arrival before a boundary; then
+doors move. Who is free at one moment takes the next in line in the order of the requests.
 """
 
 import heapq
-from collections import defaultdict
+import math
+from collections import defaultdict, deque
 
 import numpy as np
 
 from reference.plain_engine import NEVER, Request
 from reference.plain_fleet import PlainRun
+from tokenfleet import control
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Call, Pools, Transfer, Wait
+from tokenfleet.domain.stages import Call, Gate, Pools, Transfer, Wait
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import NO_CAP, ClosedLoop, FleetView, ReplicaState
 
 
 class PlainPool(PlainRun):
     """A pool that is told when to move."""
 
-    def __init__(self, fleet, peak_window_s) -> None:
+    def __init__(self, fleet, peak_window_s, world) -> None:
         nobody = Trace(arrival_s=np.zeros(0), input_tokens=np.zeros(0, np.int32), output_tokens=np.zeros(0, np.int32))
-        super().__init__(nobody, fleet, peak_window_s)
-        self.running = []
+        super().__init__(nobody, fleet, peak_window_s, world=world)
+        self.running, self.all = [], []
 
     @property
     def event(self) -> int:
@@ -35,48 +39,145 @@ class PlainPool(PlainRun):
         return ended
 
 
+class PlainGate:
+    """A door, who has passed it, and who watches it."""
+
+    def __init__(self, gate: Gate, trace: Trace) -> None:
+        self.gate, self.trace, self.door, self.controller = gate, trace, gate.door, gate.controllers()
+        self.attempts = [0] * trace.request_count
+        self.first = [-1] * trace.request_count
+        self.arrived = self.refused = self.refused_in_all = 0
+        self.sessions = defaultdict(lambda: [0, None])  # requests in flight, and the end of the last one
+        self.buckets = {tenant: [gate.door.quota_burst_tokens * 1_000_000, 0] for tenant in range(len(trace.tenants))}
+        self.inside = set()
+
+    def key(self, row: int) -> object:
+        session = self.trace.session
+        return ("alone", row) if session is None or session[row] < 0 else int(session[row])
+
+    def is_open(self, key: object, now: int) -> bool:
+        in_flight, last = self.sessions[key]
+        return in_flight > 0 or (last is not None and last + round(self.gate.session_idle_s * 1e12) > now)
+
+    def knock(self, row: int, now: int) -> Status | None:
+        door, output = self.door, int(self.trace.output_tokens[row])
+        needed = int(self.trace.input_tokens[row]) + output
+        bucket = self.bucket(row, now)
+        if self.gate.batch is not None and self.gate.batch[row] and not door.batch_is_open:
+            return Status.REJECTED_BATCH_SHED
+        if bucket is not None and needed > max(bucket[0] // 1_000_000, 0):
+            return Status.REJECTED_QUOTA_SPENT
+        count = sum(self.is_open(key, now) for key in list(self.sessions))
+        if not self.is_open(self.key(row), now) and count >= door.session_limit_count:
+            return Status.REJECTED_NEW_SESSION
+        if needed > door.context_cap_tokens:
+            return Status.REJECTED_CONTEXT_CAP
+        return Status.REJECTED_OUTPUT_CAP if output > door.output_cap_tokens else None
+
+    def bucket(self, row: int, now: int) -> list | None:
+        tenant = -1 if self.trace.tenant is None else int(self.trace.tenant[row])
+        if tenant < 0 or self.door.quota_tokens_per_s == NO_CAP:
+            return None
+        bucket, full = self.buckets[tenant], self.door.quota_burst_tokens * 1_000_000
+        bucket[:] = [
+            min(bucket[0] + (now // 1_000_000 - bucket[1]) * self.door.quota_tokens_per_s, full),
+            now // 1_000_000,
+        ]
+        return bucket
+
+    def wait(self, row: int) -> int:
+        clients, attempt = self.gate.clients, self.attempts[row]
+        half = min(round(clients.backoff_s * 1e12) * 2 ** (attempt - 1), round(clients.longest_backoff_s * 1e12)) // 2
+        drawn = half + half // 65536 * (control.scrambled(row, attempt) % 65536)
+        return max(1, round(self.gate.retry_after_s * 1e12), drawn)
+
+    def let_in(self, row: int, now: int) -> None:
+        bucket = self.bucket(row, now)
+        if bucket is not None:
+            bucket[0] -= (int(self.trace.input_tokens[row]) + int(self.trace.output_tokens[row])) * 1_000_000
+        self.sessions[self.key(row)][0] += 1
+        self.inside.add(row)
+
+    def let_out(self, row: int, now: int) -> None:
+        if row in self.inside:
+            self.inside.remove(row)
+            session = self.sessions[self.key(row)]
+            session[:] = [session[0] - 1, None if isinstance(self.key(row), tuple) else now]
+
+    def turn(self, door, now: int) -> None:
+        quota = (door.quota_tokens_per_s, door.quota_burst_tokens)
+        if quota != (self.door.quota_tokens_per_s, self.door.quota_burst_tokens):
+            self.buckets = {tenant: [quota[1] * 1_000_000, now // 1_000_000] for tenant in self.buckets}
+        self.door = door
+
+
 class PlainChain:
-    def __init__(self, trace: Trace, pools: Pools, peak_window_s) -> None:
+    def __init__(
+        self, trace: Trace, pools: Pools, peak_window_s, worlds=None, closed_loop: ClosedLoop | None = None
+    ) -> None:
         self.trace, self.stages = trace, pools.stages
+        self.calls = {stage.pool: (index, stage) for index, stage in enumerate(pools.stages) if isinstance(stage, Call)}
         self.pools = {
-            stage.pool: PlainPool(pools.fleets[stage.pool], peak_window_s)
-            for stage in pools.stages
-            if isinstance(stage, Call)
+            name: PlainPool(pools.fleets[name], peak_window_s, None if worlds is None else worlds(name))
+            for name in self.calls
         }
         count = trace.request_count
+        self.gates = {stage.name: PlainGate(stage, trace) for stage in pools.stages if isinstance(stage, Gate)}
+        self.tick = min((round(gate.gate.tick_s * 1e12) for gate in self.gates.values()), default=NEVER)
+        self.ticks, self.ended_count = 1, 0
         self.links = defaultdict(int)  # when the link of a replica is free
         self.sender = [None] * count
         self.open = [0] * count  # calls side by side that have not ended
+        self.arrival = [-1] * count
         self.first, self.last, self.finish = [-1] * count, [-1] * count, [-1] * count
         self.preemptions = [0] * count
-        self.refused = [False] * count
+        self.status = [Status.FINISHED] * count
         self.bridges = []  # (gap, end)
         self.heap = []  # (time, stage, row): a request comes to a stage
+        self.followers, self.line, self.free = defaultdict(list), deque(), []
         for row in range(count):
-            self.heap.append((int(np.rint(trace.arrival_s[row] * 1e12)), 0, row))
+            after = -1 if closed_loop is None else int(closed_loop.after[row])
+            delay = 0 if closed_loop is None else max(1, round(float(closed_loop.delay_s[row]) * 1e12))
+            if after >= 0:
+                self.followers[after].append((row, delay))
+            elif after == -2:
+                self.line.append((row, delay))
+            else:
+                self.heap.append((int(np.rint(trace.arrival_s[row] * 1e12)), 0, row))
         heapq.heapify(self.heap)
         self.play()
 
     def play(self) -> None:
-        numbered = [(index, stage.pool) for index, stage in enumerate(self.stages) if isinstance(stage, Call)]
+        numbered = [(index, name) for name, (index, _) in self.calls.items()]
         while True:
             boundary = min((self.pools[name].event, index, 1, name) for index, name in numbered)
             coming = (*self.heap[0][:2], 0) if self.heap else (NEVER, 0, 0)
-            if min(boundary[0], coming[0]) == NEVER:
+            now = min(boundary[0], coming[0])
+            if self.free and self.free[0][0] < now:
+                self.go_on()
+            elif self.ticks * self.tick < now and self.ended_count < len(self.status):
+                self.look(self.ticks * self.tick)
+                self.ticks += 1
+            elif now == NEVER:
                 return
-            if coming < boundary[:3]:
+            elif coming < boundary[:3]:
                 self.come(*heapq.heappop(self.heap))
             else:
                 for request in sorted(self.pools[boundary[3]].step(), key=lambda request: request.row):
                     self.answered(request, boundary[1])
 
     def come(self, time: int, index: int, row: int) -> None:
+        if index == 0 and self.arrival[row] < 0:
+            self.arrival[row] = time
         if index == len(self.stages):
             self.finish[row] = time
+            self.end(row, time)
             return
         stage = self.stages[index]
         if not stage.takes[row]:
             heapq.heappush(self.heap, (time, index + 1, row))
+        elif isinstance(stage, Gate):
+            self.knock(time, index, row, self.gates[stage.name])
         elif isinstance(stage, Wait):
             heapq.heappush(self.heap, (time + round(float(stage.duration_s[row]) * 1e12), index + 1, row))
         elif isinstance(stage, Transfer):
@@ -85,6 +186,23 @@ class PlainChain:
             heapq.heappush(self.heap, (self.links[link] + round(stage.latency_s * 1e12), index + 1, row))
         else:
             self.call(time, index, row)
+
+    def knock(self, time: int, index: int, row: int, gate: PlainGate) -> None:
+        gate.attempts[row] += 1
+        gate.arrived += 1
+        gate.first[row] = time if gate.first[row] < 0 else gate.first[row]
+        refusal = gate.knock(row, time)
+        if refusal is None:
+            gate.let_in(row, time)
+            heapq.heappush(self.heap, (time, index + 1, row))
+            return
+        gate.refused += 1
+        gate.refused_in_all += 1
+        if gate.attempts[row] < gate.gate.clients.attempt_count:
+            heapq.heappush(self.heap, (time + gate.wait(row), index, row))
+        else:
+            self.status[row] = refusal
+            self.end(row, time)
 
     def call(self, time: int, index: int, row: int) -> None:
         stage, pool = self.stages[index], self.pools[self.stages[index].pool]
@@ -103,11 +221,15 @@ class PlainChain:
                 late=row * stage.call_count + number,  # calls of one moment are told apart by their order
             )
             pool.arrive(request)
+            pool.all.append(request)
             if request.status != Status.FINISHED:
-                self.refused[row] = True
+                self.status[row] = max(self.status[row], request.status)
+                self.open[row] -= 1
             else:
                 pool.running.append(request)
             self.sender[row] = (index, request.replica)
+        if not self.open[row]:
+            self.end(row, time)
 
     def answered(self, request: Request, index: int) -> None:
         row = request.row
@@ -119,5 +241,68 @@ class PlainChain:
                 self.first[row] = request.first
             self.last[row] = request.finish
         self.open[row] -= 1
-        if not self.open[row] and not self.refused[row]:
+        if not self.open[row] and self.status[row] == Status.FINISHED:
             heapq.heappush(self.heap, (request.finish, index + 1, row))
+        elif not self.open[row]:
+            self.end(row, request.finish)
+
+    # ---- what comes back
+
+    def end(self, row: int, time: int) -> None:
+        self.ended_count += 1
+        for gate in self.gates.values():
+            gate.let_out(row, time)
+        for follower, delay in self.followers[row]:
+            heapq.heappush(self.heap, (time + delay, 0, follower))
+        if not self.followers[row]:
+            self.free.append((time, row))
+
+    def go_on(self) -> None:
+        """All that ended at one moment are known: those who are free take the next in line."""
+        for time, _ in sorted(self.free):
+            if self.line:
+                row, delay = self.line.popleft()
+                heapq.heappush(self.heap, (time + delay, 0, row))
+        self.free = []
+
+    def look(self, time: int) -> None:
+        for gate in self.gates.values():
+            for happening in gate.controller(self.view(gate, time)):
+                assert happening.time_s == time / 1e12
+                gate.turn(happening.door, time)
+
+    def view(self, gate: PlainGate, time: int) -> FleetView:
+        pools = [self.pools[name] for name in gate.gate.watched]
+        replicas = [(pool, replica) for pool in pools for replica in pool.replicas]
+        gauges = [pool.gauges(replica) for pool, replica in replicas]
+        blocks = np.array([replica.physics.kv_block_count for _, replica in replicas])
+        block_tokens = np.array([replica.physics.kv_block_tokens for _, replica in replicas])
+        free = blocks - np.array([used for _, _, used in gauges])
+        firsts = []
+        for name, pool in zip(gate.gate.watched, pools, strict=True):
+            new = [r for r in pool.all if time - self.tick < r.first <= time]
+            firsts += [(r.first, r.row) for r in sorted(new, key=lambda r: (r.arrival, r.late)) if self.heard(name, r)]
+        ttft = sorted(first - gate.first[row] for first, row in firsts)
+        view = FleetView(
+            time_s=time / 1e12,
+            state=np.full(len(replicas), int(ReplicaState.READY), dtype=np.int8),
+            running=np.array([running for running, _, _ in gauges], dtype=np.int32),
+            waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
+            kv_used_fraction=1.0 - free / blocks,
+            free_kv_tokens=free * block_tokens,
+            arrived_count=gate.arrived,
+            refused_count=gate.refused,
+            ttft_p90_s=ttft[math.ceil(0.9 * len(ttft)) - 1] / 1e12 if ttft else None,
+            first_tokens=np.array([row for _, row in firsts], dtype=np.int32),
+            first_token_s=np.array([first / 1e12 for first, _ in firsts]),
+        )
+        gate.arrived = gate.refused = 0
+        return view
+
+    def heard(self, name: str, request: Request) -> bool:
+        """Whether the user has had no token before this one, from an earlier pool."""
+        index, stage = self.calls[name]
+        earlier = [each for other, each in self.calls.values() if other < index and each.is_seen]
+        return stage.is_seen and not any(
+            each.takes[request.row] and each.output_tokens[request.row] for each in earlier
+        )

@@ -64,6 +64,7 @@ class Request:
     gave_up: int = NEVER  # when its client did
     prompt_is_here: bool = True  # its prompt is computed where it is served
     partial: int = 0
+    left: int = -1  # when it ended, well or not
     swapped: int = 0  # its blocks in host memory
 
     @property

@@ -421,6 +421,7 @@ class PlainRun:
 
     def leave(self, request: Request, time: int) -> None:
         """A request has ended: whoever waits for that comes."""
+        request.left = time
         self.end = max(self.end, time)
         followers = request.followers or ([self.line.popleft()] if self.line else [])
         for follower, delay in followers:
@@ -533,6 +534,7 @@ class PlainRun:
         shown = self.pools[0]
         gauges = [self.gauges(self.replicas[number]) for number in shown]
         new = (r for r in self.requests if self.last_tick < r.first <= time and r.replica in shown)
+        new = sorted(new, key=lambda r: r.row)
         left = sorted(r.first - r.first_arrival for r in new)
         blocks = [physics.kv_block_count for physics in self.physics[: len(shown)]]
         free = [count - used for count, (_, _, used) in zip(blocks, gauges, strict=True)]
@@ -549,6 +551,8 @@ class PlainRun:
             arrived_count=self.entered - self.told[0],
             refused_count=self.refused - self.told[1],
             ttft_p90_s=left[math.ceil(0.9 * len(left)) - 1] / 1e12 if left else None,
+            first_tokens=np.array([r.row for r in new], dtype=np.int32),
+            first_token_s=np.array([r.first / 1e12 for r in new]),
         )
         self.told, self.last_tick = (self.entered, self.refused), time
         for happening in self.world.controller(view):

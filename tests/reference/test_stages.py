@@ -5,51 +5,16 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
+from reference.chains import random_stages, with_gates, with_people
 from reference.comparing import PEAK_S, seconds
-from reference.fleets import random_fleet, random_trace
+from reference.fleets import random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import GAP_BOUNDS_PS
-from tokenfleet.domain.fleet import Fleet
+from reference.worlds import Recorder, random_loop
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Call, Pools, Transfer, Wait
+from tokenfleet.domain.stages import Gate
+from tokenfleet.domain.world import Admission, FleetView, World
 from tokenfleet.simulator import replay_stages
-
-
-def random_pool(draw: np.random.Generator) -> Fleet:
-    name = str(draw.choice(["test", "test", "sglang-0.5", "trtllm-1.2"]))
-    drawn = random_fleet(draw, name=name, prefix_caching=False)
-    router = "least_in_flight" if drawn.router == "prefix_affinity" else drawn.router
-    return Fleet(groups=drawn.groups, router=router)
-
-
-def random_stages(draw: np.random.Generator, rows) -> Pools:
-    """A side branch with parallel calls and a wait, then prefill and decode apart; each request takes some of it."""
-    count = rows.request_count
-    some, many = draw.random(count) < 0.5, draw.random(count) < 0.9
-    going = many & (rows.output_tokens > 1)
-    unit_s = float(draw.choice([0.01, 0.001234567]))
-    durations = draw.integers(0, 5, (2, count)) * unit_s
-    short = draw.integers(1, 20, count).astype(np.int32)
-    none = np.zeros(count, dtype=np.int32)
-    stages = (
-        Call(pool="rank", takes=some, input_tokens=short, output_tokens=none, call_count=3, is_seen=False),
-        Wait(takes=some, duration_s=durations[0]),
-        Call(
-            pool="prefill",
-            takes=many,
-            input_tokens=rows.input_tokens,
-            output_tokens=np.minimum(rows.output_tokens, 1).astype(np.int32),
-        ),
-        Transfer(takes=going, duration_s=durations[1], latency_s=unit_s * float(draw.integers(0, 2))),
-        Call(
-            pool="decode",
-            takes=going,
-            input_tokens=rows.input_tokens + np.int32(1),
-            output_tokens=rows.output_tokens - np.int32(1),
-            kv_delivered=True,
-        ),
-    )
-    return Pools(fleets={name: random_pool(draw) for name in ("rank", "prefill", "decode")}, stages=stages)
 
 
 def counted(gaps: list[int]) -> np.ndarray:
@@ -57,14 +22,34 @@ def counted(gaps: list[int]) -> np.ndarray:
     return np.bincount(places, minlength=len(GAP_BOUNDS_PS) - 1)
 
 
-def assert_equal(seed: int) -> tuple[int, int]:
+def shown(views: list[FleetView]) -> list[tuple[object, ...]]:
+    return Recorder(views=views).shown()
+
+
+def assert_equal(seed: int, *, gated: bool = False, looped: bool = False) -> tuple[int, int]:
     draw = np.random.default_rng(seed)
     rows = random_trace(draw)
     pools = random_stages(draw, rows)
-    plain = PlainChain(rows, pools, PEAK_S)
-    run = replay_stages(rows, pools, peak_window_s=PEAK_S)
-    fast, served = run.record, ~np.array(plain.refused)
-    np.testing.assert_array_equal(fast.status == Status.FINISHED, served)
+    apart = np.random.default_rng([seed, 1])
+    world, loop = None, None
+    if gated or looped:
+        world = World(admission=Admission(queue_limit_count=int(apart.integers(1, 6))))
+    if gated:
+        rows = with_people(apart, rows)
+        pools = with_gates(apart, rows, pools)
+    if looped:
+        loop = random_loop(apart, rows.request_count)
+    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world, loop)
+    gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
+    seen = [shown(gate.controllers.last.views) for gate in gates]
+    run = replay_stages(rows, pools, peak_window_s=PEAK_S, worlds=lambda _name, _calls: world, closed_loop=loop)
+    assert [shown(gate.controllers.last.views) for gate in gates] == seen
+    for gate in run.gates:
+        np.testing.assert_array_equal(gate.attempt_count, plain.gates[gate.name].attempts)
+        assert gate.refused_count == plain.gates[gate.name].refused_in_all
+    fast, served = run.record, np.array([status == Status.FINISHED for status in plain.status])
+    np.testing.assert_array_equal(fast.status, plain.status)
+    np.testing.assert_array_equal(np.rint(fast.arrival_s * 1e12), plain.arrival)
     np.testing.assert_array_equal(fast.finish_s, seconds(plain.finish))
     np.testing.assert_array_equal(fast.first_token_s[served], seconds(plain.first)[served])
     np.testing.assert_array_equal(fast.preemption_count, plain.preemptions)
@@ -77,7 +62,7 @@ def assert_equal(seed: int) -> tuple[int, int]:
     )
     for name, pool in run.pools.items():
         assert pool.record.busy.step_count == plain.pools[name].steps
-    return int(served.sum()), len(plain.bridges)
+    return int(served.sum()), len(plain.bridges) if not gated else sum(gate.refused_count for gate in run.gates)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -87,8 +72,22 @@ def test_pool_after_pool_is_all_at_once(seed: int) -> None:
     assert bridged > 100
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_doors_in_front_of_pools_move_as_on_one_clock(seed: int) -> None:
+    served, refused = np.sum([assert_equal(7000 + 1000 * seed + step, gated=True) for step in range(20)], axis=0)
+    assert served > 100
+    assert refused > 100
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_users_who_wait_for_the_end_of_the_whole_way(gated: bool) -> None:
+    served, _ = np.sum([assert_equal(9000 + step, gated=gated, looped=True) for step in range(15)], axis=0)
+    assert served > 100
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10, 30))
 def test_thousands_of_chains(seed: int) -> None:
     for step in range(100):
         assert_equal(1000 * seed + step)
+        assert_equal(1000 * seed + step, gated=True, looped=step % 2 == 0)

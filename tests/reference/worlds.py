@@ -68,6 +68,8 @@ class Recorder:
                 view.free_kv_tokens.tolist(),
                 None if view.active_tokens is None else view.active_tokens.tolist(),
                 None if view.oldest_wait_s is None else {p: w.tolist() for p, w in view.oldest_wait_s.items()},
+                view.first_tokens.tolist(),
+                view.first_token_s.tolist(),
             )
             for view in self.views
         ]

@@ -116,7 +116,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         BadInput: a policy or a ladder that cannot work, a fleet that one policy cannot scale, or an event at a
             replica there is not.
     """
-    trace, loop = _looped(asked, trace)
+    trace, loop = looped(asked, trace)
     leaving, trace = leaving_of(trace)
     reads = None if asked.clients is None else asked.clients.reads
     ladder = None if asked.ladder is None else ladder_of(asked.ladder)
@@ -169,8 +169,8 @@ def _batch(asked: Scenario, trace: Trace) -> npt.NDArray[np.bool_] | None:
     return None if asked.ladder is None else batch_of(asked.ladder, trace)
 
 
-def _looped(asked: Scenario, trace: Trace) -> tuple[Trace, ClosedLoop | None]:
-    """The traffic as the users of the scenario send it."""
+def looped(asked: Scenario, trace: Trace) -> tuple[Trace, ClosedLoop | None]:
+    """The traffic as the users of the scenario send it; ``None``: it comes by the clock."""
     users = asked.users
     if users is None:
         return trace, None

@@ -6,6 +6,7 @@ from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
+from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import judged, stage_words
@@ -113,6 +114,8 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     text, _ = demand_of(asked)
     system = pool_system(asked, text)
+    # Sizes keep the promise with nothing given up.
+    system = replace(system, pools=without_gates(system.pools))
     simulator.warm_up(announce=teller.announce)
     window_s = workload.peak_window(system.trace)
     trials = _Trials(system, asked.slo.targets(), window_s)

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from tokenfleet import catalog, workload
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
-from tokenfleet.app.scaling_types import AutoscalingSpec
+from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
     ModelName,
@@ -100,6 +100,8 @@ class PoolSpec(ScaledPhaseSpec):
     """Which requests it answers; the first pool that takes a request has it. Left out: whatever is left."""
     window: WindowSpec | None = None
     """When requests are sent to it; left out, at any time."""
+    ladder: LadderSpec | None = None
+    """What is given up under pressure on this pool alone, at a door in front of it."""
     prefill: ScaledPhaseSpec | None = None
     """The pool that computes prompts."""
     decode: ScaledPhaseSpec | None = None

@@ -98,9 +98,9 @@ def write_pools(run: SimulatedPools, document: Mapping[str, object], page: str, 
         return tuple(sorted(entry.name for entry in draft.iterdir()))
 
 
-def _decisions(run: SimulatedPools) -> dict[str, object]:
+def _decisions(run: SimulatedPools) -> dict[str, dict[str, object]]:
     """Everything that was decided and that became of replicas, pool by pool; replicas count from 0 in each."""
-    return {
+    found: dict[str, dict[str, object]] = {
         name: {
             "scaling": [asdict(step) for step in run.scalers[name].steps] if name in run.scalers else None,
             "replicas": []
@@ -109,6 +109,9 @@ def _decisions(run: SimulatedPools) -> dict[str, object]:
         }
         for name, pool in run.staged.pools.items()
     }
+    for name, climber in run.climbers.items():
+        found.setdefault(name, {})["ladder"] = [asdict(step) for step in climber.ladder_steps]
+    return found
 
 
 def _calls(run: SimulatedPools) -> list[Columns]:

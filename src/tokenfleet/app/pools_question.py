@@ -11,15 +11,17 @@ import numpy as np
 from tokenfleet import catalog, performance, simulator, workload
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
+from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.quantities import parse_duration_s
+from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.takes_types import WindowSpec
 from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.stages import Call, Handover, Hold, Pools, Stage, Wait
+from tokenfleet.domain.stages import Call, Gate, Handover, Hold, Pools, Stage, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace
 
 IMAGES: Final = "images"
@@ -89,6 +91,10 @@ class _Builder:
         if left.any():
             what = f"{int(left.sum())} requests are taken by no pool"
             raise BadInput.at("pools", what, "leave takes out in the last pool: it answers whatever is left")
+        if self.asked.ladder is not None:
+            everybody = np.ones(self.trace.request_count, dtype=np.bool_)
+            watched = tuple(each.name for each in self.named if each.does in ("answers", "prefills", "decodes"))
+            self.stages.insert(0, self._gate(self.asked.ladder, ALL_POOLS, everybody, watched))
         pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
         return PoolSystem(
             trace=self.trace, pools=pools, named=tuple(self.named), notes=tuple(self.notes), windows=self.windows
@@ -111,6 +117,9 @@ class _Builder:
             elif self.specs[step.pool].is_apart or self.specs[step.pool].takes:
                 what = f'"{step.pool}" is a step of the chain, and takes or splits requests'
                 problems.append(Problem(where, what, "takes belongs to the chain"))
+            elif self.specs[step.pool].ladder is not None:
+                what = f'"{step.pool}" is a step of the chain, and has a ladder'
+                problems.append(Problem(where, what, "write ladder for the scenario, or for the pool that answers"))
         if problems:
             raise BadInput(problems)
         return chain.steps
@@ -205,6 +214,10 @@ class _Builder:
         model = catalog.model(spec.model or self.asked.model)
         self._asks_no_answer_of(name, model, takes)
         self._hold(name, spec.window, takes)
+        first, second = f"{name}-prefill", f"{name}-decode"
+        if spec.ladder is not None:
+            watched = (first, second) if spec.is_apart else (name,)
+            self.stages.append(self._gate(spec.ladder, name, takes, watched))
         if spec.prefill is None or spec.decode is None:
             fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
             fleet = self._with_tower(fleet, model.name, takes)
@@ -220,7 +233,6 @@ class _Builder:
                 )
             )
             return
-        first, second = f"{name}-prefill", f"{name}-decode"
         specs = merged(spec, spec.prefill), merged(spec, spec.decode)
         prefill = phase_fleet(self.asked, specs[0], model, f"pools.{name}.prefill")
         prefill = self._with_tower(prefill, model.name, takes)
@@ -255,6 +267,11 @@ class _Builder:
                 scaling=scaling,
             )
         )
+
+    def _gate(self, spec: LadderSpec, name: str, takes: Bools, watched: tuple[str, ...]) -> Gate:
+        gate, notes = gate_of(self.asked, spec, name, self.trace, takes, watched)
+        self.notes += notes
+        return gate
 
     def _cap(self, spec: PhaseSpec) -> float | None:
         return spec.utilization_cap or self.asked.utilization_cap

@@ -7,24 +7,27 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
+from tokenfleet.app.around import looped
 from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
 from tokenfleet.app.judging import judged_in_parts
+from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_intervals import SystemIntervals, system_intervals
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_notes
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.simulate_run import Window, cheapest, interval_for
+from tokenfleet.app.simulate_run import Window, cheapest, in_time, interval_for
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
-from tokenfleet.domain.stages import Call, Hold, PoolRun, Pools, StagedRun, Wait
+from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
-from tokenfleet.domain.world import ReplicaState
+from tokenfleet.domain.world import ClosedLoop, ReplicaState
 from tokenfleet.planner.scaling import gpu_hours
 from tokenfleet.simulator.autoscaling import Autoscaler
+from tokenfleet.simulator.controlling import Controller
 
 _ALONE_APART_S: Final = 3_600.0
 """Longer than any request takes alone; idle time costs a replay nothing."""
@@ -86,6 +89,8 @@ class SimulatedPools:
     intervals: SystemIntervals
     scalers: Mapping[str, Autoscaler]
     """Who scaled each pool that is scaled, with the log of what was decided."""
+    climbers: Mapping[str, Controller]
+    """Who climbed each ladder, by the pool before which its door stands."""
 
     @property
     def record(self) -> RunRecord:
@@ -106,19 +111,22 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     text, described = demand_of(asked)
+    text, loop = looped(asked, text)
     system = pool_system(asked, text)
-    trace, pools = system.trace, system.pools
-    simulator.warm_up(announce=teller.announce)
-    window_s = workload.peak_window(trace)
-    sampled_s = interval_s or interval_for(trace.duration_s)
-    teller.say("replaying pool after pool")
     check_pool_events(asked, system.named)
+    simulator.warm_up(announce=teller.announce)
+    teller.say("replaying pool after pool")
+    system = replace(system, trace=arrived(asked, system, loop))
+    trace, pools = system.trace, system.pools
+    window_s = workload.peak_window(in_time(trace))
+    sampled_s = interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
     worlds = PoolWorlds(asked, system.named)
     staged = simulator.replay_stages(
         trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds
     )
+    climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
-    peak, whole = _judged(asked, system, staged, window_s)
+    peak, whole = _judged(asked, system, staged, window_s, loop)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
     model = catalog.model(asked.model)
@@ -148,17 +156,27 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         ),
         intervals=system_intervals(staged, pools, system.named, sampled_s, cheapest(prices)),
         scalers=worlds.scalers,
+        climbers=climbers,
     )
 
 
+def arrived(asked: Scenario, system: PoolSystem, loop: ClosedLoop | None) -> Trace:
+    """The requests with the times at which they come; those of users as a replay shows them."""
+    if loop is None:
+        return system.trace
+    worlds = PoolWorlds(asked, system.named)
+    run = simulator.replay_stages(system.trace, system.pools, worlds=worlds, closed_loop=loop)
+    return replace(system.trace, arrival_s=run.record.arrival_s)
+
+
 def _judged(
-    asked: Scenario, system: PoolSystem, staged: StagedRun, peak_s: Window
+    asked: Scenario, system: PoolSystem, staged: StagedRun, peak_s: Window, loop: ClosedLoop | None
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
 
     def at(*, slow: bool) -> StagedRun:
         pools, worlds = at_band(system.pools, slow=slow), PoolWorlds(asked, system.named)
-        return simulator.replay_stages(system.trace, pools, peak_window_s=peak_s, worlds=worlds)
+        return simulator.replay_stages(system.trace, pools, peak_window_s=peak_s, worlds=worlds, closed_loop=loop)
 
     slo = asked.slo.targets()
     low, high = at(slow=False), at(slow=True)
@@ -225,7 +243,7 @@ def alone(trace: Trace, pools: Pools) -> StagedRun:
     chosen = np.unique(np.linspace(0, max(count - 1, 0), min(count, _ALONE_COUNT)).astype(np.int64))
     moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
     apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
-    kept = tuple(stage for stage in pools.stages if not isinstance(stage, Hold))
+    kept = tuple(stage for stage in pools.stages if not isinstance(stage, (Hold, Gate)))
     return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept), chosen))
 
 
@@ -318,6 +336,8 @@ def stage_words(pools: Pools) -> str:
     words = ""
     before: Bools | None = None
     for stage in pools.stages:
+        if isinstance(stage, Gate):
+            continue
         if isinstance(stage, Call):
             word = stage.pool if stage.call_count == 1 else f"{stage.call_count} x {stage.pool}"
         else:

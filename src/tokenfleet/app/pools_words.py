@@ -5,7 +5,7 @@ from typing import Final
 
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.quantities import shown_count, shown_duration
-from tokenfleet.app.scaling_words import changes_of
+from tokenfleet.app.scaling_words import changes_of, refusal_lines, rung_lines
 from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines
 from tokenfleet.app.summary import data
 from tokenfleet.app.world_words import event_words
@@ -24,6 +24,7 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
         ("Demand", demand_lines(run.record, run.slo)),
         ("Latency", latency_lines(run.record)),
         *([("World", around_lines(run))] if run.record.turmoil is not None else []),
+        *([("Ladder", door_lines(run))] if run.climbers else []),
         ("Time", time_lines(run)),
         ("Promise", promise_lines(run.peak_window_s, run.peak, run.whole)),
         ("Found", found_lines(run)),
@@ -79,6 +80,12 @@ def around_lines(run: SimulatedPools) -> list[str]:
     if len(told) > _MOST_EVENTS:
         lines.append(f"... and {len(told) - _MOST_EVENTS} more; all are in decisions.json")
     return lines
+
+
+def door_lines(run: SimulatedPools) -> list[str]:
+    """Rungs entered and left, door by door, and who was turned away; none without a ladder."""
+    steps = [f"{name}: {line}" for name, climber in run.climbers.items() for line in rung_lines(climber.ladder_steps)]
+    return [*steps, *refusal_lines(run.record)] if run.climbers else []
 
 
 def time_lines(run: SimulatedPools) -> list[str]:

@@ -1,15 +1,16 @@
 """What is around each pool of a simulation: events, scaling, and a bound of the queue, made anew for each replay."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from tokenfleet.app.pools_doors import queue_limit_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
+from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import World
+from tokenfleet.domain.world import Admission, World
 from tokenfleet.planner.scaling import scaler_of, world_of
 from tokenfleet.simulator.autoscaling import Autoscaler
 
@@ -33,13 +34,19 @@ class PoolWorlds:
         pool = next(each for each in self.named if each.name == name)
         if pool.scaling is not None:
             setting = setting_of(asked, pool.scaling, pool.fleet, calls, name)
+            setting = replace(setting, admission=self._admission(pool))
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
         count = sum(group.replica_count for group in pool.fleet.groups)
-        happenings, admission = happenings_of(asked, count, name), admission_of(asked)
-        if not happenings and admission.queue_limit_count is None:
+        happenings, admission, clients = happenings_of(asked, count, name), self._admission(pool), clients_of(asked)
+        if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
-        return World(happenings=happenings, clients=clients_of(asked), admission=admission)
+        return World(happenings=happenings, clients=clients, admission=admission)
+
+    def _admission(self, pool: NamedPool) -> Admission:
+        """The bound of its queues; doors of ladders stand before the pools."""
+        limit = queue_limit_of(self.asked, pool.behind)
+        return admission_of(self.asked) if limit is None else Admission(queue_limit_count=limit)
 
 
 def check_pool_events(asked: Scenario, named: tuple[NamedPool, ...]) -> None:

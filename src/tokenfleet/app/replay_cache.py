@@ -53,7 +53,7 @@ _WORD_BYTES = 8
 _CHANGES_NOTHING = "band"
 """An error band changes no replay."""
 _COLUMNS = ("arrival_s", "first_token_s", "finish_s", "cached_tokens", "preemption_count", "replica", "status")
-_TURMOIL = ("attempt_count", "degraded", "partial_output_tokens", "state_s")
+_TURMOIL = ("attempt_count", "degraded", "left_s", "partial_output_tokens", "state_s")
 _GAUGES = ("time_s", "running", "waiting", "kv_used_fraction", "active_tokens")
 _DONE = tuple(field.name for field in fields(WorkDone))
 _LEDGER = tuple(field.name for field in fields(Ledger))

@@ -57,17 +57,22 @@ def ladder_lines(run: Simulated) -> list[str]:
     if run.around.ladder is None:
         return []
     steps = run.controller.ladder_steps
+    return [*rung_lines(steps), *refusal_lines(run.record), *_degraded(run)] if steps else rung_lines(steps)
+
+
+def rung_lines(steps: Sequence[LadderStep]) -> list[str]:
+    """The first rungs that were entered and left."""
     if not steps:
         return ["no rung was entered"]
     shown = [_ladder_step(step) for step in steps[:_MOST_CHANGES]]
     if len(steps) > _MOST_CHANGES:
         shown.append(f"... and {len(steps) - _MOST_CHANGES} more; all are in decisions.json")
-    return [*shown, *_refusals(run), *_degraded(run)]
+    return shown
 
 
-def _refusals(run: Simulated) -> list[str]:
+def refusal_lines(record: RunRecord) -> list[str]:
     """How many requests ended at the door, by reason."""
-    counts = {name: int((run.record.status == status).sum()) for status, name in _REFUSALS.items()}
+    counts = {name: int((record.status == status).sum()) for status, name in _REFUSALS.items()}
     named = [f"{count:,} for {name}" for name, count in counts.items() if count]
     return [f"turned away: {', '.join(named)}" if named else "nobody was turned away"]
 

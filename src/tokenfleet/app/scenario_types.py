@@ -413,7 +413,7 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
-        watched = [key for key in ("autoscaling", "ladder", "users", "batch") if getattr(self, key) is not None]
+        watched = [key for key in ("autoscaling", "batch") if getattr(self, key) is not None]
         if self.pools is not None and watched:
             what = f"has pools and {' and '.join(watched)}, and only one fleet is watched"
             raise problem(what, "leave one out; autoscaling stands under each pool")
@@ -424,9 +424,14 @@ class Scenario(Strict):
             raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}")
         if self.batch is not None and self.ladder is not None and self.ladder.batch:
             raise problem("batch and ladder.batch both say what is batch", "keep batch.takes")
-        if self.ladder is not None and self.admission is not None:
+        if self._ladders and self.admission is not None:
             raise problem("ladder and admission both bound the queue", "keep ladder.queue_limit, or drop the ladder")
         return self
+
+    @property
+    def _ladders(self) -> bool:
+        """Whether anything is given up anywhere."""
+        return self.ladder is not None or any(pool.ladder is not None for pool in (self.pools or {}).values())
 
     @model_validator(mode="after")
     def _pools_count_no_gaps_apart(self) -> "Scenario":
@@ -436,7 +441,7 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _somebody_turns_away(self) -> "Scenario":
-        if self.admission is None and self.ladder is None:
+        if self.admission is None and not self._ladders:
             promised = ["slo.rejection_rate"] if self.slo.rejection_rate is not None else []
             named = self.slo.classes.items()
             promised += [

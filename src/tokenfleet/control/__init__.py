@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tokenfleet.control.admission import (
         REASONS,
         admit,
+        backoff_ps,
         bucket_left_tokens,
         bucket_refilled,
         bucket_reserved,
@@ -98,6 +99,7 @@ _HOME = {
     "TtftRule": "rules",
     "WaitRule": "rules",
     "admit": "admission",
+    "backoff_ps": "admission",
     "bucket_left_tokens": "admission",
     "bucket_refilled": "admission",
     "bucket_reserved": "admission",
@@ -154,6 +156,7 @@ __all__ = [
     "TtftRule",
     "WaitRule",
     "admit",
+    "backoff_ps",
     "bucket_left_tokens",
     "bucket_refilled",
     "bucket_reserved",

@@ -155,3 +155,21 @@ def retry_after_s(waiting_count: int, served_per_s: float, draw_fraction: float)
     if waiting_count >= LONGEST_RETRY_S * served_per_s:
         return LONGEST_RETRY_S * (1.0 + 0.3 * draw_fraction)
     return max(float(math.ceil(waiting_count / served_per_s)), 1.0) * (1.0 + 0.3 * draw_fraction)
+
+
+def backoff_ps(attempt: int, first_ps: int, longest_ps: int, drawn: int) -> int:
+    """How long a client waits after an attempt: doubled each time, and drawn between half of it and all of it.
+
+    Args:
+        attempt: The attempt that came to nothing, from 1 on.
+        first_ps: Longest wait after the first attempt.
+        longest_ps: Longest wait after any attempt.
+        drawn: A random number for this attempt; its lowest 16 bits count.
+    """
+    wait_ps = min(first_ps, longest_ps)
+    for _ in range(attempt - 1):
+        if wait_ps == 0 or wait_ps == longest_ps:
+            break
+        wait_ps = min(2 * wait_ps, longest_ps)
+    half_ps = wait_ps >> 1
+    return half_ps + (half_ps >> 16) * (drawn & 0xFFFF)

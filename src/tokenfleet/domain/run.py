@@ -195,6 +195,8 @@ class Turmoil:
     """Attempts that clients gave up."""
     wasted_output_tokens: int
     """Output tokens of all attempts that came to nothing, those of the steps in flight at their end included."""
+    left_s: Floats
+    """When each request ended, well or not."""
     partial_output_tokens: Ints
     """What the last attempt of each request had generated where it did not finish, so counted; 0 where it did."""
     state_s: Floats

@@ -1,13 +1,14 @@
 """The way of requests through several pools: prefill and decode apart, chains, several models side by side."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Link
-from tokenfleet.domain.run import GapHistogram, RunRecord
+from tokenfleet.domain.run import Decision, GapHistogram, RunRecord
 from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
+from tokenfleet.domain.world import Clients, Door, FleetView, Happening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,45 @@ class Handover:
     """Layers that are sent one by one while prefill computes; ``None``: all of them at its end."""
 
 
-Stage = Call | Wait | Hold | Transfer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A door in front of pools, moved by a controller that sees how full they are.
+
+    A request is known by the lengths in the trace. Whoever is let in is in a session until its end, wherever that is;
+    whoever is refused comes back as its client does.
+    """
+
+    name: str
+    takes: Bools
+    watched: tuple[str, ...]
+    """Pools behind it: the controller is shown their replicas side by side, and the first tokens of theirs that users
+    see, TTFT counted from the first arrival at the gate."""
+    controllers: Callable[[], Callable[[FleetView], Sequence[Happening]]]
+    """Somebody new to watch a replay; asked every ``tick_s`` for other doors."""
+    tick_s: float = 15.0
+    door: Door = field(default_factory=Door)
+    """At second 0."""
+    batch: Bools | None = None
+    """Which requests are batch; ``None``: none is."""
+    clients: Clients = field(default_factory=Clients)
+    retry_after_s: float = 0.0
+    session_idle_s: float = 300.0
+
+
+Stage = Call | Wait | Hold | Transfer | Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRun:
+    """What one gate did."""
+
+    name: str
+    attempt_count: Ints
+    """Times each request came to it; 0 where it never did."""
+    refused_count: int
+    """Attempts turned away."""
+    decisions: tuple[Decision, ...]
+    """What became of its door."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +146,8 @@ class StagedRun:
     """In the order of the stages."""
     transfer_s: Floats
     """Time each request spent in transfers, those before it on the link included; 0 without any."""
+    gates: tuple[GateRun, ...] = ()
+    """In the order of the stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,6 +194,10 @@ class FleetView:
     """Of those, turned away."""
     ttft_p90_s: float | None
     """Of first tokens since the last tick; ``None`` without any."""
+    first_tokens: Ints
+    """The requests, by their place in the trace, of which these first tokens are."""
+    first_token_s: Floats
+    """When each of them left."""
     active_tokens: Ints | None = None
     """Tokens of running requests, prompts and outputs, those that several share counted for each of them; ``None``
     where the world does not look inside."""

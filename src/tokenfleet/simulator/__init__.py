@@ -11,7 +11,7 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import World
+from tokenfleet.domain.world import ClosedLoop, World
 
 if TYPE_CHECKING:
     from tokenfleet.simulator.splitting import apart, apart_stages
@@ -61,11 +61,19 @@ def replay_stages(
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     worlds: Callable[[str, Trace], World | None] = lambda _name, _calls: None,
+    closed_loop: ClosedLoop | None = None,
 ) -> StagedRun:
     """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
     from tokenfleet.simulator.staging import replay_stages as run
 
-    return run(trace, pools, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, worlds=worlds)
+    return run(
+        trace,
+        pools,
+        peak_window_s=peak_window_s,
+        telemetry_interval_s=telemetry_interval_s,
+        worlds=worlds,
+        closed_loop=closed_loop,
+    )
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

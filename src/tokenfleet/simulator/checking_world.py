@@ -14,7 +14,9 @@ from tokenfleet.domain.world import (
     BY_CLOCK,
     NEXT_IN_LINE,
     NO_CAP,
+    Admission,
     BatchLane,
+    Clients,
     ClosedLoop,
     Door,
     Happening,
@@ -43,8 +45,9 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
     yield from _number_problems("world.absent", world.absent, replica_count)
     if not SHORTEST_TICK_S <= world.tick_s < math.inf:
         yield Problem("world.tick_s", f"{world.tick_s} s", "at least a microsecond")
-    yield from _client_problems(world)
-    yield from _door_problems("world.door", world.door)
+    yield from client_problems("world", world.clients)
+    yield from _admission_problems(world.admission)
+    yield from door_problems("world.door", world.door)
     if world.batch is not None and len(world.batch) != request_count:
         yield Problem("world.batch", f"{len(world.batch)} entries for {request_count} requests", "one per request")
     if world.leaving is not None:
@@ -52,7 +55,7 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
     if world.lane is not None:
         yield from _lane_problems(world.lane, world)
     if world.closed_loop is not None:
-        yield from _loop_problems(world.closed_loop, request_count)
+        yield from loop_problems(world.closed_loop, request_count)
 
 
 def _happening_problems(where: str, happening: Happening, replica_count: int) -> Iterator[Problem]:
@@ -69,11 +72,12 @@ def _happening_problems(where: str, happening: Happening, replica_count: int) ->
             f"{where}.door", f"{happening.kind} with door {happening.door}", "kind door, and only it, has one"
         )
     if happening.door is not None:
-        yield from _door_problems(f"{where}.door", happening.door)
+        yield from door_problems(f"{where}.door", happening.door)
     yield from _number_problems(f"{where}.replicas", happening.replicas, replica_count)
 
 
-def _door_problems(where: str, door: Door) -> Iterator[Problem]:
+def door_problems(where: str, door: Door) -> Iterator[Problem]:
+    """What is wrong with a door."""
     for name in (
         "quota_tokens_per_s",
         "quota_burst_tokens",
@@ -94,24 +98,25 @@ def _number_problems(where: str, numbers: tuple[int, ...], replica_count: int) -
         yield Problem(where, f"no replica has the number {wrong[0]}", f"0 to {replica_count - 1}")
 
 
-def _client_problems(world: World) -> Iterator[Problem]:
-    clients, admission = world.clients, world.admission
+def client_problems(where: str, clients: Clients) -> Iterator[Problem]:
+    """What is wrong with the clients of something."""
     if not 1 <= clients.attempt_count <= 1000:
-        yield Problem("world.clients.attempt_count", f"{clients.attempt_count}", "1 to 1000")
-    for name, value in (
-        ("clients.backoff_s", clients.backoff_s),
-        ("clients.longest_backoff_s", clients.longest_backoff_s),
-        ("admission.retry_after_s", admission.retry_after_s),
-        ("admission.session_idle_s", admission.session_idle_s),
-    ):
+        yield Problem(f"{where}.clients.attempt_count", f"{clients.attempt_count}", "1 to 1000")
+    for name in ("backoff_s", "longest_backoff_s"):
+        value = getattr(clients, name)
         if not 0.0 <= value <= LONGEST_WAIT_S:
-            yield Problem(f"world.{name}", f"{value} s", "0 up to a day")
-    for name, timeout_s in (
-        ("clients.first_token_timeout_s", clients.first_token_timeout_s),
-        ("clients.timeout_s", clients.timeout_s),
-    ):
+            yield Problem(f"{where}.clients.{name}", f"{value} s", "0 up to a day")
+    for name in ("first_token_timeout_s", "timeout_s"):
+        timeout_s = getattr(clients, name)
         if timeout_s is not None and not SHORTEST_TIMEOUT_S <= timeout_s <= LONGEST_WAIT_S:
-            yield Problem(f"world.{name}", f"{timeout_s} s", "a microsecond up to a day, or None")
+            yield Problem(f"{where}.clients.{name}", f"{timeout_s} s", "a microsecond up to a day, or None")
+
+
+def _admission_problems(admission: Admission) -> Iterator[Problem]:
+    for name in ("retry_after_s", "session_idle_s"):
+        value = getattr(admission, name)
+        if not 0.0 <= value <= LONGEST_WAIT_S:
+            yield Problem(f"world.admission.{name}", f"{value} s", "0 up to a day")
     if admission.queue_limit_count is not None and admission.queue_limit_count < 1:
         yield Problem("world.admission.queue_limit_count", f"{admission.queue_limit_count}", "at least 1")
 
@@ -157,7 +162,8 @@ def lane_fleet_problems(fleet: Fleet) -> Iterator[Problem]:
             yield Problem(f"fleet.groups[{index}].engine", what, "vllm, first come first served, without drafts")
 
 
-def _loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
+def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
+    """What is wrong with a closed loop."""
     where = "world.closed_loop"
     after, delay_s = np.asarray(loop.after), np.asarray(loop.delay_s)
     for name, column in (("after", after), ("delay_s", delay_s)):

@@ -1,6 +1,6 @@
 """One record of several pools: what users saw, what was taken, what happened around the replicas of all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from tokenfleet.domain.run import (
     Turmoil,
     WorkDone,
 )
-from tokenfleet.domain.stages import PoolRun
+from tokenfleet.domain.stages import GateRun, PoolRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import ReplicaState
 from tokenfleet.simulator.bins import gap_bounds_ps
@@ -45,7 +45,7 @@ class Journey:
     transfer_ps: Buffer
 
 
-def joined(trace: Trace, journey: Journey, runs: Mapping[str, PoolRun]) -> RunRecord:
+def joined(trace: Trace, journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[GateRun]) -> RunRecord:
     """One record of all pools, one row per request of the trace."""
     ended = journey.status == Status.FINISHED
     records = [run.record for run in runs.values()]
@@ -76,7 +76,7 @@ def joined(trace: Trace, journey: Journey, runs: Mapping[str, PoolRun]) -> RunRe
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
         ledger=in_all(trace.request_count, list(runs.values())),
-        turmoil=turmoil_of(trace, runs),
+        turmoil=turmoil_of(journey, runs, gates),
     )
 
 
@@ -84,17 +84,21 @@ _TOTALS = ("refused_count", "lost_count", "cancelled_count", "timed_out_count", 
 """What is added up over pools."""
 
 
-def turmoil_of(trace: Trace, runs: Mapping[str, PoolRun]) -> Turmoil | None:
+def turmoil_of(journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[GateRun]) -> Turmoil | None:
     """What happened around all pools; ``None`` where all was quiet.
 
-    A request counts as sent once more for each time that its slowest call to a pool was.
+    A request counts as sent once more for each time that it was to a gate, and that its slowest call to a pool was.
     """
-    if all(run.record.turmoil is None for run in runs.values()):
+    if not gates and all(run.record.turmoil is None for run in runs.values()):
         return None
-    attempt_count = np.ones(trace.request_count, dtype=np.int32)
-    partial_tokens = np.zeros(trace.request_count, dtype=np.int32)
+    request_count = len(journey.now_ps)
+    attempt_count = np.ones(request_count, dtype=np.int32)
+    for gate in gates:
+        attempt_count += np.maximum(gate.attempt_count - 1, 0)
+    partial_tokens = np.zeros(request_count, dtype=np.int32)
     totals = dict.fromkeys(_TOTALS, 0)
-    state_s, decisions, before = [], [], 0
+    state_s, before = [], 0
+    decisions = [_of_pool(each, gate.name, 0) for gate in gates for each in gate.decisions]
     for name, run in runs.items():
         record, turmoil = run.record, run.record.turmoil
         if turmoil is None:
@@ -102,7 +106,7 @@ def turmoil_of(trace: Trace, runs: Mapping[str, PoolRun]) -> Turmoil | None:
             quiet_s[:, ReplicaState.READY] = record.end_s
             state_s.append(quiet_s)
         else:
-            again = np.zeros(trace.request_count, dtype=np.int32)
+            again = np.zeros(request_count, dtype=np.int32)
             np.maximum.at(again, run.caller, turmoil.attempt_count - 1)
             attempt_count += again
             np.add.at(partial_tokens, run.caller, turmoil.partial_output_tokens)
@@ -110,9 +114,11 @@ def turmoil_of(trace: Trace, runs: Mapping[str, PoolRun]) -> Turmoil | None:
             totals = {key: total + getattr(turmoil, key) for key, total in totals.items()}
             decisions += [_of_pool(each, name, before) for each in turmoil.decisions]
         before += record.replica_count
+    totals["refused_count"] += sum(gate.refused_count for gate in gates)
     return Turmoil(
         attempt_count=attempt_count,
-        degraded=np.zeros(trace.request_count, dtype=np.int8),
+        degraded=np.zeros(request_count, dtype=np.int8),
+        left_s=journey.now_ps / PS_PER_S,
         partial_output_tokens=partial_tokens,
         state_s=np.concatenate(state_s),
         decisions=tuple(sorted(decisions, key=lambda each: each.time_s)),

@@ -317,7 +317,8 @@ NO_TOKEN = 8  # what its FIRST_TOKEN is before an attempt
 WHO = 9  # bit 0: batch; tenant + 1 from bit 1 on
 SESSION = 10  # row of its session; NONE without one, or without a door
 DEGRADED = 11  # what was given up for its last attempt
-VISIT_WORDS = 12
+LEFT = 12  # when it ended, well or not
+VISIT_WORDS = 13
 
 # ---- patience: when the client of a request gives up; one row per request, in the same order
 ALARM = 0  # when its client looks at the clock, or did last

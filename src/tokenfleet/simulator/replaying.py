@@ -219,6 +219,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
             cancelled_count=int(memory[at.CANCELLED_COUNT]),
             timed_out_count=int(memory[at.TIMED_OUT_COUNT]),
             wasted_output_tokens=int(memory[at.WASTED_TOKENS]),
+            left_s=seconds(visits[back, at.LEFT]),
             partial_output_tokens=partial[back],
             state_s=roster.state_s(end_ps),
             decisions=tuple(each for each in roster.decisions if to_ps(each.time_s) <= end_ps),

@@ -81,7 +81,9 @@ class Desk:
         counts = int(self.memory[at.ENTERED_COUNT]), int(self.memory[at.REFUSED_COUNT])
         arrived, refused = counts[0] - self.told[0], counts[1] - self.told[1]
         self.told = counts
-        ttft_s = self.new_ttft_s(time_ps)
+        fixed = self.new_firsts(time_ps)
+        left_ps = self.requests[fixed, at.FIRST_TOKEN]
+        ttft_s = (left_ps - self.visits[fixed, at.FIRST_ARRIVAL]) / PS_PER_S
         inside = self.world.looks_inside
         return FleetView(
             time_s=time_ps / PS_PER_S,
@@ -93,6 +95,8 @@ class Desk:
             arrived_count=arrived,
             refused_count=refused,
             ttft_p90_s=float(np.quantile(ttft_s, 0.9, method="inverted_cdf")) if len(ttft_s) else None,
+            first_tokens=self.visits[fixed, at.ROW].astype(np.int32),
+            first_token_s=left_ps / PS_PER_S,
             active_tokens=self.gauges[:, at.SAMPLE_ACTIVE_TOKENS].astype(np.int32) if inside else None,
             oldest_wait_s=self.oldest_wait_s(time_ps) if inside else None,
         )
@@ -111,16 +115,16 @@ class Desk:
         if self.memory[at.FAULT] == at.FIRSTS_FULL:
             self.memory[at.FAULT] = 0
 
-    def new_ttft_s(self, time_ps: int) -> Floats:
-        """TTFT of first tokens that left since the last tick; one lost with its replica never left."""
+    def new_firsts(self, time_ps: int) -> npt.NDArray[np.int64]:
+        """Rows whose first token left since the last tick, in the order of the trace; a lost one never left."""
         self.read_firsts()
         fixed = np.unique(self.coming)
         first_ps = self.requests[fixed, at.FIRST_TOKEN]
         self.coming = fixed[first_ps > time_ps]
         shown = (self.requests[fixed, at.PLACE] & at.HALF) < self.count
-        left = shown & (first_ps >= 0) & (first_ps <= time_ps)
-        ttft_s: Floats = (first_ps[left] - self.visits[fixed[left], at.FIRST_ARRIVAL]) / PS_PER_S
-        return ttft_s
+        left = fixed[shown & (first_ps >= 0) & (first_ps <= time_ps)]
+        in_order: npt.NDArray[np.int64] = left[np.argsort(self.visits[left, at.ROW], kind="stable")]
+        return in_order
 
 
 def _check_answer(happening: Happening, time_ps: int, replica_count: int) -> None:

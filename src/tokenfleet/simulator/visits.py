@@ -4,7 +4,7 @@ Whatever follows from an event happens a picosecond later at the earliest, so no
 it among events at the same time.
 """
 
-from tokenfleet.control import hashing
+from tokenfleet.control import admission, hashing
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.late import push_late
 from tokenfleet.simulator.layout import (
@@ -25,6 +25,7 @@ from tokenfleet.simulator.layout import (
     FIRSTS_FULL,
     HISTORY,
     KEY,
+    LEFT,
     LINE,
     LONGEST_BACKOFF,
     MOST_ATTEMPTS,
@@ -54,25 +55,7 @@ from tokenfleet.simulator.memory import (
 from tokenfleet.simulator.patience import stop_waiting
 
 scrambled = compiled(hashing.scrambled)
-
-
-@compiled
-def backoff_ps(row: int, attempt: int, first_ps: int, longest_ps: int) -> int:
-    """How long a client waits after an attempt: doubled each time, and drawn between half of it and all of it.
-
-    Args:
-        row: Place of the request in the trace, which with the attempt decides the draw.
-        attempt: The attempt that came to nothing, from 1 on.
-        first_ps: Longest wait after the first attempt.
-        longest_ps: Longest wait after any attempt.
-    """
-    wait_ps = min(first_ps, longest_ps)
-    for _ in range(attempt - 1):
-        if wait_ps == 0 or wait_ps == longest_ps:
-            break
-        wait_ps = min(2 * wait_ps, longest_ps)
-    half_ps = wait_ps >> 1
-    return half_ps + (half_ps >> 16) * (scrambled(row, attempt) & 0xFFFF)
+backoff_ps = compiled(admission.backoff_ps)
 
 
 @compiled
@@ -97,6 +80,7 @@ def leave(memory: Memory, request: int, time_ps: int) -> None:
     """A request has ended, well or not: those that waited for it will come, or else the next in line."""
     stop_waiting(memory, request)
     memory[ENDED] = max(memory[ENDED], time_ps)
+    memory[visit_of(memory, request) + LEFT] = time_ps
     follower = memory[visit_of(memory, request) + FIRST_FOLLOWER]
     if follower == NONE and memory[LINE] != NONE:
         follower = memory[LINE]
@@ -140,7 +124,8 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
     stop_waiting(memory, request)
     set_produced_tokens(memory, request, 0)
     memory[request + PLACE] = memory[visit + KEY]
-    wait_ps = backoff_ps(memory[visit + ROW], attempt, memory[BACKOFF], memory[LONGEST_BACKOFF])
+    drawn = scrambled(memory[visit + ROW], attempt)
+    wait_ps = backoff_ps(attempt, memory[BACKOFF], memory[LONGEST_BACKOFF], drawn)
     push_late(memory, request, time_ps + max(1, least_ps, wait_ps))
     return False
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -87,8 +88,100 @@ def test_sizes_are_of_fixed_counts(capsys, scenario):
     assert "fixed counts are sized" in err
 
 
-@pytest.mark.parametrize("more", ["users: {count: 3}\n", "ladder: {queue_limit: 5, rungs: []}\n"])
+@pytest.mark.parametrize("more", ["autoscaling: {max: 3}\n", "batch: {takes: {share: 20%}}\n"])
 def test_what_needs_one_fleet_is_refused_with_pools(scenario, more):
     scenario.write_text(SCENARIO + more)
     with pytest.raises(BadInput, match="only one fleet is watched"):
         load_scenario(scenario)
+
+
+LADDER = """\
+name: pressed
+workload: {lengths: {input: 900:2500, output: 150:300}, mean_rate: 14, peak_to_mean: 1, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s, rejection_rate: 5%}
+gpus: l40s
+precision: fp8
+clients: {attempts: 2, backoff: 1s}
+pools:
+  small: {model: Qwen/Qwen3-0.6B, replicas: 1, takes: {input_up_to: 500}}
+  main:
+    prefill: {replicas: 1}
+    decode: {replicas: 1, max_sequence_count: 24}
+    link: infiniband_200g
+"""
+RUNGS = """\
+ladder:
+  queue_limit: 400
+  rungs:
+    - {give_up: cap_output, limit: 220, enter: {waiting: 6}, leave: {waiting: 2}}
+    - {give_up: limit_sessions, sessions: 25, enter: {waiting: 8}, leave: {waiting: 3}}
+"""
+
+
+def simulated(capsys, monkeypatch, tmp_path, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    Path("pressed.yaml").write_text(text)
+    code, out, err = ended(capsys, "simulate", "pressed.yaml", "-o", "out", "--interval", "1s", "--quiet")
+    assert (code, err) == (0, "")
+    return out, json.loads(Path("out/decisions.json").read_text()), pl.read_parquet("out/requests.parquet")
+
+
+def test_a_ladder_before_all_pools_goes_by_the_fullest_of_them(capsys, monkeypatch, tmp_path):
+    out, decisions, requests = simulated(capsys, monkeypatch, tmp_path, LADDER + RUNGS)
+    steps = decisions["all pools"]["ladder"]
+    assert [step["kind"] for step in steps[:2]] == ["cap_output", "limit_sessions"]
+    assert all(step["entered"] for step in steps[:2])
+    assert "all pools: at" in out
+    capped = requests.filter(pl.col("status") == "rejected_output_cap")
+    assert capped.height > 0
+    assert capped["output_tokens"].min() > 220
+    assert capped["attempt_count"].to_list() == [2] * capped.height
+    assert capped["arrival_s"].min() > steps[0]["time_s"] - 1.0
+    assert requests.filter(pl.col("status") == "rejected_new_session").height > 0
+    calls = pl.read_parquet("out/calls.parquet")
+    assert set(capped["request"]).isdisjoint(calls["request"]), "whoever is turned away takes nothing of any pool"
+
+
+def test_a_ladder_before_one_pool_leaves_the_others_alone(capsys, monkeypatch, tmp_path):
+    own = LADDER.replace("  main:\n", "  main:\n    " + RUNGS.replace("\n", "\n    ").rstrip() + "\n")
+    _, decisions, requests = simulated(capsys, monkeypatch, tmp_path, own)
+    assert decisions["main"]["ladder"]
+    assert "all pools" not in decisions
+    turned = requests.filter(pl.col("status").is_in(["rejected_output_cap", "rejected_new_session"]))
+    assert turned.height > 0
+    assert turned["input_tokens"].min() > 500
+
+
+def test_users_wait_for_the_end_of_the_whole_way(capsys, monkeypatch, tmp_path):
+    text = (
+        LADDER.replace(", rejection_rate: 5%", "")
+        + "users: {count: 20, think: 1s, ramp: 5s}\nadmission: {queue_limit: 50}\n"
+    )
+    _, _, requests = simulated(capsys, monkeypatch, tmp_path, text)
+    assert requests["status"].unique().to_list() == ["finished"]
+    at_s = np.concatenate([requests["finish_s"], requests["arrival_s"]])
+    by = np.repeat([-1, 1], requests.height)[np.argsort(at_s, kind="stable")]
+    assert by.cumsum().max() == 20
+    assert requests["arrival_s"].max() > requests["finish_s"].min()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            LADDER + RUNGS.replace("cap_output, limit: 220", "smaller_model, model: Qwen/Qwen3-0.6B, input: 300"),
+            "give the smaller model a pool",
+        ),
+        (LADDER + RUNGS + "admission: {queue_limit: 3}\n", "ladder and admission both bound the queue"),
+        (LADDER + RUNGS.replace("leave: {waiting: 2}", "leave: {waiting: 9}"), "left as soon as it is entered"),
+        (LADDER, "nobody is turned away"),
+    ],
+)
+def test_ladders_that_cannot_work_are_refused(capsys, monkeypatch, tmp_path, text, said):
+    monkeypatch.chdir(tmp_path)
+    Path("pressed.yaml").write_text(text)
+    code, _, err = ended(capsys, "simulate", "pressed.yaml", "-o", "out")
+    assert code == 2
+    assert said in " ".join(err.split())

@@ -30,6 +30,7 @@ FUNCTIONS = {
     "bucket_left_tokens": st.tuples(LEVELS),
     "bucket_reserved": st.tuples(LEVELS, COUNTS),
     "bucket_settled": st.tuples(LEVELS, COUNTS, COUNTS, COUNTS),
+    "backoff_ps": st.tuples(st.integers(1, 1000), *(st.integers(0, 86_400 * 10**12),) * 2, COUNTS),
 }
 GATEWAY_ONLY = {"retry_after_s"}
 """Floats go in and come out, which nothing compiled does."""

@@ -27,6 +27,8 @@ def view(time_s, states, waiting, running=None):
         arrived_count=10,
         refused_count=0,
         ttft_p90_s=None,
+        first_tokens=np.zeros(0, dtype=np.int32),
+        first_token_s=np.zeros(0),
     )
 
 

@@ -36,6 +36,9 @@ def command(face: Face, /, scenario: Path, report: Path | None) -> int:
     if scaled or asked.events:
         where = scaled[0] if scaled else "events"
         raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
+    if asked.users is not None:
+        what = "wait for answers before they ask again, so that they never come too fast"
+        raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
     with shown(face) as teller, placed(lines_of(scenario)):
         found = size_pools(asked, teller)
         if report is not None:

@@ -1,0 +1,263 @@
+"""One pass of requests through their stages, pool after pool.
+
+Stages feed forward: what a pool does changes nothing in those before it. So each pool is replayed on its own, with
+the arrivals that the stages before it yield. What comes back all the same stands in a script.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.run import GapHistogram, RunRecord, Status
+from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, Transfer, Wait
+from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.world import World
+from tokenfleet.simulator.building import PS_PER_S, to_ps
+from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
+from tokenfleet.simulator.joining import Journey, added
+from tokenfleet.simulator.replaying import replay
+from tokenfleet.simulator.watching import Watched
+
+Buffer = npt.NDArray[np.int64]
+Window = tuple[float, float]
+DAY_S = 86_400.0
+Worlds = Callable[[str, Trace], World | None]
+"""The world around a pool, by its name and the calls to it; ``None``: a quiet one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What later stages do to earlier ones, as a replay before found it."""
+
+    arrivals_ps: Buffer
+    """-1 for requests that have not been sent by then."""
+    turns: Mapping[str, tuple[Turn, ...]]
+    """When the door of each gate moves."""
+    ends_ps: Buffer
+    """When each request ends; -1 where that is not known."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Passage:
+    """What became of the requests in one pass."""
+
+    journey: Journey
+    runs: dict[str, PoolRun] = field(default_factory=dict)
+    entrances: dict[str, Entrance] = field(default_factory=dict)
+    watched: dict[str, Watched] = field(default_factory=dict)
+    """Pools that stand behind a gate."""
+
+
+class Passing:
+    """Takes all requests through their stages once.
+
+    Args:
+        trace: The requests.
+        pools: The stages, checked.
+        worlds: What happens around each pool.
+        script: What comes back.
+        peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
+        telemetry_interval_s: As there.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        pools: Pools,
+        worlds: Worlds,
+        script: Script,
+        *,
+        peak_window_s: Window | None = None,
+        telemetry_interval_s: float | None = None,
+    ) -> None:
+        self.trace, self.pools, self.worlds, self.script = trace, pools, worlds, script
+        self.peak_window_s, self.telemetry_interval_s = peak_window_s, telemetry_interval_s
+        gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
+        self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
+        self.done = Passage(journey=start(script.arrivals_ps))
+
+    def run(self) -> Passage:
+        """Stage after stage."""
+        journey = self.done.journey
+        for stage in self.pools.stages:
+            going = stage.takes & (journey.status == Status.FINISHED) & (self.script.arrivals_ps >= 0)
+            if isinstance(stage, Wait):
+                journey.now_ps[going] += to_ps_column(stage.duration_s[going])
+            elif isinstance(stage, Hold):
+                journey.now_ps[going] += until_open_ps(journey.now_ps[going], stage)
+            elif isinstance(stage, Transfer):
+                send(journey, stage, going)
+            elif isinstance(stage, Gate):
+                self._enter(stage, np.flatnonzero(going))
+            else:
+                self._call(stage, going)
+        return self.done
+
+    def _enter(self, gate: Gate, rows: Buffer) -> None:
+        journey = self.done.journey
+        keeper = Doorkeeper(gate, self.trace, self.script.turns.get(gate.name, ()), self.script.ends_ps)
+        entrance = keeper.let_in(rows, journey.now_ps[rows])
+        self.done.entrances[gate.name] = entrance
+        journey.now_ps[rows] = entrance.time_ps[rows]
+        journey.status = np.maximum(journey.status, entrance.status)
+
+    def _call(self, stage: Call, going: npt.NDArray[np.bool_]) -> None:
+        journey, name = self.done.journey, stage.pool
+        fleet = self.pools.fleets[name]
+        calls, caller = calls_of(self.trace, journey, stage, going)
+        try:
+            record = replay(
+                calls,
+                announced(fleet) if stage.is_announced else fleet,
+                peak_window_s=self.peak_window_s,
+                telemetry_interval_s=self.telemetry_interval_s,
+                world=self._world(name, calls),
+            )
+        except BadInput as error:
+            named = (replace(each, where=f"{name}: {each.where}") for each in error.problems)
+            raise BadInput(named) from None
+        before = sum(run.record.replica_count for run in self.done.runs.values())
+        bridges = arrive(journey, stage, calls, record, caller, before)
+        gaps, peak_gaps = seen_gaps(stage, record, bridges, self.peak_window_s)
+        self.done.runs[name] = PoolRun(
+            trace=calls, record=record, caller=caller.astype(np.int32), gaps=gaps, peak_gaps=peak_gaps
+        )
+
+    def _world(self, name: str, calls: Trace) -> World | None:
+        """The world around a pool, watched where it stands behind a gate."""
+        world, tick_s = self.worlds(name, calls), self.ticks_s.get(name)
+        if tick_s is None:
+            return world
+        if world is not None and world.controller is not None and world.tick_s != tick_s:
+            what = f"its controller looks every {world.tick_s:g} s, that of the gate every {tick_s:g} s"
+            raise BadInput.at("world.tick_s", what, "give both the same tick")
+        self.done.watched[name] = Watched(world or World(), self.pools.fleets[name])
+        return self.done.watched[name].in_view(tick_s)
+
+
+def announced(fleet: Fleet) -> Fleet:
+    """A fleet whose front end has done its work before the request comes."""
+
+    def ready(group: ReplicaGroup) -> ReplicaGroup:
+        return replace(group, replica=replace(group.replica, step_time=replace(group.replica.step_time, request_ps=0)))
+
+    return replace(fleet, groups=tuple(ready(group) for group in fleet.groups))
+
+
+def until_open_ps(now_ps: Buffer, stage: Hold) -> Buffer:
+    """Time to the next opening of a daily window; 0 while it is open."""
+    opens_ps, closes_ps, day_ps = to_ps(stage.opens_s), to_ps(stage.closes_s), to_ps(DAY_S)
+    since_ps = (now_ps + to_ps(stage.start_s) - opens_ps) % day_ps
+    return np.where(since_ps < (closes_ps - opens_ps) % day_ps, 0, (day_ps - since_ps) % day_ps)
+
+
+def start(arrivals_ps: Buffer) -> Journey:
+    """Everybody at the door."""
+    count = len(arrivals_ps)
+
+    def column(value: int = 0) -> Buffer:
+        return np.full(count, value, dtype=np.int64)
+
+    return Journey(
+        now_ps=arrivals_ps.copy(),
+        status=np.zeros(count, dtype=np.int8),
+        first_ps=column(-1),
+        last_ps=column(-1),
+        replica=column(),
+        sender=column(),
+        cached_tokens=column(),
+        preemption_count=column(),
+        transfer_ps=column(),
+    )
+
+
+def to_ps_column(times_s: npt.NDArray[np.float64]) -> Buffer:
+    """Seconds as picoseconds; what never happened (NaN) is -1."""
+    return np.rint(np.where(np.isnan(times_s), -1.0 / PS_PER_S, times_s) * PS_PER_S).astype(np.int64)
+
+
+def calls_of(trace: Trace, journey: Journey, stage: Call, going: npt.NDArray[np.bool_]) -> tuple[Trace, Buffer]:
+    """The calls to a pool in order of arrival, at equal times of their requests; and the request behind each."""
+    rows = np.flatnonzero(going)
+    rows = rows[np.argsort(journey.now_ps[rows], kind="stable")]
+    caller = np.repeat(rows, stage.call_count)
+    shared = stage.shares_prefixes and trace.prefix_node is not None
+    calls = replace(
+        rows_of(trace, caller),
+        arrival_s=journey.now_ps[caller] / PS_PER_S,
+        input_tokens=stage.input_tokens[caller],
+        output_tokens=stage.output_tokens[caller],
+        kv_delivered=np.ones(len(caller), dtype=np.bool_) if stage.kv_delivered else None,
+    )
+    if not shared:
+        calls = replace(calls, prefix_node=None, prefixes=None)
+    return calls, caller
+
+
+def send(journey: Journey, stage: Transfer, going: npt.NDArray[np.bool_]) -> None:
+    """Move KV over the links of the replicas that hold it, first come first served on each.
+
+    A link that is busy for ``s[i]`` with the i-th transfer, which is ready at ``r[i]``, is done with it at the sum of
+    all ``s`` up to ``i`` and the latest start that any of those before it forces.
+    """
+    rows = np.flatnonzero(going)
+    rows = rows[np.lexsort((rows, journey.now_ps[rows], journey.sender[rows]))]
+    durations_ps = to_ps_column(stage.duration_s)
+    edges = np.flatnonzero(np.diff(journey.sender[rows], prepend=-1, append=-1))
+    for first, end in pairwise(edges):
+        on_link = rows[first:end]
+        ready_ps = journey.now_ps[on_link]
+        busy_ps = np.cumsum(durations_ps[on_link])
+        done_ps = busy_ps + np.maximum.accumulate(ready_ps - busy_ps + durations_ps[on_link])
+        done_ps += to_ps(stage.latency_s)
+        journey.transfer_ps[on_link] += done_ps - ready_ps
+        journey.now_ps[on_link] = done_ps
+
+
+def arrive(
+    journey: Journey, stage: Call, calls: Trace, record: RunRecord, rows: Buffer, replicas_before: int
+) -> tuple[Buffer, Buffer]:
+    """Move the requests of a pool to the end of its answer, or to where it came to nothing.
+
+    Returns:
+        Gaps between a seen token of an earlier call and the first of this one, and when they end; in picoseconds.
+    """
+    np.maximum.at(journey.status, rows, record.status)
+    sent_to = record.replica.astype(np.int64)
+    journey.replica[rows] = np.where(sent_to < 0, -1, sent_to + replicas_before)
+    journey.sender[rows] = journey.replica[rows]
+    np.add.at(journey.preemption_count, rows, record.preemption_count)
+    if stage.shares_prefixes:
+        np.add.at(journey.cached_tokens, rows, record.cached_tokens)
+    ended = record.status == Status.FINISHED
+    finish_ps = to_ps_column(record.finish_s)
+    # In a quiet pool only those that no replica could ever serve come to nothing, at once.
+    nothing_s = calls.arrival_s if record.turmoil is None else record.turmoil.left_s
+    np.maximum.at(journey.now_ps, rows, np.where(ended, finish_ps, to_ps_column(nothing_s)))
+    first_ps = to_ps_column(record.first_token_s)
+    speaks = ended & (first_ps >= 0) & stage.is_seen
+    rows, first_ps = rows[speaks], first_ps[speaks]
+    known = journey.last_ps[rows] >= 0
+    gaps_ps = first_ps[known] - journey.last_ps[rows[known]]
+    fresh = rows[~known]
+    journey.first_ps[fresh] = first_ps[~known]
+    journey.last_ps[rows] = finish_ps[speaks]
+    return gaps_ps, first_ps[known]
+
+
+def seen_gaps(
+    stage: Call, record: RunRecord, bridges: tuple[Buffer, Buffer], peak_window_s: Window | None
+) -> tuple[GapHistogram | None, GapHistogram | None]:
+    """What users see of the gaps of a pool, over the whole run and in the peak window."""
+    if not stage.is_seen:
+        return None, None
+    gaps_ps, ends_ps = bridges
+    if peak_window_s is None or record.peak_gaps is None:
+        return added([record.gaps], gaps_ps), None
+    inside = (ends_ps >= to_ps(peak_window_s[0])) & (ends_ps < to_ps(peak_window_s[1]))
+    return added([record.gaps], gaps_ps), added([record.peak_gaps], gaps_ps[inside])
