@@ -65,17 +65,20 @@ def _owned(plan: Plan, chosen: Sized, trace: Trace, asked: CompareSpec) -> Itera
     if chosen.price.term != "on_demand" or not len(slots):
         yield _unknown("hybrid", "needs a minute of traffic and a price on demand")
         return
-    (mixed,) = cost.compare_supply(
+    mixed = cost.whole_servers(
         slots,
-        rent=cost.Rent(on_demand_usd_per_gpu_hour=rent),
-        fixed=[cost.Commitment(name="own", usd_per_gpu_hour=yearly.usd_per_available_gpu_hour)],
+        gpus_per_server_count=spec.gpus,
+        usd_per_server_hour=yearly.total_usd_per_year / HOURS_PER_MONTH / _MONTHS_PER_YEAR,
+        rent_usd_per_gpu_hour=rent,
+        available_fraction=spec.available,
     )
+    own = f"own {mixed.server_count} x {spec.gpus} gpus" if mixed.server_count else "own nothing"
     yield Alternative(
         name="hybrid",
-        usd_per_month=mixed.hybrid.total_usd_per_hour * HOURS_PER_MONTH,
+        usd_per_month=mixed.usd_per_hour * HOURS_PER_MONTH,
         break_even_utilization_fraction=None,
         break_even_tokens_per_month=None,
-        note=f"own {mixed.hybrid.committed_gpu_count} gpus, rent the hours above{thin}",
+        note=f"{own}, rent the hours above{thin}",
     )
 
 

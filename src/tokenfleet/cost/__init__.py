@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from tokenfleet.cost.sheet import USUAL_LINES, CostLine, CostSheet, cost_sheet, rerank_line
     from tokenfleet.cost.steps import compute_bound_fraction, counter_weights, split_step
-    from tokenfleet.cost.supply import SupplyOption, compare_supply
+    from tokenfleet.cost.supply import ServerMix, SupplyOption, compare_supply, whole_servers
     from tokenfleet.cost.unit import usd_per_million
     from tokenfleet.cost.work import RequestWork, TokenWork, request_work, token_work
 
@@ -72,6 +72,7 @@ _HOME = {
     "PurchaseMix": "purchase",
     "Rent": "purchase",
     "RequestWork": "work",
+    "ServerMix": "supply",
     "SupplyOption": "supply",
     "TaskCost": "denominators",
     "TokenCounts": "sharing",
@@ -112,6 +113,7 @@ _HOME = {
     "usage_by_key": "sharing",
     "usd_per_million": "unit",
     "usd_per_million_of_token_price": "external",
+    "whole_servers": "supply",
 }
 """What is loaded on first use: a bill needs no ownership, no export and no invoice."""
 
@@ -134,6 +136,7 @@ __all__ = [
     "PurchaseMix",
     "Rent",
     "RequestWork",
+    "ServerMix",
     "SupplyOption",
     "TaskCost",
     "TokenCounts",
@@ -174,6 +177,7 @@ __all__ = [
     "usage_by_key",
     "usd_per_million",
     "usd_per_million_of_token_price",
+    "whole_servers",
 ]
 
 

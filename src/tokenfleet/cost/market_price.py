@@ -1,10 +1,11 @@
 """What the market asks for one gpu under every term, ready for a purchase mix."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tokenfleet.catalog import reference_price
 from tokenfleet.cost.purchase import Commitment, Rent
-from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.gpu import GpuPriceRange, Term
 
 _TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
 
@@ -29,6 +30,8 @@ class Market:
     """Where each price comes from, for a person."""
     unknown: tuple[Term, ...]
     """Terms without a price: enter your own, or try the shares of ``TYPICAL_OF_ON_DEMAND``."""
+    quotes: Mapping[Term, GpuPriceRange] = field(default_factory=dict)
+    """What each known price is, with its range and date."""
 
 
 def market(
@@ -73,4 +76,5 @@ def market(
         ),
         basis=tuple(f"{term}: {price.basis}" for term, price in found.items() if price is not None),
         unknown=tuple(term for term, price in found.items() if price is None),
+        quotes={term: price for term, price in found.items() if price is not None},
     )

@@ -1,5 +1,6 @@
 """Cloud, own or hybrid: one demand bought in three ways, beside each other."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,3 +77,40 @@ def compare_supply(
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMix:
+    """Whole servers owned, and the hours above them rented."""
+
+    server_count: int
+    usd_per_hour: float
+    """Of both, on average."""
+
+
+def whole_servers(
+    demand_gpu_count: Sequence[int] | Counts,
+    *,
+    gpus_per_server_count: int,
+    usd_per_server_hour: float,
+    rent_usd_per_gpu_hour: float,
+    available_fraction: float = 1.0,
+) -> ServerMix:
+    """The cheapest number of servers to own, where nobody sells a part of one; of equals the fewest.
+
+    Args:
+        demand_gpu_count: gpus needed in each hour of a representative time.
+        gpus_per_server_count: gpus of one.
+        usd_per_server_hour: one server, busy or not.
+        rent_usd_per_gpu_hour: of the hours that servers do not cover.
+        available_fraction: share of the hours in which an owned gpu works.
+    """
+    demand = np.asarray(demand_gpu_count, dtype=np.float64)
+    each = gpus_per_server_count * available_fraction
+    most = math.ceil(float(demand.max(initial=0.0)) / each)
+    costs = [
+        owned * usd_per_server_hour + rent_usd_per_gpu_hour * float(np.maximum(demand - owned * each, 0.0).mean())
+        for owned in range(most + 1)
+    ]
+    best = min(range(most + 1), key=lambda owned: round(costs[owned], 9))
+    return ServerMix(server_count=best, usd_per_hour=costs[best])

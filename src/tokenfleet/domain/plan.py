@@ -7,7 +7,7 @@ from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.fleet import Fleet, Router
-from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.gpu import GpuPrice, Term
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.rough import Rough
@@ -247,6 +247,21 @@ class PurchaseLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TermPrice:
+    """What a gpu-hour costs on one term."""
+
+    term: Term
+    usd_per_gpu_hour: float
+    """What was reckoned with."""
+    low_usd_per_gpu_hour: float | None
+    """Published prices; ``None`` of somebody's own."""
+    high_usd_per_gpu_hour: float | None
+    as_of: str
+    """Date of the price; empty where nobody says."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
     """How to buy the fleet if it follows the demand hour by hour; the lines add up to the total."""
 
@@ -264,6 +279,8 @@ class Purchase:
     without a price to commit at."""
     unknown_terms: tuple[str, ...]
     """Terms that nobody publishes a price for."""
+    terms: tuple[TermPrice, ...] = ()
+    """Every term that was weighed, with its range and date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """How to buy the chosen fleet, if its carrying replicas follow the demand hour by hour."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from tokenfleet import cost
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.gpu import Term
-from tokenfleet.domain.plan import Plan, Purchase, PurchaseLine, Sized
+from tokenfleet.domain.plan import Plan, Purchase, PurchaseLine, Sized, TermPrice
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, carrying_by_slot
 
@@ -59,6 +60,7 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
             (each.usd_per_gpu_hour / rent.expected_usd_per_gpu_hour for each in market.commitments), default=None
         ),
         unknown_terms=tuple(market.unknown),
+        terms=tuple(_priced(chosen, facts, market)),
     )
 
 
@@ -84,6 +86,39 @@ def described_hours(chosen: Sized, facts: Buying) -> npt.NDArray[np.int64] | Non
         np.int64
     )
     return needed
+
+
+def _priced(chosen: Sized, facts: Buying, market: cost.Market) -> Iterator[TermPrice]:
+    """On demand as planned with, then each term that was weighed."""
+    yield TermPrice(
+        term="on_demand",
+        usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour,
+        low_usd_per_gpu_hour=chosen.price_low_usd_per_gpu_hour,
+        high_usd_per_gpu_hour=chosen.price_high_usd_per_gpu_hour,
+        as_of=chosen.price.as_of,
+        source=chosen.price.source,
+    )
+    gpu = chosen.replica.deployment.gpu
+    for term in (*_TERM_H, *(("spot",) if facts.interruptible_fraction else ())):
+        own, quoted = facts.usd_per_gpu_hour.get(term, {}).get(gpu), market.quotes.get(term)
+        if own is not None:
+            yield TermPrice(
+                term=term,
+                usd_per_gpu_hour=own,
+                low_usd_per_gpu_hour=None,
+                high_usd_per_gpu_hour=None,
+                as_of="",
+                source="scenario",
+            )
+        elif quoted is not None:
+            yield TermPrice(
+                term=term,
+                usd_per_gpu_hour=quoted.price.price_usd_per_gpu_hour,
+                low_usd_per_gpu_hour=quoted.low_usd_per_gpu_hour,
+                high_usd_per_gpu_hour=quoted.high_usd_per_gpu_hour,
+                as_of=quoted.price.as_of,
+                source=quoted.price.source,
+            )
 
 
 def _terms(chosen: Sized, facts: Buying) -> tuple[cost.Market, cost.Rent]:

@@ -16,6 +16,7 @@ from tokenfleet.cost import (
     own_cost,
     purchase_mix,
     usd_per_million,
+    whole_servers,
 )
 from tokenfleet.domain.errors import BadInput
 
@@ -178,3 +179,32 @@ def test_the_hybrid_never_loses(demand, price):
     )
     least = min(row.all_rented_usd_per_hour, row.fixed_at_peak_usd_per_hour)
     assert row.hybrid.total_usd_per_hour <= least + 1e-9
+
+
+@given(
+    demand=st.lists(st.integers(0, 60), min_size=1, max_size=12),
+    size=st.sampled_from([1, 4, 8]),
+    server=st.floats(0.5, 40.0),
+    available=st.sampled_from([1.0, 0.9]),
+)
+def test_whole_servers_are_as_cheap_as_any_number_of_them(demand, size, server, available):
+    found = whole_servers(
+        demand,
+        gpus_per_server_count=size,
+        usd_per_server_hour=server,
+        rent_usd_per_gpu_hour=3.0,
+        available_fraction=available,
+    )
+
+    def hour(owned):
+        return owned * server + 3.0 * sum(max(0.0, each - owned * size * available) for each in demand) / len(demand)
+
+    assert found.usd_per_hour == pytest.approx(hour(found.server_count))
+    assert found.usd_per_hour <= min(hour(owned) for owned in range(80)) + 1e-6
+
+
+def test_a_server_that_hardly_pays_is_not_bought():
+    dear = whole_servers([2], gpus_per_server_count=8, usd_per_server_hour=7.0, rent_usd_per_gpu_hour=3.0)
+    assert (dear.server_count, dear.usd_per_hour) == (0, 6.0)
+    cheap = whole_servers([2, 4], gpus_per_server_count=8, usd_per_server_hour=7.0, rent_usd_per_gpu_hour=3.0)
+    assert (cheap.server_count, cheap.usd_per_hour) == (1, 7.0)

@@ -101,6 +101,21 @@ def test_ones_own_terms_count_before_those_of_the_market(quotes):
     assert [line.name for line in purchase(of_ten(short), toy.trace()).lines] == ["on_demand"]
 
 
+def test_every_term_has_its_price_with_range_and_date():
+    made = of_ten(replace(DAY, usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 1.9}}))
+    terms = {each.term: each for each in purchase(made, toy.trace()).terms}
+    assert next(iter(terms)) == "on_demand"
+    assert terms["on_demand"].usd_per_gpu_hour == 3.0
+    assert (terms["reserved_1y"].usd_per_gpu_hour, terms["reserved_1y"].source) == (1.9, "scenario")
+    assert terms["reserved_1y"].low_usd_per_gpu_hour is None
+    spot = {each.term: each for each in purchase(of_ten(replace(DAY, interruptible_fraction=0.5)), toy.trace()).terms}
+    found = cost.market("h100_sxm").quotes["spot"]
+    assert spot["spot"].usd_per_gpu_hour == found.price.price_usd_per_gpu_hour
+    assert spot["spot"].low_usd_per_gpu_hour <= spot["spot"].high_usd_per_gpu_hour
+    assert spot["spot"].as_of
+    assert "spot" not in terms
+
+
 def test_what_may_not_be_had_carries_a_penalty(quotes):
     scarce = replace(DAY, obtainable_fraction=0.5, shortage_usd_per_gpu_hour=20.0)
     bought = purchase(of_ten(scarce), toy.trace())

@@ -7,7 +7,7 @@ from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
 from tokenfleet.domain.alternatives import Alternatives, Service
-from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice
+from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice, TermPrice
 
 _HOURS_PER_MONTH = 730
 _MOST_TENANTS = 20
@@ -197,13 +197,23 @@ def _purchase(purchase: Purchase) -> Table:
         for line in purchase.lines
     ]
     rows.append(("Together", "", f"{usd(purchase.total_usd_per_hour)}/h"))
-    rows += [(f"{term.replace('_', ' ')}", "", "no published price") for term in purchase.unknown_terms]
+    rows += [(f"A GPU hour {each.term.replace('_', ' ')}", "", _term_price(each)) for each in purchase.terms]
+    rows += [(f"A GPU hour {term.replace('_', ' ')}", "", "no published price") for term in purchase.unknown_terms]
     return Table(
         head=("If the fleet follows the hour", "GPUs on average", "Costs"),
         rows=tuple(rows),
         numeric=frozenset({1, 2}),
         caption=f"{_rule(purchase)}Reckoned from {_hours(purchase)}, not replayed",
     )
+
+
+def _term_price(each: TermPrice) -> str:
+    """With the range of published prices and the date."""
+    low, high = each.low_usd_per_gpu_hour, each.high_usd_per_gpu_hour
+    if low is None or high is None:
+        return f"{usd(each.usd_per_gpu_hour)} (your price)"
+    spread = usd(low) if low == high else f"{usd(low)} to {usd(high)}"
+    return f"{usd(each.usd_per_gpu_hour)} ({spread}, {each.as_of or 'date unknown'})"
 
 
 def _rule(purchase: Purchase) -> str:
