@@ -115,6 +115,17 @@ def write_replica(
     memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]
 
 
+def forget_residents(memory: Buffer, places: Places, row: int, start: int) -> None:
+    """No node of the prefix tree knows the residents of the replica at ``row`` any more; they lie from ``start`` on."""
+    residents = np.arange(start, memory[row + at.FRESH_RESIDENT], at.RESIDENT_WORDS)
+    nodes = memory[residents + at.NODE]
+    in_use = nodes >= places.nodes.start  # a spare row holds the next spare one instead
+    residents, nodes = residents[in_use], nodes[in_use]
+    by_node = memory[nodes + at.HOLDER] & at.HALF == residents
+    memory[nodes[by_node] + at.HOLDER] = at.NONE
+    memory[nodes[~by_node] + at.OTHERS] -= 1
+
+
 def renew_replica(
     memory: Buffer, places: Places, trace: Trace, number: int, index: int, group: ReplicaGroup, ring: int
 ) -> None:
@@ -123,6 +134,7 @@ def renew_replica(
     state, cache = places.states[number], places.caches[number]
     memory[state.start : state.stop] = 0
     tables = cache.start + cache_words(trace, group)[0]
+    forget_residents(memory, places, row, cache.start)
     memory[tables : memory[row + at.TABLE_AT] + memory[row + at.TABLE_MASK] + 1] = 0
     kept = np.r_[
         row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1, row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1

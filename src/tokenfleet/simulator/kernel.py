@@ -112,9 +112,11 @@ def replay_matches(memory: Memory, number: int) -> None:
     events = memory[EVENTS_AT]
     if memory[TREE_LEAVES] <= FEW_REPLICAS:
         best = 0
+        best_ps = memory[events]
         for other in range(1, memory[TREE_LEAVES]):
-            if memory[events + other] < memory[events + best]:
+            if memory[events + other] < best_ps:
                 best = other
+                best_ps = memory[events + other]
         memory[tree + 1] = best
         return
     node = (memory[TREE_LEAVES] + number) >> 1

@@ -228,8 +228,7 @@ PREFILL_TOKENS = 64
 DECODE_TOKENS = 65
 READ_TOKENS = 66  # contexts of the decodes of all steps, added up
 PREFILL_PAIRS = 67  # query-key pairs of all steps
-RESIDENT_COUNT = 68  # resident rows used so far
-FOUND = 69  # the resident that was looked up last
+TABLE_COUNT = 68  # residents in the table
 EMPTIED = 70  # when a request left it last
 FIRST_GONE = 71  # patience rows of requests that run, or did, and whose clients have given up, linked
 HOST_BLOCKS = 72  # blocks of preempted sequences in host memory
@@ -382,7 +381,9 @@ POOL_WORDS = 4
 
 # ---- node of the prefix tree
 PARENT = 0
-FIRST_END = 1  # blocks from the root to its end, for each size of blocks in the fleet
+HOLDER = 1  # its resident at one of the replicas that have it in their cache, number of that << 32; NONE without
+OTHERS = 2  # replicas that have it besides
+FIRST_END = 3  # blocks from the root to its end, for each size of blocks in the fleet
 
 # ---- resident: a node of which a replica has blocks in its cache, or is about to
 NODE = 0

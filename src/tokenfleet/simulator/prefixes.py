@@ -194,16 +194,24 @@ def first_order(memory: Memory, replica: int) -> int:
 @compiled
 def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> None:
     """Put the blocks of a sequence up to position ``until`` on its path into the cache by name."""
+    ends = node_ends(memory, replica)
+    while memory[sequence + HASHED] < until:
+        node = node_at(memory, memory[sequence + REQUEST], memory[sequence + HASHED], ends)
+        write_in(memory, replica, sequence, node, min(until, memory[node + ends]))
+
+
+@compiled
+def write_in(memory: Memory, replica: int, sequence: int, node: int, until: int) -> None:
+    """The same for the blocks that one node names; those before it are in the cache."""
     request = memory[sequence + REQUEST]
     ends = node_ends(memory, replica)
     position = memory[sequence + HASHED]
     while position < until:
-        node = node_at(memory, request, position, ends)
         resident = need_resident(memory, replica, node)
-        end = min(until, memory[node + ends])
+        end = until
         reach = chain_end(memory, resident, node_start(memory, node, ends))
         if position < reach:
-            end = min(end, reach)
+            end = min(until, reach)
             extent = new_extent(memory, replica, resident, position, end, 1)
             memory[extent + IS_SHADOW] = 1
             memory[extent + OWNER] = sequence
@@ -255,7 +263,7 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served
         resident = find_resident(memory, replica, node)
         if resident != NONE:
             watch_growth(memory, replica, resident, sequence, served)
-        write_blocks(memory, replica, sequence, min(until, memory[node + ends]))
+        write_in(memory, replica, sequence, node, min(until, memory[node + ends]))
 
 
 @compiled

@@ -1,7 +1,11 @@
-"""Which nodes of the prefix tree a replica has in its cache: a hash table from node to resident row.
+"""Which nodes of the prefix tree a replica has in its cache: from node to resident row.
+
+A node knows the resident of one replica by itself. Conversations stay where their prefix is, so that is nearly all;
+what several replicas have, the others find in a hash table of their own.
 
 Open addressing with linear probing; a removal moves followers up, so that no tombstones pile up in a long replay. The
-table grows with the residents, because one for as many as there could be would be cold wherever it is touched.
+table grows with what is in it, because one for as many as there could be would be cold wherever it is touched. A
+slot holds the node beside its resident, whose row need not be looked at.
 """
 
 from tokenfleet.simulator.compiling import compiled
@@ -9,17 +13,20 @@ from tokenfleet.simulator.layout import (
     FIRST_EXTENT,
     FIRST_GROWER,
     FIRST_SHADOW,
-    FOUND,
     FRESH_RESIDENT,
+    HALF,
+    HOLDER,
     LAST_EXTENT,
     LAST_SHADOW,
     NODE,
     NONE,
-    RESIDENT_COUNT,
+    NUMBER,
+    OTHERS,
     RESIDENT_WORDS,
     SLOTS_PER_RESIDENT,
     SPARE_RESIDENT,
     TABLE_AT,
+    TABLE_COUNT,
     TABLE_MASK,
 )
 from tokenfleet.simulator.memory import Memory
@@ -33,29 +40,29 @@ def home_slot(memory: Memory, replica: int, node: int) -> int:
 
 @compiled
 def find_resident(memory: Memory, replica: int, node: int) -> int:
-    """The resident row of a node, or ``NONE``. Mostly it is the one that was found last."""
-    resident = memory[replica + FOUND]
-    if resident != NONE and memory[resident + NODE] == node:
-        return resident
+    """The resident row of a node, or ``NONE``."""
+    holder = memory[node + HOLDER]
+    if holder != NONE and holder >> 32 == memory[replica + NUMBER]:
+        return holder & HALF
+    if memory[node + OTHERS] == 0:
+        return NONE
     table = memory[replica + TABLE_AT]
     slot = home_slot(memory, replica, node)
     while memory[table + slot] != NONE:
-        resident = memory[table + slot]
-        if memory[resident + NODE] == node:
-            memory[replica + FOUND] = resident
-            return resident
+        if memory[table + slot] >> 32 == node:
+            return memory[table + slot] & HALF
         slot = (slot + 1) & memory[replica + TABLE_MASK]
     return NONE
 
 
 @compiled
-def enter_resident(memory: Memory, replica: int, resident: int) -> None:
-    """Put a resident that is not in the table into it."""
+def enter_table(memory: Memory, replica: int, node: int, resident: int) -> None:
+    """Put a resident into the table, which has room for it."""
     table = memory[replica + TABLE_AT]
-    slot = home_slot(memory, replica, memory[resident + NODE])
+    slot = home_slot(memory, replica, node)
     while memory[table + slot] != NONE:
         slot = (slot + 1) & memory[replica + TABLE_MASK]
-    memory[table + slot] = resident
+    memory[table + slot] = node << 32 | resident
 
 
 @compiled
@@ -67,7 +74,49 @@ def grow_table(memory: Memory, replica: int) -> None:
     memory[replica + TABLE_MASK] = 2 * size - 1
     for slot in range(old, old + size):
         if memory[slot] != NONE:
-            enter_resident(memory, replica, memory[slot])
+            enter_table(memory, replica, memory[slot] >> 32, memory[slot] & HALF)
+
+
+@compiled
+def leave_table(memory: Memory, replica: int, node: int, resident: int) -> None:
+    """Take a resident out of the table."""
+    table = memory[replica + TABLE_AT]
+    mask = memory[replica + TABLE_MASK]
+    hole = home_slot(memory, replica, node)
+    while memory[table + hole] & HALF != resident:
+        hole = (hole + 1) & mask
+    slot = (hole + 1) & mask
+    while memory[table + slot] != NONE:
+        home = home_slot(memory, replica, memory[table + slot] >> 32)
+        if ((slot - home) & mask) >= ((slot - hole) & mask):
+            memory[table + hole] = memory[table + slot]
+            hole = slot
+        slot = (slot + 1) & mask
+    memory[table + hole] = NONE
+
+
+@compiled
+def make_known(memory: Memory, replica: int, node: int, resident: int) -> None:
+    """From now on a replica finds this resident for a node."""
+    if memory[node + HOLDER] == NONE:
+        memory[node + HOLDER] = memory[replica + NUMBER] << 32 | resident
+        return
+    memory[node + OTHERS] += 1
+    memory[replica + TABLE_COUNT] += 1
+    if SLOTS_PER_RESIDENT * memory[replica + TABLE_COUNT] > memory[replica + TABLE_MASK] + 1:
+        grow_table(memory, replica)
+    enter_table(memory, replica, node, resident)
+
+
+@compiled
+def make_unknown(memory: Memory, replica: int, node: int, resident: int) -> None:
+    """The replica finds nothing for a node any more."""
+    if memory[node + HOLDER] & HALF == resident:
+        memory[node + HOLDER] = NONE
+        return
+    memory[node + OTHERS] -= 1
+    memory[replica + TABLE_COUNT] -= 1
+    leave_table(memory, replica, node, resident)
 
 
 @compiled
@@ -79,9 +128,6 @@ def new_resident(memory: Memory, replica: int) -> int:
         return resident
     resident = memory[replica + FRESH_RESIDENT]
     memory[replica + FRESH_RESIDENT] += RESIDENT_WORDS
-    memory[replica + RESIDENT_COUNT] += 1
-    if SLOTS_PER_RESIDENT * memory[replica + RESIDENT_COUNT] > memory[replica + TABLE_MASK] + 1:
-        grow_table(memory, replica)
     return resident
 
 
@@ -98,28 +144,16 @@ def need_resident(memory: Memory, replica: int, node: int) -> int:
     memory[resident + FIRST_SHADOW] = NONE
     memory[resident + LAST_SHADOW] = NONE
     memory[resident + FIRST_GROWER] = NONE
-    enter_resident(memory, replica, resident)
+    make_known(memory, replica, node, resident)
     return resident
 
 
 @compiled
 def drop_if_empty(memory: Memory, replica: int, resident: int) -> None:
-    """Take a resident out of the table when nothing is left of it and nobody extends it."""
+    """Forget a resident when nothing is left of it and nobody extends it."""
     kept = memory[resident + FIRST_EXTENT] | memory[resident + FIRST_SHADOW] | memory[resident + FIRST_GROWER]
     if kept != NONE:
         return
-    table = memory[replica + TABLE_AT]
-    mask = memory[replica + TABLE_MASK]
-    hole = home_slot(memory, replica, memory[resident + NODE])
-    while memory[table + hole] != resident:
-        hole = (hole + 1) & mask
-    slot = (hole + 1) & mask
-    while memory[table + slot] != NONE:
-        home = home_slot(memory, replica, memory[memory[table + slot] + NODE])
-        if ((slot - home) & mask) >= ((slot - hole) & mask):
-            memory[table + hole] = memory[table + slot]
-            hole = slot
-        slot = (slot + 1) & mask
-    memory[table + hole] = NONE
+    make_unknown(memory, replica, memory[resident + NODE], resident)
     memory[resident + NODE] = memory[replica + SPARE_RESIDENT]
     memory[replica + SPARE_RESIDENT] = resident

@@ -227,14 +227,30 @@ def emptiest(memory: Memory) -> int:
 
 
 @compiled
+def first_choice(memory: Memory, request: int) -> int:
+    """What :func:`choose_replica` finds in a quiet world, where all are ready and have room, looking at few of them."""
+    router = memory[ROUTER]
+    if router == ROUND_ROBIN:
+        return memory[memory[POOL] + TURN]
+    if router == PREFIX_AFFINITY:
+        home = ready_home(memory, request)
+        if home != NOBODY:
+            in_flight = memory[memory[IN_FLIGHT_AT] + home]
+            count = memory[memory[POOL] + READY_COUNT]
+            if prefix_affinity(in_flight, 0, count, True, memory[TOTAL_IN_FLIGHT]) < 0:
+                return home
+    return emptiest(memory)
+
+
+@compiled
 def choose_replica(memory: Memory, request: int) -> int:
     """Number of the pool's ready replica with the lowest score of those with room in their queue, or ``NOBODY``.
 
     The turn breaks ties, so that no replica is everybody's first.
     """
     router = memory[ROUTER]
-    if memory[VISITS_AT] == NONE and router <= LEAST_IN_FLIGHT:
-        return memory[memory[POOL] + TURN] if router == ROUND_ROBIN else emptiest(memory)
+    if memory[VISITS_AT] == NONE and router <= PREFIX_AFFINITY:
+        return first_choice(memory, request)
     home = NOBODY
     total = 0
     if router == PREFIX_AFFINITY:
