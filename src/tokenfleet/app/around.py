@@ -19,7 +19,15 @@ from tokenfleet.app.scaling_question import (
 )
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import taken
-from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of, lane_of
+from tokenfleet.app.world_question import (
+    clients_of,
+    door_of,
+    gives_up,
+    happenings_of,
+    lane_of,
+    too_late,
+    usual_door,
+)
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, requests_of
@@ -30,7 +38,6 @@ from tokenfleet.simulator.controlling import Controller
 
 _TICK_S: Final = 15.0
 LEAVING: Final = "Users who cancelled a call of the log leave here too: with its last token, or when they left it."
-ABSENT_COUNT: Final = "Means over replicas count those that are not there as empty."
 SAME_TOKENS: Final = "The smaller model is taken to read and to write as many tokens as the model it stands in for."
 
 
@@ -125,9 +132,10 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     notes += () if leaving is None else (LEAVING,)
     smaller = () if asked.ladder is None else smaller_groups(asked, asked.ladder)
     notes += (SAME_TOKENS,) if smaller else ()
-    clients, admission, spec = clients_of(asked), admission_of(asked), asked.autoscaling
+    notes += (*usual_door(asked), *too_late(asked, trace))
+    clients, admission, spec = clients_of(asked), door_of(asked), asked.autoscaling
     if spec is None:
-        happenings = happenings_of(asked, sum(group.replica_count for group in fleet.groups))
+        happenings = happenings_of(asked, fleet)
         around = Around(
             fleet=replace(fleet, groups=(*fleet.groups, *smaller)),
             ladder=ladder,
@@ -156,7 +164,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         policy=policy_of(spec, setting, trace),
         ladder=ladder,
         batch=batch,
-        notes=(cold_start_of(asked, spec, fleet)[1], ABSENT_COUNT, *notes),
+        notes=(cold_start_of(asked, spec, fleet)[1], *notes),
     )
     return around, trace
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokenfleet import catalog, performance, workload
 from tokenfleet.app.alternatives import alternatives, users_are_known
 from tokenfleet.app.compare_types import CompareSpec
+from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.digests import file_digests
 from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
@@ -220,40 +220,6 @@ def _about_weights(plan: Plan) -> tuple[str, ...]:
     return (*notes, f"{precision} weights answer as well as the checkpoint's own: measure that before you promise.")
 
 
-def about_demand(source: WorkloadSource, seed: int, trace: Trace) -> tuple[str, ...]:
-    """Where the demand comes from and what was taken for granted of it, for a person who was not there."""
-    return (_origin(source, seed), *_about_sessions(source, trace))
-
-
-def _origin(source: WorkloadSource, seed: int) -> str:
-    grown = f", times {source.growth:g} for growth" if source.growth != 1.0 else ""
-    if source.trace is not None:
-        return f"Demand: as logged in {', '.join(Path(path).name for path in source.trace)}{grown}."
-    if source.preset is not None:
-        kind = f"published statistics of the preset {source.preset}"
-    elif source.profile is not None:
-        kind = f"the profile {Path(source.profile).name}"
-    else:
-        kind = (
-            f"the lengths you gave (log-normal), the busiest minute {source.peak_to_mean:g} times the mean, "
-            f"bursty arrivals (coefficient of variation {source.interarrival_cv:g}; 1 is Poisson)"
-        )
-    return f"Demand: drawn from {kind}{grown}, seed {seed}. Your real traffic decides."
-
-
-def _about_sessions(source: WorkloadSource, trace: Trace) -> tuple[str, ...]:
-    if source.trace is None or trace.session is None:
-        return ()
-    if source.sessions == "repeat":
-        return ("Each prompt of a session is taken to repeat the prompt before it and its answer.",)
-    if trace.prefix_node is not None:
-        return ()
-    return (
-        "The log has sessions and no block hashes, so no prompt is found in a prefix cache. If prompts repeat what was "
-        "said before, write  workload: {sessions: repeat}.",
-    )
-
-
 def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:
     """The demand of a scenario with each request in its classes, and its profile.
 
@@ -278,6 +244,8 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
         trace, quality = _today(source, seed)
         if source.growth != 1.0:
             trace = workload.grow(trace, source.growth)
+        if source.max_output is not None:
+            trace = replace(trace, output_tokens=trace.output_tokens.clip(max=source.max_output))
     except BadInput as error:
         raise BadInput(_as_keys(each) for each in error.problems) from None
     return trace, workload.profile(trace, quality)

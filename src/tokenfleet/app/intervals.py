@@ -127,6 +127,21 @@ def _spent_s(counted: Mapping[str, Counts], group: ReplicaGroup, model: ModelArc
     return {name: np.maximum(mixed * full[name] + alone * plain[name], 0.0) for name in BOUNDS}
 
 
+def present(state: npt.NDArray[np.int8] | None, used: Floats) -> npt.NDArray[np.bool_]:
+    """Which replicas held gpus at each sample, or were in use when there were none to hold; shape (sample, replica)."""
+    if state is None:
+        return np.ones(used.shape, dtype=np.bool_)
+    there: npt.NDArray[np.bool_] = (state != ReplicaState.ABSENT) & (state != ReplicaState.FAILED)
+    return there | (used > 0.0)
+
+
+def mean_of(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
+    """Mean over the replicas that are there, at each sample; NaN where none is."""
+    count = there.sum(axis=1)
+    mean: Floats = np.where(count > 0, (values * there).sum(axis=1) / np.maximum(count, 1), np.nan)
+    return mean
+
+
 def in_interval(times_s: Floats, interval_s: float, samples: int) -> Counts:
     """The sample at the end of the interval in which each time lies."""
     # The last sample lies at or behind the last event, so rounding alone could point past the end.

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
-from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
+from tokenfleet.app.compose import Teller, demand_of, gpu_prices
+from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system

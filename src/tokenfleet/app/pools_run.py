@@ -8,7 +8,8 @@ import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import looped
-from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
+from tokenfleet.app.compose import Teller, demand_of, gpu_prices
+from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool

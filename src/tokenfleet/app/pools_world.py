@@ -37,8 +37,7 @@ class PoolWorlds:
             setting = replace(setting, admission=self._admission(pool))
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
-        count = sum(group.replica_count for group in pool.fleet.groups)
-        happenings, admission, clients = happenings_of(asked, count, name), self._admission(pool), clients_of(asked)
+        happenings, admission, clients = happenings_of(asked, pool.fleet, name), self._admission(pool), clients_of(asked)
         if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
         return World(happenings=happenings, clients=clients, admission=admission)

@@ -125,7 +125,8 @@ def parse_tokens(value: object) -> int:
                 f"{quoted(value)} may mean {thousand:.0f} or {kibi:.0f}", f"write {thousand:.0f} or {kibi:.0f}"
             )
         digits = value.strip().replace(",", "").replace("_", "")
-        value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else value
+        whole = digits.removeprefix("-")
+        value = int(digits) if whole.isascii() and whole.isdigit() and len(whole) < 16 else value
     if isinstance(value, bool) or not isinstance(value, int):
         raise Unreadable(f"{quoted(value)} is not a whole number", "write a whole number, such as 32768")
     if value <= 0:

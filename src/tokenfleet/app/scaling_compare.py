@@ -4,6 +4,7 @@ from tokenfleet.app.compose import Teller
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, promised_ttft_s, setting_of
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
+from tokenfleet.app.world_question import usual_door
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
@@ -16,7 +17,8 @@ def compared(
     """Compare the usual ways to scale, and the scenario's own.
 
     Returns:
-        The comparison, what all ways have in common, and a sentence on the cold start.
+        The comparison, what all ways have in common, and sentences on the cold start and on a bound of the
+        queue that nobody wrote.
 
     Raises:
         BadInput: the scenario does not say within which counts to scale, or its policy cannot work.
@@ -42,4 +44,4 @@ def compared(
         capacity_per_s=spec.capacity,
         told=lambda name: teller.say(f"replaying: {name}"),
     )
-    return found, setting, cold_start_of(asked, spec, fleet)[1]
+    return found, setting, " ".join((cold_start_of(asked, spec, fleet)[1], *usual_door(asked)))

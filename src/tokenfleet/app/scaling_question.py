@@ -13,9 +13,9 @@ from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
-from tokenfleet.app.world_question import admission_of, clients_of, happenings_of
+from tokenfleet.app.world_question import clients_of, door_of, happenings_of
 from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
-from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
@@ -60,14 +60,18 @@ def setting_of(
         pool: The pool that it is, where there are several.
 
     Raises:
-        BadInput: the fleet has several groups.
+        BadInput: the fleet has several groups, or an event brings back what the autoscaler replaces.
     """
+    _check_events(asked, pool)
     if len(fleet.groups) > 1:
         what = f"the fleet has {len(fleet.groups)} replica groups, and one policy scales one"
-        raise BadInput.at("autoscaling", what, "name a fleet of equal replicas")
+        raise BadInput.at(
+            "autoscaling", what, "name a fleet of equal replicas, or give each kind a pool, which scales on its own"
+        )
     cold_start_s, _ = cold_start_of(asked, spec, fleet)
     supply = spec.supply
-    own = happenings_of(asked, spec.max, pool)
+    most = replace(fleet, groups=(replace(fleet.groups[0], replica_count=spec.max),))
+    own = happenings_of(asked, most, pool)
     happenings = spot_reclaims(
         trace.arrival_s,
         range(spec.min, spec.max),
@@ -76,7 +80,7 @@ def setting_of(
         seed=asked.seed,
     )
     return ScalingSetting(
-        fleet=replace(fleet, groups=(replace(fleet.groups[0], replica_count=spec.max),)),
+        fleet=most,
         slo=asked.slo.targets(),
         start_count=spec.start or max(spec.min, 1),
         cold_start_s=cold_start_s,
@@ -86,9 +90,24 @@ def setting_of(
             trace.arrival_s, per_hour=supply.stock_outs_per_hour, mean_s=supply.stock_out, seed=asked.seed + 1
         ),
         clients=clients_of(asked),
-        admission=admission_of(asked),
+        admission=door_of(asked),
         priorities=(0, 1) if asked.batch is not None else _priorities(trace),
     )
+
+
+def _check_events(asked: Scenario, pool: str | None) -> None:
+    """A lost node or zone is not brought back by the clock where an autoscaler replaces what is lost."""
+    problems = [
+        Problem(
+            f"events[{index}].back_after",
+            "the autoscaler replaces what is lost with a node or a zone, after a cold start",
+            "leave back_after out",
+        )
+        for index, event in enumerate(asked.events)
+        if event.pool == pool and event.place and event.what != "slow" and event.back_after is not None
+    ]
+    if problems:
+        raise BadInput(problems)
 
 
 def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> ScalingPolicy:

@@ -49,7 +49,17 @@ def scaling_lines(run: Simulated) -> list[str]:
     lines += [_change(step) for step in changes[:_MOST_CHANGES]]
     if len(changes) > _MOST_CHANGES:
         lines.append(f"... and {len(changes) - _MOST_CHANGES} more; all are in decisions.json")
-    return [*lines, *alert_lines(scaler.steps)]
+    return [*lines, *_gone(run), *alert_lines(scaler.steps)]
+
+
+def _gone(run: Simulated) -> list[str]:
+    """Replicas that were lost or taken back, by reason."""
+    turmoil = run.record.turmoil
+    lost = Counter[str]()
+    for each in () if turmoil is None else turmoil.decisions:
+        if each.kind == "fail":
+            lost[each.reason] += len(each.replicas)
+    return [f"{'1 replica' if count == 1 else f'{count} replicas'} gone: {reason}" for reason, count in lost.items()]
 
 
 def ladder_lines(run: Simulated) -> list[str]:

@@ -102,6 +102,8 @@ class WorkloadSource(Strict):
     """Burstiness of arrivals for ``lengths``: 1 is Poisson, real traffic is mostly above."""
     duration: Duration = 1800.0
     """How much traffic to draw; for everything but ``trace``."""
+    max_output: Tokens | None = None
+    """Where engines cut an output, as clients ask for with ``max_tokens``; left out, every output is complete."""
     growth: Positive = 1.0
     """Demand to plan for, as a multiple of today's: ``1.3`` is 30 % more."""
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval
+from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval, mean_of, present
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
@@ -112,6 +112,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "request_count": len(record.arrival_s),
         "finished_count": int(finished.sum()),
         "rejected_count": int((~finished).sum()),
+        "at_max_output_count": run.at_max_output_count,
         "preemption_count": int(record.preemption_count.sum(dtype=np.int64)),
         "preempted_request_count": int((record.preemption_count > 0).sum()),
         "duration_s": span_s,
@@ -313,6 +314,9 @@ def fleet_columns(gauges: Telemetry, whole: FleetIntervals, done: Intervals) -> 
     price = whole.usd_per_million_output_tokens
     unknown = np.full(len(gauges.time_s), np.nan)
     values = unknown if price is None else price
+    there = present(gauges.state, done.busy_fraction)
+    means = {"busy_fraction": mean_of(done.busy_fraction, there)}
+    means |= {f"{name}_fraction": mean_of(done.bound_fraction[name], there) for name in BOUNDS}
     return {
         "time_s": (gauges.time_s, None),
         "ready_count": (whole.ready_count, None),
@@ -320,8 +324,7 @@ def fleet_columns(gauges: Telemetry, whole: FleetIntervals, done: Intervals) -> 
         "rejected_count": (whole.rejected_count, None),
         "prefill_tokens_per_s": (done.prefill_tokens.sum(axis=1) / done.interval_s, None),
         "decode_tokens_per_s": (done.decode_tokens.sum(axis=1) / done.interval_s, None),
-        "busy_fraction": (done.busy_fraction.mean(axis=1), None),
-        **{f"{name}_fraction": (done.bound_fraction[name].mean(axis=1), None) for name in BOUNDS},
+        **{name: (mean, np.isfinite(mean)) for name, mean in means.items()},
         "usd_per_million_output_tokens": (values, np.isfinite(values)),
     }
 

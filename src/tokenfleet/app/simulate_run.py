@@ -9,7 +9,8 @@ import numpy as np
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.alone import alone
 from tokenfleet.app.around import Around, around_of
-from tokenfleet.app.compose import Teller, about_demand, demand_of, gpu_prices
+from tokenfleet.app.compose import Teller, demand_of, gpu_prices
+from tokenfleet.app.demand_words import about_demand, at_max_output
 from tokenfleet.app.intervals import (
     FleetIntervals,
     Intervals,
@@ -76,6 +77,8 @@ class Simulated:
     peak_window_s: Window
     whole: Judged
     peak: Judged
+    at_max_output_count: int | None
+    """Requests whose outputs end at ``workload.max_output``; ``None`` where none is set."""
     resolved: dict[str, object]
     assumptions: tuple[str, ...]
     around: Around
@@ -156,11 +159,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     window_s = workload.peak_window(trace if around.loop is None else in_time(trace))
     teller.say("replaying the demand")
     record = simulator.replay(
-        sent,
-        around.fleet,
-        peak_window_s=window_s,
-        telemetry_interval_s=interval_s,
-        world=around.world(controller),
+        sent, around.fleet, peak_window_s=window_s, telemetry_interval_s=interval_s, world=around.world(controller)
     )
     teller.say("replaying at both ends of the error band, and requests alone")
     whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
@@ -180,6 +179,7 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
         peak_window_s=window_s,
         whole=whole,
         peak=peak,
+        at_max_output_count=at_max_output(asked.workload, trace),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=(*about_demand(asked.workload, asked.seed, trace), *model.notes, *around.notes),
         around=around,

@@ -79,7 +79,8 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     if found.verdict == "prefill" and found.prefill_fraction is not None and found.prefill_fraction < _BURSTS:
         lines = ["prefill is saturated in bursts: prompts that arrive together wait for each other."]
     if found.verdict == "fine" and broken:
-        lines = [f"not saturated, yet {', '.join(broken)} breaks the promise: single requests or steps take that long."]
+        verb = "breaks" if len(broken) == 1 else "break"
+        lines = [f"not saturated, yet {', '.join(broken)} {verb} the promise: single requests or steps take that long."]
     if found.verdict in _MENDS:
         lines.append(_MENDS[found.verdict])
     lines += [_against("TTFT", found.ttft), _against("ITL", found.itl)]
@@ -153,7 +154,8 @@ def _odd(found: Diagnosis, fleet: Fleet) -> list[str]:
         after = "was computed again"
         if any(engine.preemption == "swap" for engine in engines):
             after = "waited in host memory, or was computed again where that was full"
-        lines.append(f"{found.preemption_count:,} times a sequence lost its KV memory and {after}.")
+        times = "Once" if found.preemption_count == 1 else f"{found.preemption_count:,} times"
+        lines.append(f"{times} a sequence lost its KV memory and {after}.")
     if found.refused_count:
         reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
         lines.append(f"{found.refused_count:,} requests were refused: {reasons}.")
@@ -255,6 +257,11 @@ def _load(run: Simulated) -> list[str]:
     cached = int(record.cached_tokens.sum(dtype="int64"))
     share = f"; {_percent(cached / prompt)} of the input came from the prefix cache" if prompt else ""
     lines = [f"{int(record.preemption_count.sum(dtype='int64')):,} preemptions{share}"]
+    if run.around.admission.queue_limit_count is None:
+        longest = max(row.waiting_peak_count for row in rows)
+        lines.append(
+            f"no door stands before the fleet, so no queue is bounded: {longest:,} waited at one replica at most"
+        )
     fullest = sorted(rows, key=lambda row: (-row.kv_peak_fraction, -row.waiting_peak_count, row.replica))
     lines += [
         f"replica {row.replica}: KV memory {_percent(row.kv_peak_fraction)} at most, {row.running_peak_count:,} "

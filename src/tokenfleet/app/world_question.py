@@ -1,46 +1,54 @@
 """From the keys of a scenario to what happens around its fleet."""
 
 from dataclasses import replace
+from typing import Final
 
+from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.standing import nodes_of, struck
 from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, BatchLane, Clients, Happening
 
 
-def happenings_of(asked: Scenario, replica_count: int, pool: str | None = None) -> tuple[Happening, ...]:
+def happenings_of(asked: Scenario, fleet: Fleet, pool: str | None = None) -> tuple[Happening, ...]:
     """The events of a scenario in order of time, each with its end.
 
     Args:
         asked: The scenario.
-        replica_count: Replicas of the fleet.
+        fleet: With as many replicas as there may ever be.
         pool: Those of this pool alone; ``None``: the scenario has one fleet.
 
     Raises:
-        BadInput: an event at a replica that the fleet does not have; all of them at once.
+        BadInput: an event at a replica, a node or a zone that the fleet does not have; all of them at once.
     """
-    wrong = [
-        Problem(f"events[{index}].replicas", f"there is no replica {max(event.numbers)}", f"0 to {replica_count - 1}")
-        for index, event in enumerate(asked.events)
-        if event.pool == pool and max(event.numbers) >= replica_count
-    ]
+    found: list[Happening] = []
+    wrong: list[Problem] = []
+    numbered = [(f"events[{index}]", event) for index, event in enumerate(asked.events) if event.pool == pool]
+    nodes = nodes_of(asked, fleet) if numbered else ()
+    for where, event in numbered:
+        who = struck(event, where, nodes)
+        if isinstance(who, Problem):
+            wrong.append(who)
+        else:
+            found += _of_event(event, who)
     if wrong:
         raise BadInput(wrong)
-    happenings = [happening for event in asked.events if event.pool == pool for happening in _of_event(event)]
-    return tuple(sorted(happenings, key=lambda each: each.time_s))
+    return tuple(sorted(found, key=lambda each: each.time_s))
 
 
-def _of_event(event: EventSpec) -> list[Happening]:
+def _of_event(event: EventSpec, who: tuple[int, ...]) -> list[Happening]:
     found = [
         Happening(
             time_s=event.at,
             kind=event.what,
-            replicas=event.numbers,
+            replicas=who,
             step_time_factor=event.factor,
-            reason="as the scenario says",
+            reason=f"{event.place}as the scenario says",
         )
     ]
     if event.back_after is not None:
@@ -48,11 +56,21 @@ def _of_event(event: EventSpec) -> list[Happening]:
             Happening(
                 time_s=event.at + event.back_after,
                 kind="slow" if event.what == "slow" else "ready",
-                replicas=event.numbers,
-                reason="back, as the scenario says",
+                replicas=who,
+                reason=f"{event.place}back, as the scenario says",
             )
         )
     return found
+
+
+def too_late(asked: Scenario, trace: Trace) -> tuple[str, ...]:
+    """Events that come when the traffic is over, as sentences."""
+    end_s = float(trace.arrival_s[-1]) if trace.request_count else 0.0
+    return tuple(
+        f"The event at {shown_duration(event.at)} comes after the last arrival, at {shown_duration(end_s)}."
+        for event in asked.events
+        if event.at > end_s
+    )
 
 
 def lane_of(asked: Scenario, trace: Trace) -> BatchLane | None:
@@ -84,6 +102,34 @@ def clients_of(asked: Scenario) -> Clients:
 def gives_up(clients: Clients) -> bool:
     """Whether clients ever give an attempt up."""
     return clients.first_token_timeout_s is not None or clients.timeout_s is not None
+
+
+USUAL_QUEUE_LIMIT: Final = 1_000
+"""Requests that may wait at one replica where a door stands and nobody says how many: minutes of work, which only an
+overload brings together."""
+
+
+def door_of(asked: Scenario) -> Admission:
+    """The bound of the queue in a simulation: the one written, or the usual one where somebody stands at a door.
+
+    An autoscaler and clients that come back mean a gateway, and a gateway bounds its queues; how fast clients read
+    does not concern it. A plan asks :func:`admission_of` instead: what nobody wrote is no part of a promise.
+    """
+    written = admission_of(asked)
+    come_back = asked.clients is not None and bool(asked.clients.model_fields_set - {"reads"})
+    if written.queue_limit_count is None and (asked.autoscaling is not None or come_back):
+        return replace(written, queue_limit_count=USUAL_QUEUE_LIMIT)
+    return written
+
+
+def usual_door(asked: Scenario) -> tuple[str, ...]:
+    """A sentence on the bound that nobody wrote; none where it is written, or where no door stands."""
+    if door_of(asked) == admission_of(asked):
+        return ()
+    return (
+        f"The door takes no more where {USUAL_QUEUE_LIMIT:,} requests wait at every replica; "
+        "admission: {queue_limit: 50} sets another bound.",
+    )
 
 
 def admission_of(asked: Scenario) -> Admission:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Rate, Strict
+from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Rate, Strict, problem
 from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 
 EventKind = Literal["fail", "drain", "slow"]
@@ -20,12 +20,31 @@ class EventSpec(Strict):
     ``slow``: each of their steps takes ``factor`` times as long."""
     replicas: Annotated[Count, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
     """How many, the first of the fleet; or their numbers, such as ``[2, 5]``, counted from 0 over all groups."""
+    node: Annotated[int, Field(ge=0)] | None = None
+    """Instead of ``replicas``: those on this node, counted from 0, zone by zone. Replicas are placed as a plan places
+    them."""
+    zone: str | None = None
+    """Instead of ``replicas``: those in this one of the ``zones``."""
     back_after: Duration | None = None
     """When they serve again as before, with an empty cache after a failure; left out, never."""
     factor: Positive = 2.0
     """For ``slow``."""
     pool: str | None = None
     """In which pool, where the scenario has ``pools``; ``NAME-prefill`` or ``NAME-decode`` where they are apart."""
+
+    @model_validator(mode="after")
+    def _one_thing_is_struck(self) -> "EventSpec":
+        given = [key for key in ("replicas", "node", "zone") if key in self.model_fields_set]
+        if len(given) > 1:
+            raise problem(f"has {' and '.join(given)}", "name replicas, a node, or a zone")
+        return self
+
+    @property
+    def place(self) -> str:
+        """The node or zone that it strikes; empty where it strikes replicas."""
+        if self.zone is not None:
+            return f"zone {self.zone}, "
+        return "" if self.node is None else f"node {self.node}, "
 
     @property
     def numbers(self) -> tuple[int, ...]:

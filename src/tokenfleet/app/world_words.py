@@ -3,12 +3,14 @@
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet import contract
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.run import Decision, Degraded, Status, Turmoil
+from tokenfleet.domain.trace import Floats
 
 _MOST_EVENTS: Final = 8
 _ENDS: Final = {
@@ -73,13 +75,30 @@ def reading_document(run: Simulated) -> dict[str, float | int | None] | None:
         return None
     record = run.record
     until_s = contract.read_s(record, rate)
+    # Of an attempt that came to nothing nobody notes the end; the gauges have counted it.
+    inside, read = _sampled(run, until_s)
     taken_s = (until_s - record.arrival_s)[np.isfinite(until_s)]
     return {
         "tokens_per_s": rate,
         **{f"e2e_p{quantile:.0f}_s": order_statistic(taken_s, quantile / 100.0) for quantile in (50.0, 95.0, 99.0)},
-        "in_flight_peak_count": contract.most_at_once(record.arrival_s, record.finish_s),
-        "open_peak_count": contract.most_at_once(record.arrival_s, until_s),
+        "in_flight_peak_count": max(contract.most_at_once(record.arrival_s, record.finish_s), _most(inside)),
+        "open_peak_count": max(contract.most_at_once(record.arrival_s, until_s), _most(inside + read)),
     }
+
+
+def _most(counts: npt.NDArray[np.int64]) -> int:
+    return int(counts.max(initial=0))
+
+
+def _sampled(run: Simulated, until_s: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """At each sample: requests inside the fleet, those that come to nothing too, and answers still being read."""
+    gauges = run.record.telemetry
+    if gauges is None:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    known = np.isfinite(until_s)
+    ended = np.searchsorted(np.sort(run.record.finish_s[known]), gauges.time_s, side="right")
+    left = np.searchsorted(np.sort(until_s[known]), gauges.time_s, side="right")
+    return (gauges.running + gauges.waiting).sum(axis=1, dtype=np.int64), ended - left
 
 
 def event_words(decision: Decision) -> str:

@@ -10,7 +10,7 @@ the hysteresis.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from tokenfleet.control.seasons import seasonal_per_s
@@ -291,7 +291,10 @@ class ForecastRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeasonalRule:
-    """Demand at the moment when a replica asked for now would be ready, as it was a day or a week before."""
+    """Demand at the moment when a replica asked for now would be ready, as it was a day or a week before.
+
+    Until a day has passed it goes by level and trend, as :class:`ForecastRule`.
+    """
 
     name: ClassVar[str] = "seasonal"
     ahead_s: float
@@ -309,7 +312,11 @@ class SeasonalRule:
         expected = seasonal_per_s(learned.seasons, seen.time_s, seen.time_s + self.ahead_s)
         capacity = self.capacity_per_s or learned.capacity_per_s
         if now is None or expected is None:
-            return Wish(count=seen.ready_count, reason="arrivals are counted, and no day has passed yet")
+            trend = ForecastRule(
+                ahead_s=self.ahead_s, safety_factor=self.safety_factor, capacity_per_s=self.capacity_per_s
+            )
+            wish = trend.needed(tick)
+            return None if wish is None else replace(wish, reason=f"no day has passed yet: {wish.reason}")
         if capacity is None:
             return Wish(count=seen.ready_count, reason="nobody knows yet what a replica does")
         then, error = expected

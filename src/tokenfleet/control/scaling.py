@@ -21,6 +21,7 @@ from tokenfleet.control.rules import (
     QueueRule,
     Rule,
     ScheduleRule,
+    SeasonalRule,
     Tick,
     TtftRule,
     WaitRule,
@@ -100,7 +101,7 @@ class ScalingStep:
     give_up_count: int
     """Starting replicas whose time is over."""
     rule: str
-    """The rule that decided: its name, ``hold``, ``bounds`` or ``arrivals``."""
+    """The rule that decided: its name, ``hold``, ``bounds``, ``arrivals``, or ``replace`` for those that are gone."""
     reason: str
     alerts: tuple[str, ...] = ()
 
@@ -123,15 +124,18 @@ def decide(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[S
     wishes = _recent(seen, policy, state, None if missing else down)
     since_s = seen.time_s if state.since_s is None else state.since_s
     target, rule, reason = _target(seen, policy, replace(state, since_s=since_s, learned=learned), (up, down), wishes)
-    if missing:
-        alerts = (*alerts, NO_DATA)
-        reason = f"{reason}; no data for {', '.join(missing)}"
     if give_up_count:
         alerts = (*alerts, START_TIMEOUT)
     if up is not None and up[1].count > policy.max_count:
         alerts = (*alerts, AT_MAXIMUM)
     here = seen.ready_count + len(starts_s)
     start_count = max(target - here, 0)
+    if start_count and target == state.target_count:
+        # Nobody asked for more: some of those that were asked for are not there.
+        rule, reason = "replace", f"{here} of {target} are ready or on their way, the others are gone; {reason}"
+    if missing:
+        alerts = (*alerts, NO_DATA)
+        reason = f"{reason}; no data for {', '.join(missing)}"
     step = ScalingStep(
         time_s=seen.time_s,
         ready_count=seen.ready_count,
@@ -197,7 +201,7 @@ def worst_case_gpu_count(policy: ScalingPolicy, gpus_per_replica_count: int) -> 
 
 
 def _horizon_s(policy: ScalingPolicy) -> float:
-    return max((rule.ahead_s for rule in policy.rules if isinstance(rule, ForecastRule)), default=0.0)
+    return max((rule.ahead_s for rule in policy.rules if isinstance(rule, ForecastRule | SeasonalRule)), default=0.0)
 
 
 def _still_starting(seen: Signals, policy: ScalingPolicy, state: ScalingState) -> tuple[tuple[float, ...], int]:

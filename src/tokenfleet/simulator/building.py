@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.control import WEIGHT_ONE
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
@@ -55,7 +56,7 @@ def build(
         more_words: Words at the end that are left for what is around the fleet.
     """
     places = place(trace, fleet, detailed=detailed)
-    memory = empty_buffer(places.words + more_words)
+    memory = _room_for(places.words + more_words, trace, fleet)
     write_header(memory, places, trace, fleet)
     if peak_window_s is not None:
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
@@ -96,6 +97,16 @@ def empty_buffer(words: int) -> Buffer:
     zeros = np.zeros(words + 7, dtype=np.int64)
     start = -(zeros.ctypes.data // 8) % 8
     return zeros[start : start + words]
+
+
+def _room_for(words: int, trace: Trace, fleet: Fleet) -> Buffer:
+    """The buffer, empty; the machine says at once where it has not so much."""
+    try:
+        return empty_buffer(words)
+    except MemoryError:
+        replicas = sum(group.replica_count for group in fleet.groups)
+        what = f"{trace.request_count:,} requests on {replicas:,} replicas take {words * 8 / 2**30:,.0f} GiB to replay"
+        raise BadInput.at("replicas", f"{what}, more than this machine has", "fewer replicas, less traffic") from None
 
 
 def ledger_rows(memory: Buffer, places: Places) -> Buffer:

@@ -124,12 +124,17 @@ def test_a_cap_refuses_who_declares_more_once_its_rung_is_entered_and_cuts_nobod
 def test_spot_machines_go_with_a_notice_and_are_asked_for_anew(capsys, folder):
     supply = "  supply: {spot_reclaims_per_hour: 30, spot_notice: 20s}\n"
     Path("small.yaml").write_text(SCENARIO.replace("20min", "15min").replace("min: 1", "min: 1\n  start: 4") + supply)
-    code, _, err = ended(capsys, "simulate", "small.yaml", "-o", "out", "--quiet")
+    code, out, err = ended(capsys, "simulate", "small.yaml", "-o", "out", "--quiet")
     assert (code, err) == (0, "")
     log = json.loads(Path("out/decisions.json").read_text())
     failed = [each for each in log["replicas"] if each["reason"] == "spot machine taken back"]
     assert failed
     assert all(0 not in each["replicas"] for each in failed), "the first min replicas are no spot machines"
+    count = sum(len(each["replicas"]) for each in failed)
+    assert f"replica{'' if count == 1 else 's'} gone: spot machine taken back" in out
+    replaced = [step for step in log["scaling"] if step["rule"] == "replace"]
+    assert replaced
+    assert all("the others are gone" in step["reason"] for step in replaced)
     drained = {(each["time_s"], *each["replicas"]) for each in log["replicas"] if each["kind"] == "drain"}
     assert any(
         (round(each["time_s"] - 20.0, 6), *each["replicas"]) in {(round(a, 6), b) for a, b in drained}

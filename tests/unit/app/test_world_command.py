@@ -80,6 +80,87 @@ def test_time_outs_alone_are_a_world(tmp_path):
     assert (world["timed_out_attempt_count"], world["wasted_output_tokens"]) == (0, 0)
 
 
+ZONES = "zones: [a, b]\nredundancy: {replicas_per_node: 1}\n"
+
+
+def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
+    events = """events:
+  - {at: 2min, zone: b, back_after: 1min}
+  - {at: 6min, node: 0, back_after: 1min}
+  - {at: 30min, replicas: 1}
+"""
+    out = simulated(tmp_path, SCENARIO + ZONES + events)
+    log = json.loads((out / "decisions.json").read_text())["replicas"]
+    assert [(each["kind"], each["time_s"], each["replicas"], each["reason"]) for each in log] == [
+        ("fail", 120.0, [1], "zone b, as the scenario says"),
+        ("ready", 180.0, [1], "zone b, back, as the scenario says"),
+        ("fail", 360.0, [0], "node 0, as the scenario says"),
+        ("ready", 420.0, [0], "node 0, back, as the scenario says"),
+    ]
+    assumed = json.loads((out / "summary.json").read_text())["assumptions"]
+    assert any(line.startswith("The event at 30 min comes after the last arrival, at 10") for line in assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ZONES + "events: [{at: 1min, zone: ab}]\n", 'no replica stands in a zone called "ab"'),
+        (ZONES + "events: [{at: 1min, node: 2}, {at: 1min, replicas: [7]}]\n", "there is no node 2"),
+        (ZONES + "events: [{at: 1min, node: 2}, {at: 1min, replicas: [7]}]\n", "there is no replica 7"),
+        ("events: [{at: 1min, zone: a}]\n", "the scenario names no zones"),
+        (ZONES + "events: [{at: 1min, node: 0, zone: a}]\n", "name replicas, a node, or a zone"),
+        ("zones: [{name: a, gpu_limit: 1}]\nevents: [{at: 1min, zone: a}]\n", "no room for 2 replicas"),
+    ],
+)
+def test_places_that_there_are_not(tmp_path, capsys, text, said):
+    (tmp_path / "stormy.yaml").write_text(SCENARIO + text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "stormy.yaml"), "--replicas", "2", "-o", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_door_stands_where_somebody_stands_at_it_and_is_bounded(tmp_path, capsys):
+    quiet = json.loads((simulated(tmp_path, SCENARIO) / "summary.json").read_text())
+    bare = capsys.readouterr().out
+    coming_back = json.loads((simulated(tmp_path, SCENARIO + "clients: {attempts: 3}\n") / "summary.json").read_text())
+    for name, times in quiet["latency_s"].items():
+        assert coming_back["latency_s"][name] == pytest.approx(times, rel=1e-9), "nobody reaches the bound"
+    assert any(
+        line.startswith("The door takes no more where 1,000 requests wait") for line in coming_back["assumptions"]
+    )
+    assert not any("The door" in line for line in quiet["assumptions"])
+    longest = max(row["waiting_peak_count"] for row in quiet["replicas"])
+    assert f"no door stands before the fleet, so no queue is bounded: {longest} waited at one replica at most" in bare
+    assert "no door" not in capsys.readouterr().out
+    flood = SCENARIO.replace("mean_rate: 8", "mean_rate: 60")
+    flooded = json.loads((simulated(tmp_path, flood + "clients: {attempts: 1}\n") / "summary.json").read_text())
+    assert flooded["rejected_count"] > 0
+    assert max(row["waiting_peak_count"] for row in flooded["replicas"]) <= 1000
+
+
+def test_connections_of_those_who_time_out_are_counted(tmp_path):
+    late = "clients: {attempts: 1, first_token_timeout: 1s, timeout: 6s, reads: 30/s}\n"
+    out = simulated(tmp_path, SCENARIO.replace("mean_rate: 8", "mean_rate: 30") + late)
+    reading = json.loads((out / "summary.json").read_text())["reading"]
+    gauges = polars.read_parquet(out / "telemetry.parquet")
+    inside = gauges.group_by("time_s").agg((polars.col("running") + polars.col("waiting")).sum())["running"].max()
+    assert reading["open_peak_count"] >= reading["in_flight_peak_count"] >= inside > 0
+
+
+def test_outputs_end_where_engines_cut_them(tmp_path):
+    cut = SCENARIO.replace("duration: 10min", "duration: 10min\n  max_output: 150")
+    out = simulated(tmp_path, cut)
+    summary = json.loads((out / "summary.json").read_text())
+    tokens = polars.read_parquet(out / "requests.parquet")["output_tokens"]
+    assert tokens.max() == 150
+    assert summary["at_max_output_count"] == (tokens == 150).sum() > 0
+    assert any("finish reason length" in line for line in summary["assumptions"])
+    whole = json.loads((simulated(tmp_path, SCENARIO) / "summary.json").read_text())
+    assert whole["at_max_output_count"] is None
+    assert whole["output_tokens_per_s"] > summary["output_tokens_per_s"]
+
+
 def test_slow_readers_hold_connections(tmp_path):
     summary = json.loads((simulated(tmp_path, SCENARIO + "clients: {reads: 4/s}\n") / "summary.json").read_text())
     reading = summary["reading"]

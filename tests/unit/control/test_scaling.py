@@ -248,6 +248,13 @@ def test_a_limit_that_its_signal_never_reaches_is_refused():
     check_policy(policy(QueueRule(limit_count=4.0)))
 
 
+def test_what_is_gone_is_replaced_and_the_reason_says_so():
+    calm = [signals(30.0 * tick, waiting=(1, 1, 1) if tick < 2 else (1,), arrived=30) for tick in range(3)]
+    found = run(calm, policy(), 3)[-1]
+    assert (found.target_count, found.start_count, found.rule) == (3, 2, "replace")
+    assert found.reason.startswith("1 of 3 are ready or on their way, the others are gone; 1 waiting")
+
+
 def test_waits_count_by_priority_and_those_not_named_may_wait():
     by = policy(WaitRule(limits_s={0: 2.0, 1: 60.0}))
     waits = {0: (0.0, 1.0), 1: (0.0, 90.0), 5: (900.0, 900.0)}

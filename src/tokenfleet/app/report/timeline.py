@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from tokenfleet.app.intervals import mean_of, present
 from tokenfleet.app.report.charts import (
     BAD,
     FIRST,
@@ -224,7 +225,8 @@ def _fullest_queue(run: Simulated, scale: TimeAxis, window: Window) -> Chart | A
     gauges = run.record.telemetry
     if gauges is None or len(gauges.time_s) < 2:
         return Absent(title=title, why="The replay sampled no gauges.")
-    worst, mean = gauges.waiting.max(axis=1), gauges.waiting.mean(axis=1)
+    waiting = gauges.waiting.astype(np.float64)
+    worst, mean = gauges.waiting.max(axis=1), mean_of(waiting, present(gauges.state, waiting))
     joined = in_buckets(gauges.time_s)
     time = scale.of(gauges.time_s[joined.start])
     marks: Marks = window.marks()

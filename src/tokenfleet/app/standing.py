@@ -1,0 +1,76 @@
+"""Where the replicas of a simulated fleet stand, so that a node or a zone can be lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import count
+
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.world_types import EventSpec
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.planner.placement import placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node and who stands on it."""
+
+    zone: str
+    """Empty where the scenario names no zones."""
+    replicas: tuple[int, ...]
+
+
+def nodes_of(asked: Scenario, fleet: Fleet) -> tuple[Node, ...]:
+    """The nodes of a fleet, group by group, as a plan places them: evenly over the zones, on as few as hold them.
+
+    Numbers are dealt out in turn, so that the first replicas, with which a scaled fleet starts, stand apart.
+
+    Raises:
+        BadInput: the zones have no room for the fleet.
+    """
+    nodes: list[Node] = []
+    first = 0
+    for group in fleet.groups:
+        placement = placed(group.replica_count, group.replica, asked.losses)
+        if placement is None:
+            what = f"no room for {group.replica_count} replicas on {group.replica.deployment.gpu}"
+            raise BadInput.at("zones", what, "raise gpu_limit, or name another zone")
+        numbers = _dealt(placement.by_zone, first)
+        for node in placement.nodes:
+            mine = tuple(numbers[node.zone].pop(0) for _ in range(node.replica_count))
+            nodes.append(Node(zone=node.zone, replicas=mine))
+        first += group.replica_count
+    return tuple(nodes)
+
+
+def _dealt(sizes: dict[str, int], first: int) -> dict[str, list[int]]:
+    """Numbers from ``first`` on, one for each zone in turn while it has room."""
+    dealt: dict[str, list[int]] = {zone: [] for zone in sizes}
+    numbers = count(first)
+    while any(len(dealt[zone]) < size for zone, size in sizes.items()):
+        for zone, size in sizes.items():
+            if len(dealt[zone]) < size:
+                dealt[zone].append(next(numbers))
+    return dealt
+
+
+def struck(event: EventSpec, where: str, nodes: Sequence[Node]) -> tuple[int, ...] | Problem:
+    """The replicas that an event strikes, or what is wrong with it."""
+    replica_count = sum(len(node.replicas) for node in nodes)
+    if event.zone is not None:
+        zones = list(dict.fromkeys(node.zone for node in nodes))
+        if event.zone in zones:
+            return tuple(sorted(number for node in nodes if node.zone == event.zone for number in node.replicas))
+        if zones == [""]:
+            return Problem(f"{where}.zone", "the scenario names no zones", "write zones: [a, b, c]")
+        near = get_close_matches(event.zone, zones, n=1, cutoff=0.0)[0]
+        return Problem(f"{where}.zone", f'no replica stands in a zone called "{event.zone}"', f"nearest: {near}")
+    if event.node is not None:
+        if event.node < len(nodes):
+            return nodes[event.node].replicas
+        return Problem(f"{where}.node", f"there is no node {event.node}", f"0 to {len(nodes) - 1}")
+    if max(event.numbers) >= replica_count:
+        what = f"there is no replica {max(event.numbers)}"
+        return Problem(f"{where}.replicas", what, f"0 to {replica_count - 1}")
+    return event.numbers
