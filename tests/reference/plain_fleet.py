@@ -569,7 +569,7 @@ class PlainRun:
                 if request.preemptions == 0:
                     wait = max(0, time - request.ready) / 1e12
                     waits[level[request]][number] = max(waits[level[request]][number], wait)
-        return waits
+        return {found: wait for found, wait in waits.items() if wait.any()}
 
     # ---- what is counted
 

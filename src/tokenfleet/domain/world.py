@@ -202,8 +202,9 @@ class FleetView:
     """Tokens of running requests, prompts and outputs, those that several share counted for each of them; ``None``
     where the world does not look inside."""
     oldest_wait_s: Mapping[int, Floats] | None = None
-    """How long the request that has waited for longest has waited, by priority and replica, 0 where nobody waits.
-    Who was preempted is not counted, for it has been admitted. ``None`` where the world does not look inside."""
+    """How long the request that has waited for longest has waited, by priority and replica, 0 where nobody waits; a
+    priority of whom nobody waits at all is left out. Who was preempted is not counted, for it has been admitted.
+    ``None`` where the world does not look inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,9 +102,16 @@ class Desk:
         )
 
     def oldest_wait_s(self, time_ps: int) -> dict[int, Floats]:
-        """How long who has waited for longest has waited, by priority and replica."""
+        """How long who has waited for longest has waited, by priority and replica.
+
+        A priority of whom nobody waits is left out: nobody may know that it will occur.
+        """
         wait_ps = self.queues.oldest_wait_ps(self.count, len(self.priorities), time_ps)
-        return {priority: wait_ps[:, level] / PS_PER_S for level, priority in enumerate(self.priorities)}
+        return {
+            priority: wait_ps[:, level] / PS_PER_S
+            for level, priority in enumerate(self.priorities)
+            if wait_ps[:, level].any()
+        }
 
     def read_firsts(self) -> None:
         """Take over the first tokens that the kernel has noted, and let it go on."""
