@@ -37,7 +37,8 @@ class PoolWorlds:
             setting = replace(setting, admission=self._admission(pool))
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
-        happenings, admission, clients = happenings_of(asked, pool.fleet, name), self._admission(pool), clients_of(asked)
+        happenings, admission = happenings_of(asked, pool.fleet, name), self._admission(pool)
+        clients = clients_of(asked)
         if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
         return World(happenings=happenings, clients=clients, admission=admission)
