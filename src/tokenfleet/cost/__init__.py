@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenfleet.cost.billing import bill
+    from tokenfleet.cost.counted import KINDS, Counted, bill_of_counters
     from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
     from tokenfleet.cost.external import (
         HostOrBuy,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tokenfleet.cost.sharing import (
         Invoice,
         InvoiceLine,
+        Part,
         TokenCounts,
         invoice,
         name_of_nobody,
@@ -54,11 +56,13 @@ if TYPE_CHECKING:
     from tokenfleet.cost.work import RequestWork, TokenWork, request_work, token_work
 
 _HOME = {
+    "KINDS": "counted",
     "TYPICAL_OF_ON_DEMAND": "market_price",
     "USUAL_LINES": "sheet",
     "Commitment": "purchase",
     "CostLine": "sheet",
     "CostSheet": "sheet",
+    "Counted": "counted",
     "FocusAccount": "focus",
     "FocusRow": "focus",
     "FocusVersion": "focus",
@@ -69,6 +73,7 @@ _HOME = {
     "MixLine": "purchase",
     "OwnCost": "owning",
     "OwnedPool": "owning",
+    "Part": "sharing",
     "PurchaseMix": "purchase",
     "Rent": "purchase",
     "RequestWork": "work",
@@ -83,6 +88,7 @@ _HOME = {
     "annuity_usd_per_year": "owning",
     "api_charge_usd": "external",
     "bill": "billing",
+    "bill_of_counters": "counted",
     "blended_usd_per_million_tokens": "external",
     "break_even_hours": "owning",
     "break_even_hours_per_month": "purchase",
@@ -118,11 +124,13 @@ _HOME = {
 """What is loaded on first use: a bill needs no ownership, no export and no invoice."""
 
 __all__ = [
+    "KINDS",
     "TYPICAL_OF_ON_DEMAND",
     "USUAL_LINES",
     "Commitment",
     "CostLine",
     "CostSheet",
+    "Counted",
     "FocusAccount",
     "FocusRow",
     "FocusVersion",
@@ -133,6 +141,7 @@ __all__ = [
     "MixLine",
     "OwnCost",
     "OwnedPool",
+    "Part",
     "PurchaseMix",
     "Rent",
     "RequestWork",
@@ -147,6 +156,7 @@ __all__ = [
     "annuity_usd_per_year",
     "api_charge_usd",
     "bill",
+    "bill_of_counters",
     "blended_usd_per_million_tokens",
     "break_even_hours",
     "break_even_hours_per_month",

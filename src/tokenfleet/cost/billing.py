@@ -57,11 +57,11 @@ def bill(
     work_s = _work_s(record, served, full)
     paid_s = _paid_s(record, span_s)
     peak_s = _peak_work_s(served, work_s, tokens_by_kind(record, peak_window_s))
-    free_s = _headroom_s(
+    free_s = headroom_s(
         sum(work_s, Fraction(0)), paid_s, record.replica_count, peak_s / (peak_window_s[1] - peak_window_s[0])
     )
     spent = dict(zip((*_WORK, "headroom"), (*work_s, free_s), strict=True))
-    lines = _lines(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
+    lines = lines_of(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     return Bill(
         total_usd_per_hour=total,
@@ -106,7 +106,7 @@ def _peak_work_s(served: TokensByKind, work_s: list[Fraction], peak: TokensByKin
     )
 
 
-def _headroom_s(work_s: Fraction, paid_s: Fraction, replica_count: int, peak_replicas: float) -> Fraction:
+def headroom_s(work_s: Fraction, paid_s: Fraction, replica_count: int, peak_replicas: float) -> Fraction:
     """Replica-seconds that the promise keeps free: per work as many as at the peak, where no replica is idle."""
     if peak_replicas <= 0.0:
         return Fraction(0)
@@ -114,7 +114,8 @@ def _headroom_s(work_s: Fraction, paid_s: Fraction, replica_count: int, peak_rep
     return min(work_s * free_per_work, paid_s - work_s)
 
 
-def _lines(spent_s: dict[str, Fraction], paid_s: Fraction, total: float, spare: Fraction) -> dict[str, float]:
+def lines_of(spent_s: dict[str, Fraction], paid_s: Fraction, total: float, spare: Fraction) -> dict[str, float]:
+    """Dollars of an hour by line: what was spent of the carrying time, the spare share of all, and idle as the rest."""
     exact_total = Fraction(total)
     carrying = exact_total * (1 - spare)
     lines = {name: _cut(carrying * part / paid_s if paid_s else Fraction(0), total) for name, part in spent_s.items()}

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "plan": "Find the cheapest fleet that keeps the promise; write plan, contract and report.",
     "profile": "Say what is wrong with a log, and what its traffic is like.",
     "scaling": "Compare ways to scale: GPU-hours against minutes with a broken promise.",
+    "showback": "Who pays for a running fleet, from its counters.",
     "simulate": "Replay the traffic on a fleet you name, and say what holds it up.",
     "size": "Find how many replicas each pool of a scenario needs.",
     "spike": "What an event takes, and how large a burst the fleet rides out.",

@@ -1,0 +1,48 @@
+"""``tokenfleet showback``: who pays for a running fleet."""
+
+from pathlib import Path
+
+import click
+
+from tokenfleet.app.cli.face import Face, face_options
+
+
+@click.command("showback", short_help="Who pays for a running fleet, from its counters.")
+@click.argument("counters", type=click.Path(path_type=Path))
+@click.argument("usage", type=click.Path(path_type=Path))
+@click.option("--gpus", required=True, type=click.IntRange(min=1), help="GPUs paid for, the spare ones included.")
+@click.option("--spare-gpus", default=0, type=click.IntRange(min=0), help="Of them, kept for the day one fails.")
+@click.option("--usd", "price", required=True, type=click.FloatRange(min=0), help="Dollars of a GPU-hour.")
+@click.option("--interval", default="60s", metavar="TIME", help="Time of one row of COUNTERS. [default: 60s]")
+@face_options
+@click.pass_obj
+def command(face: Face, /, counters: Path, usage: Path, gpus: int, spare_gpus: int, price: float, interval: str) -> int:
+    """Share the price of a running fleet over its tenants, by what each kind of token takes of the GPUs.
+
+    COUNTERS is a CSV with a row for each interval: busy_gpu_s, input_tokens (those no cache served), cached_tokens,
+    output_tokens. USAGE has a row for each tenant and the same tokens in all that time. What a token of each kind takes
+    is learnt from the counters; headroom, idle and spare stay lines of their own, and all lines are the invoice, to the
+    cent.
+    """
+    from tokenfleet.app.quantities import Unreadable, parse_duration_s
+    from tokenfleet.app.showback import showback, showback_blocks, showback_document
+    from tokenfleet.domain.errors import BadInput
+
+    face.action = "showback"
+    try:
+        interval_s = parse_duration_s(interval)
+    except Unreadable as error:
+        raise BadInput.at("--interval", error.what, error.mend) from None
+    found = showback(
+        counters,
+        usage,
+        interval_s=interval_s,
+        gpu_count=gpus,
+        usd_per_gpu_hour=price,
+        spare_gpu_count=spare_gpus,
+    )
+    if face.json:
+        face.document(showback_document(found))
+    else:
+        face.blocks(showback_blocks(found))
+    return 0
