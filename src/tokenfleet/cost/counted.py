@@ -56,25 +56,14 @@ def bill_of_counters(
     """
     carrying = gpu_count - spare_gpu_count
     _check(busy_gpu_s, interval_s, carrying)
-    kinds = [index for index in range(len(KINDS)) if tokens[:, index].any()]
-    design = np.column_stack([tokens[:, kinds], np.ones(len(tokens))])
-    weights = counter_weights(busy_gpu_s, design)
-    explained = design @ weights
-    work = tokens[:, kinds].sum(axis=0) * weights[:-1]
-    if not work.any():
-        raise BadInput.at("counters", "busy time does not follow any tokens", "check that both are of the same time")
-    busy_s = float(busy_gpu_s.sum())
-    by_kind = dict.fromkeys(KINDS, Fraction(0))
-    by_kind |= {
-        KINDS[kind]: Fraction(float(part / work.sum()) * busy_s) for kind, part in zip(kinds, work, strict=True)
-    }
+    by_kind, explained, anyway_s = _explained(busy_gpu_s, tokens)
     paid_s = Fraction(carrying * interval_s * len(tokens))
-    peak = float(busy_gpu_s.max()) / interval_s
-    free_s = headroom_s(sum(by_kind.values(), Fraction(0)), paid_s, carrying, peak)
+    busy_s = sum(by_kind.values(), Fraction(0))
+    free_s = headroom_s(busy_s, paid_s, carrying, float(busy_gpu_s.max()) / interval_s)
     total = usd_per_gpu_hour * gpu_count
     lines = lines_of({**by_kind, "headroom": free_s}, paid_s, total, Fraction(spare_gpu_count, gpu_count))
-    per_s = {name: float(tokens[:, index].sum()) / (interval_s * len(tokens)) for index, name in enumerate(KINDS)}
     counts = {name: float(tokens[:, index].sum()) for index, name in enumerate(KINDS)}
+    per_s = {name: count / (interval_s * len(tokens)) for name, count in counts.items()}
     return Counted(
         bill=Bill(
             total_usd_per_hour=total,
@@ -85,12 +74,24 @@ def bill_of_counters(
             usd_per_million_output_tokens_loaded=usd_per_million(total, per_s["output"]),
             usd_per_request=None,
         ),
-        gpu_s_per_million_tokens={
-            name: float(by_kind[name]) / counts[name] * 1e6 for name in KINDS if counts[name] > 0.0
-        },
-        anyway_fraction=float(weights[-1]) * len(tokens) / float(explained.sum()),
+        gpu_s_per_million_tokens={name: float(by_kind[name]) / count * 1e6 for name, count in counts.items() if count},
+        anyway_fraction=anyway_s / float(explained.sum()),
         fit_error_fraction=float(np.abs(explained - busy_gpu_s).mean() / busy_gpu_s.mean()),
     )
+
+
+def _explained(busy_gpu_s: Floats, tokens: Floats) -> tuple[dict[str, Fraction], Floats, float]:
+    """All busy time by kind of token, that of each interval as the tokens explain it, and what goes with no token."""
+    kinds = [index for index in range(len(KINDS)) if tokens[:, index].any()]
+    design = np.column_stack([tokens[:, kinds], np.ones(len(tokens))])
+    weights = counter_weights(busy_gpu_s, design)
+    work = tokens[:, kinds].sum(axis=0) * weights[:-1]
+    if not work.any():
+        raise BadInput.at("counters", "busy time does not follow any tokens", "check that both are of the same time")
+    shared = work / work.sum() * float(busy_gpu_s.sum())
+    by_kind = dict.fromkeys(KINDS, Fraction(0))
+    by_kind |= {KINDS[kind]: Fraction(float(part)) for kind, part in zip(kinds, shared, strict=True)}
+    return by_kind, design @ weights, float(weights[-1]) * len(tokens)
 
 
 def _check(busy_gpu_s: Floats, interval_s: float, carrying_count: int) -> None:
