@@ -18,7 +18,9 @@ from tokenfleet.app.digests import file_digests
 from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
+from tokenfleet.app.obtaining import obtainable
 from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource
 from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.app.taking import in_classes
@@ -81,6 +83,8 @@ class Composition:
     """What resolving the scenario took for granted."""
     compare: CompareSpec = field(default_factory=CompareSpec)
     """What the plan is held against."""
+    scaling: AutoscalingSpec | None = None
+    """How the fleet may grow."""
 
 
 def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Composition:
@@ -141,6 +145,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         valid_days=scenario.valid_days,
         assumptions=about_demand(scenario.workload, scenario.seed, trace),
         compare=scenario.compare,
+        scaling=scenario.autoscaling,
     )
 
 
@@ -184,6 +189,7 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
         plan,
         assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
         alternatives=alternatives(plan, composition.trace, composition.compare),
+        obtainable=obtainable(plan, composition.scaling),
         splits=planner.split_trials(plan.question, composition.trace, plan.chosen, progress=teller.step, replay=replay),
     )
 

@@ -115,7 +115,13 @@ def _scaling(paper: Contract) -> str:
     start = paper.scale_out
     if start.ready_after_s is None:
         return "nobody knows how long one more replica takes"
-    return f"one more replica after {shown_duration(start.ready_after_s)} ({start.source}); the promise counts on none"
+    text = f"one more replica after {shown_duration(start.ready_after_s)} ({start.source}); the promise counts on none"
+    if start.startup_budget_s is not None:
+        text += f"; a start-up probe must allow {shown_duration(start.startup_budget_s)}"
+    if start.most_gpu_count is not None:
+        of = "" if start.allowed_gpu_count is None else f" of {start.allowed_gpu_count}"
+        text += f"; at most {start.most_gpu_count} GPUs{of}"
+    return text if start.capacity_assured is not False else f"{text}; capacity not assured"
 
 
 def _drill_lines(paper: Contract) -> Iterator[str]:

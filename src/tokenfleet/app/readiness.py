@@ -16,6 +16,10 @@ class Ready:
     source: str
     prepared_high_s: float | None
     """The longest with a node, image, weights and compiled graphs that are there already; ``None``: not known."""
+    startup_budget_s: float
+    """What a start-up probe must allow before it gives a loading replica up."""
+    startup_source: str
+    """Which start that is a multiple of."""
 
 
 def ready(cold_start_s: float | None, replica: ReplicaPhysics) -> Ready:
@@ -26,8 +30,15 @@ def ready(cold_start_s: float | None, replica: ReplicaPhysics) -> Ready:
         replica: What starts.
     """
     if cold_start_s is not None:
-        each = cold_start_s
-        return Ready(low_s=each, typical_s=each, high_s=each, source="cold_start of the scenario", prepared_high_s=None)
+        return Ready(
+            low_s=cold_start_s,
+            typical_s=cold_start_s,
+            high_s=cold_start_s,
+            source="cold_start of the scenario",
+            prepared_high_s=None,
+            startup_budget_s=performance.STARTUP_MARGIN * cold_start_s,
+            startup_source="cold_start of the scenario",
+        )
     gpus = replica.deployment.layout.gpu_count
     weights = float(replica.memory.weights_bytes) * gpus
     gpu = catalog.gpu(replica.deployment.gpu)
@@ -47,4 +58,6 @@ def ready(cold_start_s: float | None, replica: ReplicaPhysics) -> Ready:
         high_s=start.high_s,
         source="starts that others measured, stage by stage; time your own",
         prepared_high_s=prepared.high_s,
+        startup_budget_s=performance.startup_budget_s(start),
+        startup_source="the longest start that others measured, once there is a node",
     )

@@ -11,6 +11,7 @@ from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.loss_words import loss_lines, places
+from tokenfleet.app.obtaining import obtainable_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
@@ -53,6 +54,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         *_warned(plan),
         *left_out(plan),
         *_losses(plan),
+        *([] if plan.obtainable is None else [("Obtain", obtainable_lines(plan.obtainable))]),
         ("Limit", [*limits(plan.limits, plan.found_within_fraction), *utilization_lines(plan)]),
     ]
     if plan.bill is not None:

@@ -83,7 +83,7 @@ def contract_document(
         evidence=_evidence(plan, resolved, made_on),
         survives=_survives(plan),
         limits=_limits(plan, chosen),
-        scale_out=ScaleOut(ready_after_s=scale_out_s, source="unknown" if scale_out_s is None else scale_out_source),
+        scale_out=_scale_out(plan, scale_out_s, scale_out_source),
         degrade=tuple(degrade),
         cost=_cost(chosen, bill),
         valid=Validity(
@@ -94,6 +94,18 @@ def contract_document(
         assumptions=plan.assumptions,
     )
     return contract.model_dump(mode="python")
+
+
+def _scale_out(plan: Plan, ready_after_s: float | None, source: str) -> ScaleOut:
+    found = plan.obtainable
+    return ScaleOut(
+        ready_after_s=ready_after_s,
+        source="unknown" if ready_after_s is None else source,
+        startup_budget_s=None if found is None else found.startup_budget_s,
+        most_gpu_count=None if found is None else found.most_gpu_count,
+        allowed_gpu_count=None if found is None else found.allowed_gpu_count,
+        capacity_assured=None if found is None else found.assured,
+    )
 
 
 def with_drills(document: Mapping[str, object], drills: Sequence[Drill], *, made_on: date) -> dict[str, object]:

@@ -223,6 +223,14 @@ class ScaleOut(_Part):
 
     ready_after_s: Amount | None
     source: str
+    startup_budget_s: Amount | None = None
+    """What a start-up probe must allow."""
+    most_gpu_count: Count | None = None
+    """GPUs held at the worst: while it has grown as far as it may, and a version is replaced."""
+    allowed_gpu_count: Count | None = None
+    """GPUs that quota and zones allow; null: nobody says."""
+    capacity_assured: bool | None = None
+    """More than one zone, or another gpu model with a fleet that keeps the promise."""
 
 
 class Cost(_Part):

@@ -9,6 +9,7 @@ from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.gpu import GpuPrice, Term
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.obtainable import Obtainable
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
@@ -456,6 +457,8 @@ class Plan:
     """What rules of thumb say of the same fleet; ``None`` without one."""
     alternatives: Alternatives | None = None
     """Owning, APIs and unit costs; ``None`` where nobody gave facts of them."""
+    obtainable: Obtainable | None = None
+    """Whether the GPUs can be had; ``None`` for a first look, and without a fleet."""
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

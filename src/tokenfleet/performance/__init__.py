@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tokenfleet.performance.band import error_band
     from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
     from tokenfleet.performance.coefficients import Constant, constants
-    from tokenfleet.performance.cold_start import ColdStart, StageTime, cold_start_s, startup_budget_s
+    from tokenfleet.performance.cold_start import STARTUP_MARGIN, ColdStart, StageTime, cold_start_s, startup_budget_s
     from tokenfleet.performance.kv import kv_bytes_per_token
     from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
     from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
@@ -33,6 +33,7 @@ _HOME = {
     "PipelineMemory": "pipeline",
     "SharedGpu": "neighbours",
     "Stage": "shard",
+    "STARTUP_MARGIN": "cold_start",
     "StageTime": "cold_start",
     "Tenant": "neighbours",
     "cold_start_s": "cold_start",
@@ -71,6 +72,7 @@ _HOME = {
 """What is loaded on first use: a plan read from disk computes no physics."""
 
 __all__ = [
+    "STARTUP_MARGIN",
     "ColdStart",
     "Constant",
     "PipelineMemory",

@@ -14,6 +14,8 @@ import numpy as np
 from tokenfleet.catalog import ColdStartFact, ColdStartStage, Storage, cold_start_facts
 from tokenfleet.domain.gpu import Gpu
 
+STARTUP_MARGIN: Final = 1.5
+"""What a start-up probe must allow over the longest predicted start."""
 IMAGE_BYTES: Final = 10e9
 """A serving image, compressed, where nobody says: published ones have 5 to 10 GB."""
 _TAIL_PERCENT: Final = 10.0
@@ -104,7 +106,7 @@ def cold_start_s(
 _AFTER_WEIGHTS: Final[tuple[ColdStartStage, ...]] = ("compile", "warm_up")
 
 
-def startup_budget_s(start: ColdStart, margin_factor: float = 1.5) -> float:
+def startup_budget_s(start: ColdStart, margin_factor: float = STARTUP_MARGIN) -> float:
     """What a start-up probe must allow before it kills a loading replica.
 
     Args:

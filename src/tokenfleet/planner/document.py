@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 
 from tokenfleet import cost
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
+from tokenfleet.domain.obtainable import Obtainable
 from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial, TenantInvoice
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase
@@ -44,6 +45,7 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         "sure": _sure(plan.sure) if plan.sure else None,
         "redundancy": _redundancy(plan) if chosen else [],
         "placement": asdict(plan.placement) if plan.placement else None,
+        "obtainable": _obtainable(plan.obtainable) if plan.obtainable else None,
         "cost": _cost(plan),
         "tenants": asdict(plan.invoice) if plan.invoice else None,
         "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
@@ -146,6 +148,10 @@ def _attributed(invoice: TenantInvoice) -> dict[str, object]:
         "spare_usd": invoice.spare_usd,
         "shares": shares,
     }
+
+
+def _obtainable(found: Obtainable) -> dict[str, object]:
+    return {**asdict(found), "is_allowed": found.is_allowed}
 
 
 def _prices(bill: Bill | None) -> dict[str, object]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenfleet.app.loss_words import loss_lines, places
+from tokenfleet.app.obtaining import obtainable_lines
 from tokenfleet.app.report.charts import Absent, Chart, Table, TimeAxis
 from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
@@ -25,6 +26,8 @@ class WorstDay:
     """The promises over the whole run, where the plan judged them; the first section holds the peak."""
     losses: Table | None
     """Every loss that was examined."""
+    obtainable: tuple[str, ...]
+    """Whether the GPUs can be had, the most of them, and the start-up budget."""
     charts: tuple[Chart | Absent, ...]
 
 
@@ -43,6 +46,7 @@ def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -
         table=_totals(whole, degraded, chosen.spare_count > 0),
         promises=_overall(plan),
         losses=_losses(plan),
+        obtainable=() if plan.obtainable is None else tuple(obtainable_lines(plan.obtainable)),
         charts=(
             *moment_charts(plan),
             *gauge_charts(degraded.telemetry, scale, window),
