@@ -257,24 +257,28 @@ def _shorter_prompts(question: PlanQuestion, trace: Trace, cut_fraction: float) 
 
 def _prefix_cache(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     engines = [candidate.deployment.engine for candidate in question.candidates]
+    said = "prefix cache", "prefix_caching: on", "cache shared by tenants: timing leaks"
+    if engines and all(engine.prefix_caching for engine in engines):
+        yield _Try(*said, question, trace, "it is on already")
     if not engines or all(engine.prefix_caching for engine in engines):
         return
     on = scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"prefix_caching": True})})
     shared = (
         "" if trace.prefix_node is not None else "the trace shows no shared prefix, so nothing would be found in it"
     )
-    made = _other(on, question, trace, ("prefix cache", "prefix_caching: on", "cache shared by tenants: timing leaks"))
+    made = _other(on, question, trace, said)
     yield replace(made, nothing=shared)
 
 
 def _steps(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     """Where a person fixed the batching, the planner's own choice; elsewhere it chose already."""
+    said = "batching window", "max_batched_tokens and max_sequence_count left to the planner", "TTFT of long prompts"
     if question.vary_step_tokens:
+        yield _Try(*said, question, trace, "the planner chooses it already")
         return
     free = scenario.model_copy(
         update={"engine": scenario.engine.model_copy(update={"max_batched_tokens": None, "max_sequence_count": None})}
     )
-    said = ("batching window", "max_batched_tokens and max_sequence_count left to the planner", "TTFT of long prompts")
     made = _other(free, question, trace, said)
     yield replace(made, question=replace(made.question, vary_step_tokens=True))
 

@@ -65,7 +65,8 @@ def _most(plan: Plan, chosen: Sized, scaling: AutoscalingSpec | None) -> tuple[i
     grown = scaling is not None and scaling.max > chosen.replica_count
     running = scaling.max if grown and scaling is not None else chosen.replica_count
     what = f"{running} replicas that autoscaling may start" if grown else f"{chosen.replica_count} planned"
-    return (running + surge) * size, f"{what} and {surge} more while a version is replaced, {size} GPUs each"
+    each = "1 GPU" if size == 1 else f"{size} GPUs"
+    return (running + surge) * size, f"{what} and {surge} more while a version is replaced, {each} each"
 
 
 def _allowed(zones: tuple[Zone, ...], scaling: AutoscalingSpec | None) -> int | None:

@@ -6,6 +6,7 @@ that every problem of a file is found in one go. Reading the file itself, with i
 """
 
 import re
+from difflib import get_close_matches
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -15,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from tokenfleet import workload
+from tokenfleet import catalog, workload
 from tokenfleet.app.buy_types import BuySpec
 from tokenfleet.app.compare_types import CompareSpec
 from tokenfleet.app.memory_spec import MemorySpec, Size
@@ -278,6 +279,15 @@ class Prices(Strict):
     """Only quotes of this provider."""
     usd_per_gpu_hour: dict[GpuName, Positive] = Field(default_factory=dict)
     """Your own price per GPU and hour, in US dollars, where you have one."""
+
+    @field_validator("provider")
+    @classmethod
+    def _provider_is_known(cls, value: str | None) -> str | None:
+        known = catalog.providers()
+        if value is None or value.lower() in known:
+            return None if value is None else value.lower()
+        near = ", ".join(get_close_matches(value.lower(), known, n=3, cutoff=0.0))
+        raise problem(f'nobody called "{value}" publishes prices', f"nearest: {near}; or usd_per_gpu_hour of your own")
 
 
 Zone = Annotated[ZoneSpec, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenfleet.catalog.gpu_table import gpu, gpus
     from tokenfleet.catalog.links import link, link_names, link_words
     from tokenfleet.catalog.models import model, model_names
-    from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, reference_price
+    from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, providers, reference_price
 
 _HOME = {
     "ApiPrice": "prices",
@@ -34,6 +34,7 @@ _HOME = {
     "link_words": "links",
     "model": "models",
     "model_names": "models",
+    "providers": "prices",
     "read_config": "config",
     "reference_price": "prices",
 }
@@ -56,6 +57,7 @@ __all__ = [
     "link_words",
     "model",
     "model_names",
+    "providers",
     "read_config",
     "reference_price",
 ]

@@ -66,6 +66,12 @@ def gpu_prices(gpu_name: str) -> tuple[GpuPrice, ...]:
 
 
 @cache
+def providers() -> tuple[str, ...]:
+    """Everybody who offers a gpu at a published price, by name."""
+    return tuple(sorted({price.provider for price in offers(_all_gpu_prices())}))
+
+
+@cache
 def _level(term: Term) -> PriceLevel:
     return price_level(price for price in _all_gpu_prices() if price.term == term)
 

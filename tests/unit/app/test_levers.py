@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tokenfleet.app.cli import main
-from tokenfleet.app.levers import _easy, _shorter_prompts
+from tokenfleet.app.levers import _easy, _prefix_cache, _shorter_prompts, _steps
 from tokenfleet.domain.trace import PrefixTree, Trace
+from unit.planner import toy
 
 SCENARIO = """
 name: small
@@ -121,3 +122,11 @@ def test_prompts_are_cut_past_what_they_share():
     assert cut.input_tokens.tolist() == [800, 500]
     alone = _shorter_prompts(None, replace(trace, prefix_node=None, prefixes=None), 0.3).trace
     assert alone.input_tokens.tolist() == [700, 700]
+
+
+def test_a_lever_that_is_pulled_already_is_named_with_the_reason():
+    asked = replace(toy.question([toy.replica(caching=True)], []), vary_step_tokens=True)
+    (cache,) = _prefix_cache(None, asked, toy.trace())
+    assert (cache.name, cache.nothing) == ("prefix cache", "it is on already")
+    (steps,) = _steps(None, asked, toy.trace())
+    assert (steps.name, steps.nothing) == ("batching window", "the planner chooses it already")

@@ -85,3 +85,17 @@ def test_a_first_scenario_takes_spot_for_deadlines_alone(tmp_path, given, term):
     path = tmp_path / "first.yaml"
     path.write_text(scenario_text(kind, answers_from(kind, given), file_name="first.yaml"))
     assert load_scenario(path).prices.term == term
+
+
+def test_a_misspelt_provider_is_named_with_the_nearest(tmp_path):
+    scenario(tmp_path, "{done_within: 15min}")
+    path = tmp_path / "asked.yaml"
+    path.write_text(path.read_text().replace("{term: spot}", "{term: spot, provider: nebias}"))
+    with pytest.raises(BadInput) as caught:
+        load_scenario(path)
+    (found,) = caught.value.problems
+    assert 'nobody called "nebias" publishes prices' in found.what
+    assert found.mend.startswith("nearest: nebius")
+    assert Prices(provider="AWS").provider == "aws"
+    assert {"aws", "gcp", "oci"} <= set(catalog.providers())
+    assert "market-index" not in catalog.providers()
