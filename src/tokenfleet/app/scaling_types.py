@@ -19,7 +19,7 @@ from tokenfleet.app.scenario_words import (
     problem,
 )
 from tokenfleet.catalog import Storage
-from tokenfleet.control.ladder import RungKind
+from tokenfleet.domain.rungs import RungKind
 
 RuleName = Literal[
     "queue", "kv", "active", "active_tokens", "free_kv", "wait", "ttft", "drain", "schedule", "forecast", "seasonal"

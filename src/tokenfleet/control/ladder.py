@@ -7,13 +7,13 @@ had time to act, down after a while of calm; every step leaves an entry that say
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from tokenfleet.control.signals import Signals
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.rungs import RungKind
 from tokenfleet.domain.world import NO_CAP, Door
 
-RungKind = Literal["shed_batch", "tenant_quota", "smaller_model", "cap_output", "cap_context", "limit_sessions"]
 NEEDED: Mapping[RungKind, str] = {
     "tenant_quota": "quota_tokens_per_s",
     "smaller_model": "input_tokens",

@@ -26,6 +26,7 @@ from tokenfleet.planner.money import invoices, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
+from tokenfleet.planner.recalling import anew
 from tokenfleet.planner.relax import nearest_failure, reasons, relaxations, roomier_zones
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
@@ -34,7 +35,7 @@ from tokenfleet.planner.routers import best_router
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import UTILIZATION_CAP, Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
-from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
@@ -80,7 +81,7 @@ def plan(
     """
     _has_requests(trace)
     start_s = clock() if clock else None
-    made = _answer(question, Traffic(trace, workload.peak_window(trace)), Reporter(progress), replay)
+    made = _answer(question, _traffic(trace, replay), Reporter(progress), replay)
     return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)
 
 
@@ -102,7 +103,7 @@ def cheapest(
 ) -> Cheapest:
     """The fleet that :func:`plan` would choose, at a fraction of the replays; arguments and errors as there."""
     _has_requests(trace)
-    traffic = Traffic(trace, workload.peak_window(trace))
+    traffic = _traffic(trace, replay)
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
     if found.answers:
         sized = whole_of(found.answers[0].sized, question)
@@ -110,6 +111,11 @@ def cheapest(
         return Cheapest(sized=sized, reasons=(), replayed_count=work.counted.count, router=router)
     made = _infeasible(work, screened, found)
     return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.counted.count)
+
+
+def _traffic(trace: Trace, replay: Replay | None) -> Traffic:
+    recall = replay.recall if isinstance(replay, Spread) else anew
+    return Traffic(trace, recall("peak window", trace, lambda: workload.peak_window(trace)))
 
 
 def _has_requests(trace: Trace) -> None:

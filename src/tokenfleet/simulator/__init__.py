@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import ClosedLoop, World
 
 if TYPE_CHECKING:
+    from tokenfleet.domain.stages import Pools, StagedRun
     from tokenfleet.simulator.splitting import apart, apart_stages
     from tokenfleet.simulator.staging import narrowed, of_requests
 
@@ -56,13 +56,13 @@ def replay(
 
 def replay_stages(
     trace: Trace,
-    pools: Pools,
+    pools: "Pools",
     *,
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     worlds: Callable[[str, Trace], World | None] = lambda _name, _calls: None,
     closed_loop: ClosedLoop | None = None,
-) -> StagedRun:
+) -> "StagedRun":
     """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
     from tokenfleet.simulator.staging import replay_stages as run
 
