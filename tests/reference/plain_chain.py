@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 import numpy as np
 
 from reference.plain_engine import NEVER, Request
-from reference.plain_fleet import PlainRun
+from reference.plain_fleet import PlainRun, classes_of
 from tokenfleet import control
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Gate, Pools, Transfer, Wait
@@ -121,6 +121,8 @@ class PlainChain:
             name: PlainPool(pools.fleets[name], peak_window_s, None if worlds is None else worlds(name))
             for name in self.calls
         }
+        for pool in self.pools.values():
+            pool.classes = classes_of(trace, None)
         count = trace.request_count
         self.gates = {stage.name: PlainGate(stage, trace) for stage in pools.stages if isinstance(stage, Gate)}
         self.tick = min((round(gate.gate.tick_s * 1e12) for gate in self.gates.values()), default=NEVER)
@@ -132,7 +134,7 @@ class PlainChain:
         self.first, self.last, self.finish = [-1] * count, [-1] * count, [-1] * count
         self.preemptions = [0] * count
         self.status = [Status.FINISHED] * count
-        self.bridges = []  # (gap, end)
+        self.bridges = []  # (gap, end, row)
         self.heap = []  # (time, stage, row): a request comes to a stage
         self.followers, self.line, self.free = defaultdict(list), deque(), []
         for row in range(count):
@@ -236,7 +238,7 @@ class PlainChain:
         self.preemptions[row] += request.preemptions
         if self.stages[index].is_seen and request.first >= 0:
             if self.last[row] >= 0:
-                self.bridges.append((request.first - self.last[row], request.first))
+                self.bridges.append((request.first - self.last[row], request.first, row))
             else:
                 self.first[row] = request.first
             self.last[row] = request.finish

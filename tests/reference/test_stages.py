@@ -1,6 +1,7 @@
 """Replaying pool after pool equals one clock over all pools: every column and every gap."""
 
 from bisect import bisect_right
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from reference.chains import random_stages, with_gates, with_people
 from reference.comparing import PEAK_S, seconds
 from reference.fleets import random_trace
 from reference.plain_chain import PlainChain
-from reference.plain_fleet import GAP_BOUNDS_PS
+from reference.plain_fleet import GAP_BOUNDS_PS, classes_of
 from reference.worlds import Recorder, random_loop
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Gate
@@ -31,6 +32,9 @@ def assert_equal(seed: int, *, gated: bool = False, looped: bool = False) -> tup
     rows = random_trace(draw)
     pools = random_stages(draw, rows)
     apart = np.random.default_rng([seed, 1])
+    if apart.random() < 0.5:
+        bits = apart.integers(0, 4, rows.request_count).astype(np.int32)
+        rows = replace(rows, class_bits=bits, classes=("first", "second"))
     world, loop = None, None
     if gated or looped:
         world = World(admission=Admission(queue_limit_count=int(apart.integers(1, 6))))
@@ -42,7 +46,14 @@ def assert_equal(seed: int, *, gated: bool = False, looped: bool = False) -> tup
     plain = PlainChain(rows, pools, PEAK_S, lambda _name: world, loop)
     gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
     seen = [shown(gate.controllers.last.views) for gate in gates]
-    run = replay_stages(rows, pools, peak_window_s=PEAK_S, worlds=lambda _name, _calls: world, closed_loop=loop)
+    run = replay_stages(
+        rows,
+        pools,
+        peak_window_s=PEAK_S,
+        telemetry_interval_s=0.5,
+        worlds=lambda _name, _calls: world,
+        closed_loop=loop,
+    )
     assert [shown(gate.controllers.last.views) for gate in gates] == seen
     for gate in run.gates:
         np.testing.assert_array_equal(gate.attempt_count, plain.gates[gate.name].attempts)
@@ -54,9 +65,21 @@ def assert_equal(seed: int, *, gated: bool = False, looped: bool = False) -> tup
     np.testing.assert_array_equal(fast.first_token_s[served], seconds(plain.first)[served])
     np.testing.assert_array_equal(fast.preemption_count, plain.preemptions)
     seen = [plain.pools[name] for name in ("prefill", "decode")]
-    bridges = counted([gap for gap, _ in plain.bridges])
+    bridges = counted([gap for gap, _, _ in plain.bridges])
     np.testing.assert_array_equal(fast.gaps.count, bridges + sum(np.array(pool.gaps) for pool in seen))
-    inside = [gap for gap, end in plain.bridges if round(PEAK_S[0] * 1e12) <= end < round(PEAK_S[1] * 1e12)]
+    edges = [round(edge_s * 1e12) for edge_s in PEAK_S]
+    inside = [gap for gap, end, _ in plain.bridges if edges[0] <= end < edges[1]]
+    classes = classes_of(rows, None)
+    for name, apart in fast.class_gaps.items():
+        mine = [each for each in plain.bridges if name in classes.get(each[2], ())]
+        for number, (histogram, bridging) in enumerate(
+            [
+                (apart.gaps, [gap for gap, _, _ in mine]),
+                (apart.peak_gaps, [gap for gap, end, _ in mine if edges[0] <= end < edges[1]]),
+            ]
+        ):
+            own = sum(np.array(pool.class_gaps[name][number]) for pool in seen)
+            np.testing.assert_array_equal(histogram.count, own + counted(bridging))
     np.testing.assert_array_equal(
         fast.peak_gaps.count, counted(inside) + sum(np.array(pool.peak_gaps) for pool in seen)
     )

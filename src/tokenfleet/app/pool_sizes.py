@@ -92,7 +92,10 @@ class _Trials:
     def run(self, counts: tuple[int, ...]) -> StagedRun:
         """Replays pools of so many replicas."""
         pools = with_counts(self.system.pools, self.system.named, counts)
-        return simulator.replay_stages(self.system.trace, pools, peak_window_s=self.window_s)
+        trace = self.system.trace
+        # Gaps are counted class by class along with telemetry: one sample of it is enough.
+        interval_s = max(1.0, trace.duration_s) if self.slo.gaps_apart else None
+        return simulator.replay_stages(trace, pools, peak_window_s=self.window_s, telemetry_interval_s=interval_s)
 
     def enough(self, counts: tuple[int, ...]) -> bool:
         """Every clause is kept, over all requests and in the peak window where it has samples."""

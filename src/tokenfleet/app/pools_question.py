@@ -13,6 +13,7 @@ from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
 from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
+from tokenfleet.app.pools_rollout import with_new_version
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
@@ -256,6 +257,8 @@ class _Builder:
         self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: str, behind: str
     ) -> None:
         cap_fraction, scaling = self._cap(spec), spec.autoscaling
+        is_one_kind = does in ("prefills", "decodes") or self.asked.images is not None
+        fleet = with_new_version(self.asked, fleet, name, spec, model, is_one_kind=is_one_kind)
         self.named.append(
             NamedPool(
                 name=name,

@@ -127,7 +127,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     )
     climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
-    peak, whole = _judged(asked, system, staged, window_s, loop)
+    peak, whole = _judged(asked, system, staged, window_s, loop, sampled_s)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
     model = catalog.model(asked.model)
@@ -171,13 +171,25 @@ def arrived(asked: Scenario, system: PoolSystem, loop: ClosedLoop | None) -> Tra
 
 
 def _judged(
-    asked: Scenario, system: PoolSystem, staged: StagedRun, peak_s: Window, loop: ClosedLoop | None
+    asked: Scenario,
+    system: PoolSystem,
+    staged: StagedRun,
+    peak_s: Window,
+    loop: ClosedLoop | None,
+    sampled_s: float,
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
 
     def at(*, slow: bool) -> StagedRun:
-        pools, worlds = at_band(system.pools, slow=slow), PoolWorlds(asked, system.named)
-        return simulator.replay_stages(system.trace, pools, peak_window_s=peak_s, worlds=worlds, closed_loop=loop)
+        return simulator.replay_stages(
+            system.trace,
+            at_band(system.pools, slow=slow),
+            peak_window_s=peak_s,
+            # Gaps are counted class by class along with telemetry.
+            telemetry_interval_s=sampled_s if asked.slo.targets().gaps_apart else None,
+            worlds=PoolWorlds(asked, system.named),
+            closed_loop=loop,
+        )
 
     slo = asked.slo.targets()
     low, high = at(slow=False), at(slow=True)

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from tokenfleet.app.pools_doors import queue_limit_of
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_rollout import change_of, ready_after, rollout_in
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of
@@ -37,11 +38,12 @@ class PoolWorlds:
             setting = replace(setting, admission=self._admission(pool))
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
-        happenings, admission = happenings_of(asked, pool.fleet, name), self._admission(pool)
-        clients = clients_of(asked)
+        change, absent = change_of(asked, pool.fleet, name)
+        own = sorted((*happenings_of(asked, pool.fleet, name), *change), key=lambda each: each.time_s)
+        happenings, admission, clients = tuple(own), self._admission(pool), clients_of(asked)
         if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
-        return World(happenings=happenings, clients=clients, admission=admission)
+        return World(happenings=happenings, absent=absent, clients=clients, admission=admission)
 
     def _admission(self, pool: NamedPool) -> Admission:
         """The bound of its queues; doors of ladders stand before the pools."""
@@ -66,11 +68,16 @@ def check_pool_events(asked: Scenario, named: tuple[NamedPool, ...]) -> None:
 
 
 def scaling_notes(asked: Scenario, named: tuple[NamedPool, ...]) -> tuple[str, ...]:
-    """Where the cold starts of scaled pools come from, and what a loss means to KV that was handed over."""
+    """Where the cold starts of pools come from, and what a loss means to KV that was handed over."""
     notes = [
         f"{each.name}: {cold_start_of(asked, each.scaling, each.fleet)[1]}"
         for each in named
         if each.scaling is not None
+    ]
+    notes += [
+        f"{each.name}: {ready_after(asked, each.fleet)[1]} New replicas are numbered behind the old ones."
+        for each in named
+        if rollout_in(asked, each.name) is not None
     ]
     decoding = {each.name for each in named if each.does == "decodes"}
     if any(event.pool in decoding for event in asked.events):

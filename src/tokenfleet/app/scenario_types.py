@@ -432,6 +432,8 @@ class Scenario(Strict):
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
             raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")
+        if self.pools is None and any(event.what == "rollout" for event in self.events):
+            raise problem("a rollout, and there are no pools", "write pools, one of them for the whole fleet")
         if nowhere:
             raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}")
         if self.batch is not None and self.ladder is not None and self.ladder.batch:
@@ -444,12 +446,6 @@ class Scenario(Strict):
     def _ladders(self) -> bool:
         """Whether anything is given up anywhere."""
         return self.ladder is not None or any(pool.ladder is not None for pool in (self.pools or {}).values())
-
-    @model_validator(mode="after")
-    def _pools_count_no_gaps_apart(self) -> "Scenario":
-        if self.pools is not None and self.slo.targets().gaps_apart:
-            raise problem("pools do not count the gaps of a class apart", "promise tpot to the class")
-        return self
 
     @model_validator(mode="after")
     def _somebody_turns_away(self) -> "Scenario":

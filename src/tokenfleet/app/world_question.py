@@ -28,7 +28,8 @@ def happenings_of(asked: Scenario, fleet: Fleet, pool: str | None = None) -> tup
     """
     found: list[Happening] = []
     wrong: list[Problem] = []
-    numbered = [(f"events[{index}]", event) for index, event in enumerate(asked.events) if event.pool == pool]
+    own = [(f"events[{index}]", event) for index, event in enumerate(asked.events) if event.pool == pool]
+    numbered = [(where, event) for where, event in own if event.what != "rollout"]
     nodes = nodes_of(asked, fleet) if numbered else ()
     for where, event in numbered:
         who = struck(event, where, nodes)
@@ -42,6 +43,8 @@ def happenings_of(asked: Scenario, fleet: Fleet, pool: str | None = None) -> tup
 
 
 def _of_event(event: EventSpec, who: tuple[int, ...]) -> list[Happening]:
+    if event.what == "rollout":
+        raise ValueError("a rollout changes all replicas of a pool")
     found = [
         Happening(
             time_s=event.at,

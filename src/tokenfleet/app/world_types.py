@@ -4,10 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Rate, Strict, problem
 from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 
-EventKind = Literal["fail", "drain", "slow"]
+EventKind = Literal["fail", "drain", "slow", "rollout"]
 
 
 class EventSpec(Strict):
@@ -17,7 +18,8 @@ class EventSpec(Strict):
     """After the start of the traffic."""
     what: EventKind = "fail"
     """``fail``: gone at once, with every request they hold. ``drain``: they take no more and finish what they have.
-    ``slow``: each of their steps takes ``factor`` times as long."""
+    ``slow``: each of their steps takes ``factor`` times as long. ``rollout``, in a pool: a new version takes the place
+    of every replica, as ``rollout`` of the scenario says; its replicas are numbered behind the old ones."""
     replicas: Annotated[Count, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
     """How many, the first of the fleet; or their numbers, such as ``[2, 5]``, counted from 0 over all groups."""
     node: Annotated[int, Field(ge=0)] | None = None
@@ -32,6 +34,9 @@ class EventSpec(Strict):
     pool: str | None = None
     """In which pool, where the scenario has ``pools``; ``NAME-prefill`` or ``NAME-decode`` where they are apart."""
 
+    to: PhaseSpec | None = None
+    """For ``rollout``: what is different about the new version, such as ``{precision: fp8}``; left out, nothing is."""
+
     @model_validator(mode="after")
     def _one_thing_is_struck(self) -> "EventSpec":
         given = [key for key in ("replicas", "node", "zone") if key in self.model_fields_set]
@@ -45,6 +50,17 @@ class EventSpec(Strict):
         if self.zone is not None:
             return f"zone {self.zone}, "
         return "" if self.node is None else f"node {self.node}, "
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "EventSpec":
+        if self.what != "rollout" and self.to is not None:
+            raise problem(f"{self.what} has to, which is of a rollout", "leave it out")
+        given = {"replicas", "node", "zone", "back_after"} & self.model_fields_set
+        if self.what == "rollout" and given:
+            raise problem("a rollout takes every replica, for good", f"leave out {', '.join(sorted(given))}")
+        if self.to is not None and self.to.replicas is not None:
+            raise problem("to has replicas, and a new version has as many as the old one", "leave it out")
+        return self
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Link
-from tokenfleet.domain.run import Decision, GapHistogram, RunRecord
+from tokenfleet.domain.run import ClassGaps, Decision, GapHistogram, RunRecord
 from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
 from tokenfleet.domain.world import Clients, Door, FleetView, Happening
 
@@ -133,6 +133,8 @@ class PoolRun:
     ``None`` where nobody sees its tokens."""
     peak_gaps: GapHistogram | None
     """Those of them that end in the peak window."""
+    class_gaps: Mapping[str, ClassGaps] = field(default_factory=dict)
+    """The same of each traffic class and priority; kept along with telemetry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,11 @@ class _Trial:
             for phase, count in zip((self.prefill, self.decode), counts, strict=True)
         )
         pools = simulator.apart(traffic.trace, prefill, decode, self.handover)
-        return simulator.replay_stages(traffic.trace, pools, peak_window_s=traffic.window_s)
+        # Gaps are counted class by class along with telemetry: one sample of it is enough.
+        interval_s = max(1.0, traffic.trace.duration_s) if self.replays.slo.gaps_apart else None
+        return simulator.replay_stages(
+            traffic.trace, pools, peak_window_s=traffic.window_s, telemetry_interval_s=interval_s
+        )
 
     def kept(self, traffic: Traffic, counts: tuple[int, ...]) -> bool:
         """Whether the promise is kept."""

@@ -154,24 +154,35 @@ def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
     if ready_s is None or rollout.max_unavailable_count >= total:
         return None
     start_s = scene.traffic.window_s[0]
-    at_once = rollout.max_surge_count + rollout.max_unavailable_count
-    happenings = []
-    for index in range(total):
-        place = index % at_once
-        begun_s = start_s + index // at_once * ready_s
-        stops_s = begun_s if place < rollout.max_unavailable_count else begun_s + ready_s
-        happenings.append(Happening(time_s=stops_s, kind="stop", replicas=(index,), reason="old version"))
-        fresh = (total + index,)
-        happenings.append(Happening(time_s=begun_s + ready_s, kind="ready", replicas=fresh, reason="new version"))
-    # At one moment those that come are ready before those that go stop.
-    happenings.sort(key=lambda each: (each.time_s, each.kind != "ready"))
     world = World(
-        happenings=tuple(happenings),
+        happenings=tuple(version_change(total, start_s, rollout)),
         absent=tuple(range(total, 2 * total)),
         clients=scene.clients,
         admission=scene.admission,
     )
     return _seen(scene, world, start_s, (), 2 * total)
+
+
+def version_change(count: int, start_s: float, rollout: Rollout) -> list[Happening]:
+    """What becomes of ``count`` old replicas, and of as many new ones numbered behind them.
+
+    Args:
+        count: Replicas of each version.
+        start_s: When the first new ones start.
+        rollout: How many at a time; how long a start takes must be known.
+    """
+    ready_s = rollout.ready_after_s or 0.0
+    at_once = rollout.max_surge_count + rollout.max_unavailable_count
+    happenings = []
+    for index in range(count):
+        place, fresh = index % at_once, (count + index,)
+        begun_s = start_s + index // at_once * ready_s
+        stops_s = begun_s if place < rollout.max_unavailable_count else begun_s + ready_s
+        happenings.append(Happening(time_s=begun_s, kind="start", replicas=fresh, reason="new version"))
+        happenings.append(Happening(time_s=stops_s, kind="stop", replicas=(index,), reason="old version"))
+        happenings.append(Happening(time_s=begun_s + ready_s, kind="ready", replicas=fresh, reason="new version"))
+    # At one moment those that come are ready before those that go stop.
+    return sorted(happenings, key=lambda each: (each.time_s, each.kind == "stop"))
 
 
 def worst(scene: Scene, kind: LossKind, count: int, at_s: float) -> tuple[int, ...]:

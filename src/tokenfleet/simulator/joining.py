@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.run import (
     BusyTime,
+    ClassGaps,
     Decision,
     GapHistogram,
     Ledger,
@@ -72,12 +73,23 @@ def joined(trace: Trace, journey: Journey, runs: Mapping[str, PoolRun], gates: S
         replica_count=sum(record.replica_count for record in records),
         end_s=float(np.max(journey.now_ps[ended], initial=0)) / PS_PER_S,
         telemetry=side_by_side([record.telemetry for record in records if record.telemetry is not None]),
+        class_gaps=classes_in([run.class_gaps for run in runs.values()]),
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
         ledger=in_all(trace.request_count, list(runs.values())),
         turmoil=turmoil_of(journey, runs, gates),
     )
+
+
+def classes_in(pools: Sequence[Mapping[str, ClassGaps]]) -> dict[str, ClassGaps]:
+    """The gaps of each class, those of several pools as one."""
+    found = {}
+    for name in dict.fromkeys(name for gaps in pools for name in gaps):
+        mine = [gaps[name] for gaps in pools if name in gaps]
+        peaks = [each.peak_gaps for each in mine if each.peak_gaps is not None]
+        found[name] = ClassGaps(gaps=added([each.gaps for each in mine]), peak_gaps=added(peaks) if peaks else None)
+    return found
 
 
 _TOTALS = ("refused_count", "lost_count", "cancelled_count", "timed_out_count", "wasted_output_tokens")

@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.domain.run import GapHistogram, RunRecord, Status
+from tokenfleet.domain.run import ClassGaps, GapHistogram, RunRecord, Status
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, Transfer, Wait
 from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.building import PS_PER_S, to_ps
+from tokenfleet.simulator.classes import combinations
 from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
 from tokenfleet.simulator.joining import Journey, added
 from tokenfleet.simulator.replaying import replay
@@ -40,6 +41,20 @@ class Script:
     """When the door of each gate moves."""
     ends_ps: Buffer
     """When each request ends; -1 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bridges:
+    """Gaps between a token that a user saw of an earlier pool and the first one of this."""
+
+    gaps_ps: Buffer
+    ends_ps: Buffer
+    rows: Buffer
+    """Whose."""
+
+    def of(self, chosen: npt.NDArray[np.bool_]) -> "Bridges":
+        """Some of them."""
+        return Bridges(self.gaps_ps[chosen], self.ends_ps[chosen], self.rows[chosen])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,8 +139,17 @@ class Passing:
         before = sum(run.record.replica_count for run in self.done.runs.values())
         bridges = arrive(journey, stage, calls, record, caller, before)
         gaps, peak_gaps = seen_gaps(stage, record, bridges, self.peak_window_s)
+        if stage.is_seen and self.telemetry_interval_s is not None:
+            apart = seen_class_gaps(self.trace, calls, record, bridges, self.peak_window_s)
+        else:
+            apart = {}
         self.done.runs[name] = PoolRun(
-            trace=calls, record=record, caller=caller.astype(np.int32), gaps=gaps, peak_gaps=peak_gaps
+            trace=calls,
+            record=record,
+            caller=caller.astype(np.int32),
+            gaps=gaps,
+            peak_gaps=peak_gaps,
+            class_gaps=apart,
         )
 
     def _world(self, name: str, calls: Trace) -> World | None:
@@ -221,12 +245,8 @@ def send(journey: Journey, stage: Transfer, going: npt.NDArray[np.bool_]) -> Non
 
 def arrive(
     journey: Journey, stage: Call, calls: Trace, record: RunRecord, rows: Buffer, replicas_before: int
-) -> tuple[Buffer, Buffer]:
-    """Move the requests of a pool to the end of its answer, or to where it came to nothing.
-
-    Returns:
-        Gaps between a seen token of an earlier call and the first of this one, and when they end; in picoseconds.
-    """
+) -> Bridges:
+    """Move the requests of a pool to the end of its answer, or to where it came to nothing."""
     np.maximum.at(journey.status, rows, record.status)
     sent_to = record.replica.astype(np.int64)
     journey.replica[rows] = np.where(sent_to < 0, -1, sent_to + replicas_before)
@@ -247,17 +267,46 @@ def arrive(
     fresh = rows[~known]
     journey.first_ps[fresh] = first_ps[~known]
     journey.last_ps[rows] = finish_ps[speaks]
-    return gaps_ps, first_ps[known]
+    return Bridges(gaps_ps, first_ps[known], rows[known])
 
 
 def seen_gaps(
-    stage: Call, record: RunRecord, bridges: tuple[Buffer, Buffer], peak_window_s: Window | None
+    stage: Call, record: RunRecord, bridges: Bridges, peak_window_s: Window | None
 ) -> tuple[GapHistogram | None, GapHistogram | None]:
     """What users see of the gaps of a pool, over the whole run and in the peak window."""
     if not stage.is_seen:
         return None, None
-    gaps_ps, ends_ps = bridges
-    if peak_window_s is None or record.peak_gaps is None:
-        return added([record.gaps], gaps_ps), None
-    inside = (ends_ps >= to_ps(peak_window_s[0])) & (ends_ps < to_ps(peak_window_s[1]))
-    return added([record.gaps], gaps_ps), added([record.peak_gaps], gaps_ps[inside])
+    return with_bridges(ClassGaps(gaps=record.gaps, peak_gaps=record.peak_gaps), bridges, peak_window_s)
+
+
+def with_bridges(
+    own: ClassGaps, bridges: Bridges, peak_window_s: Window | None
+) -> tuple[GapHistogram, GapHistogram | None]:
+    """Gaps of a pool, and those that end with its first tokens after the last ones of another."""
+    if peak_window_s is None or own.peak_gaps is None:
+        return added([own.gaps], bridges.gaps_ps), None
+    inside = (bridges.ends_ps >= to_ps(peak_window_s[0])) & (bridges.ends_ps < to_ps(peak_window_s[1]))
+    return added([own.gaps], bridges.gaps_ps), added([own.peak_gaps], bridges.gaps_ps[inside])
+
+
+def seen_class_gaps(
+    trace: Trace, calls: Trace, record: RunRecord, bridges: Bridges, peak_window_s: Window | None
+) -> dict[str, ClassGaps]:
+    """What users see of the gaps of a pool, by the traffic classes and priorities of all requests."""
+    everybody, here = combinations(trace), combinations(calls)
+    nothing = ClassGaps(gaps=added([]), peak_gaps=None if record.peak_gaps is None else added([]))
+    found = {}
+    for name, numbers in everybody.names.items():
+        own = record.class_gaps.get(name, nothing)
+        if name not in here.names and calls.request_count and name == f"priority {only_level(calls)}":
+            # Calls of one priority are not told apart in their pool.
+            own = ClassGaps(gaps=record.gaps, peak_gaps=record.peak_gaps)
+        gaps, peak_gaps = with_bridges(own, bridges.of(np.isin(everybody.of[bridges.rows], numbers)), peak_window_s)
+        found[name] = ClassGaps(gaps=gaps, peak_gaps=peak_gaps)
+    return found
+
+
+def only_level(calls: Trace) -> int | None:
+    """The priority of all calls; ``None`` where there are several, or none."""
+    levels = [] if calls.priority is None else np.unique(calls.priority).tolist()
+    return levels[0] if len(levels) == 1 else None

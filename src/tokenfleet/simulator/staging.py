@@ -19,7 +19,7 @@ from tokenfleet.domain.world import ClosedLoop, World
 from tokenfleet.simulator.building import PS_PER_S
 from tokenfleet.simulator.checking_stages import check_stages
 from tokenfleet.simulator.gating import limits_sessions
-from tokenfleet.simulator.joining import added, joined
+from tokenfleet.simulator.joining import added, classes_in, joined
 from tokenfleet.simulator.looping import arrivals_ps
 from tokenfleet.simulator.passing import Passing, Script, Window, Worlds, to_ps_column
 from tokenfleet.simulator.turning import heard_first, turns_of
@@ -157,4 +157,5 @@ def of_requests(run: StagedRun, chosen: npt.NDArray[np.bool_], pools: Collection
         requests_of(record, chosen),
         gaps=added([each.gaps for each in seen if each.gaps is not None]),
         peak_gaps=None if record.peak_gaps is None else added(peaks),
+        class_gaps=classes_in([each.class_gaps for each in seen]),
     )
