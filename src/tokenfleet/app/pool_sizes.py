@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
-from tokenfleet.app.compose import Teller, demand_of, gpu_prices
+from tokenfleet.app.compose import Teller, demand_of, gpu_prices, steps_are_free
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
@@ -20,6 +20,7 @@ from tokenfleet.app.simulate_words import fleet_name, promise_lines
 from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
@@ -129,6 +130,10 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     floor = _floor(asked, text, system, start, window_s)
     weights = _weights(system, prices)
     counts = planner.cheapest_counts(trials.enough, start, weights, cap_factor=_CAP_FACTOR, floor=floor)
+    replayed_count = len(trials.seen)
+    if counts is not None:
+        trials, counts, more_count = _with_smaller_steps(asked, trials, counts)
+        replayed_count, system = replayed_count + more_count, trials.system
     # Without an answer the largest counts say what stands in the way.
     peak, whole = trials.judged(counts or max(trials.seen, key=sum))
     model = catalog.model(asked.model)
@@ -141,9 +146,62 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         peak_window_s=window_s,
         peak=peak,
         whole=whole,
-        replayed_count=len(trials.seen),
+        replayed_count=replayed_count,
         assumptions=(*about_demand(asked.workload, asked.seed, system.trace), *system.notes),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
+    )
+
+
+def _with_smaller_steps(asked: Scenario, trials: _Trials, counts: Counts) -> tuple[_Trials, Counts, int]:
+    """Smaller steps for the pools whose size of step nobody fixed, where they let fewer replicas do.
+
+    Every running request waits while a step computes somebody's prompt, so smaller steps keep a promise of ITL or TPOT
+    with fewer replicas now and then. A pool with a cap of its own keeps the engine's steps.
+
+    Returns:
+        The trials of the pools chosen, their counts, and how many counts were replayed on the way.
+    """
+    replayed_count = 0
+    for index, named in enumerate(trials.system.named):
+        spec = (asked.pools or {}).get(named.behind)
+        fixed = spec is None or spec.max_batched_tokens is not None or not steps_are_free(asked)
+        if fixed or named.does != "answers" or named.cap_fraction is not None:
+            continue
+        for replica in planner.smaller_steps(named.model, named.replica, trials.slo):
+            other = _Trials(_with_replica(trials.system, index, named, replica), trials.slo, trials.window_s)
+            fewer = _fewest(other, counts, index)
+            replayed_count += len(other.seen)
+            if fewer < counts[index]:
+                trials, counts = other, (*counts[:index], fewer, *counts[index + 1 :])
+    return trials, counts, replayed_count
+
+
+def _fewest(trials: _Trials, counts: Counts, index: int) -> int:
+    """The fewest replicas of one pool, the others as they are; as many as now where one fewer is not enough."""
+    most = counts[index] - 1
+
+    def enough(count: int) -> bool:
+        return trials.enough((*counts[:index], count, *counts[index + 1 :]))
+
+    if most < 1 or not enough(most):
+        return counts[index]
+    return planner.smallest_enough(enough, most, most) or counts[index]
+
+
+def _with_replica(system: PoolSystem, index: int, named: NamedPool, replica: ReplicaPhysics) -> PoolSystem:
+    """The same pools, one of them of another kind of replica than ``named`` has."""
+    usual = named.replica.deployment.engine.max_batched_tokens
+    groups = tuple(replace(group, replica=replica) for group in named.fleet.groups)
+    changed = replace(named, fleet=replace(named.fleet, groups=groups))
+    start = f"The pool {named.name} "
+    note = (
+        f"{start}takes steps of {replica.deployment.engine.max_batched_tokens:,} tokens (by default {usual:,}): fewer "
+        "replicas keep the promise with them."
+    )
+    return replace(
+        system,
+        named=(*system.named[:index], changed, *system.named[index + 1 :]),
+        notes=(*(text for text in system.notes if not text.startswith(f"{start}takes steps")), note),
     )
 
 

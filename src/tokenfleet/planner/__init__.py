@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.assumed import FEW_REQUESTS
     from tokenfleet.planner.bursting import Bounded, Burst, bursts
     from tokenfleet.planner.buying import described_hours
+    from tokenfleet.planner.counting import smallest_enough
     from tokenfleet.planner.document import plan_document, why_it_lost
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless, Look
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
+    from tokenfleet.planner.steps import smaller_steps
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.utilization import Filled, filled
     from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict, Verdicts
@@ -92,6 +94,8 @@ _HOME = {
     "plenty_of": "pool_counts",
     "quote": "quotes",
     "room_for_failover": "packing",
+    "smaller_steps": "steps",
+    "smallest_enough": "counting",
     "split_trials": "splits",
     "tiers": "tiering",
     "why_it_lost": "document",
@@ -151,6 +155,8 @@ __all__ = [
     "plenty_of",
     "quote",
     "room_for_failover",
+    "smaller_steps",
+    "smallest_enough",
     "split_trials",
     "tiers",
     "why_it_lost",

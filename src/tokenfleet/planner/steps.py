@@ -8,6 +8,7 @@ idle that chunks are rare. Cutting the step to what fits into the promise is the
 from dataclasses import replace
 
 from tokenfleet import catalog, performance
+from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.slo import Slo
@@ -29,21 +30,29 @@ def step_variants(question: PlanQuestion, recall: Recall = anew) -> tuple[Replic
     limit_s = _tightest_s(question.slo)
     if limit_s is None:
         return ()
-    smaller: list[Deployment] = []
-    for candidate in question.candidates:
-        sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
-        engine = candidate.deployment.engine
-        if engine.chunked_prefill:
-            least = max(_GRAIN_TOKENS, engine.step_token_count)
-            fitting = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
-            smaller += [_with_step(candidate.deployment, size) for size in fitting]
-    model = question.model
-    asked = model, tuple(smaller)
-    return recall(
-        "smaller steps",
-        asked,
-        lambda: tuple(performance.replica_physics(model, catalog.gpu(each.gpu), each) for each in smaller),
-    )
+    smaller = tuple(each for candidate in question.candidates for each in _smaller(candidate, limit_s))
+    asked = question.model, smaller
+    return recall("smaller steps", asked, lambda: _physics(question.model, smaller))
+
+
+def smaller_steps(model: ModelArchitecture, replica: ReplicaPhysics, slo: Slo) -> tuple[ReplicaPhysics, ...]:
+    """One replica with the smaller steps that :func:`step_variants` tries, the smallest first."""
+    limit_s = _tightest_s(slo)
+    return () if limit_s is None else _physics(model, _smaller(replica, limit_s))
+
+
+def _smaller(candidate: ReplicaPhysics, limit_s: float) -> tuple[Deployment, ...]:
+    engine = candidate.deployment.engine
+    if not engine.chunked_prefill:
+        return ()
+    sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
+    least = max(_GRAIN_TOKENS, engine.step_token_count)
+    fitting = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
+    return tuple(_with_step(candidate.deployment, size) for size in fitting)
+
+
+def _physics(model: ModelArchitecture, deployments: tuple[Deployment, ...]) -> tuple[ReplicaPhysics, ...]:
+    return tuple(performance.replica_physics(model, catalog.gpu(each.gpu), each) for each in deployments)
 
 
 def _tightest_s(slo: Slo) -> float | None:

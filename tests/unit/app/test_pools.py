@@ -348,6 +348,32 @@ chain: {steps: [{pool: rank, input: 300, calls: 20}]}
 """
 
 
+STEPS = """\
+name: steps
+workload: {lengths: {input: 1500:3000, output: 100:200}, mean_rate: 6, duration: 3min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s, itl_p99: 60ms, error_rate: 0.1%}
+gpus: l40s
+precision: fp8
+pools: {main: {}}
+"""
+
+
+def test_smaller_steps_are_tried_where_nobody_fixed_them(tmp_path) -> None:
+    (free,) = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet()).pools
+    usual = free.named.replica.deployment.engine.max_batched_tokens
+    fixed_text = STEPS.replace("main: {}", "main: {max_batched_tokens: 2048}")
+    (fixed,) = size_pools(load_scenario(written(tmp_path, fixed_text)), Quiet()).pools
+    assert fixed.named.replica.deployment.engine.max_batched_tokens == 2048
+    assert usual < 2048
+    assert free.carrying_count < fixed.carrying_count
+    found = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet())
+    assert any(
+        f"The pool main takes steps of {usual:,} tokens (by default 2,048)" in text for text in found.assumptions
+    )
+    assert all(result.kept for result in (*found.peak, *found.whole))
+
+
 @pytest.fixture(scope="module")
 def sized(tmp_path_factory):
     path = written(tmp_path_factory.mktemp("sized"), SIZED)
