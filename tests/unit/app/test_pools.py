@@ -360,17 +360,16 @@ pools: {main: {}}
 
 
 def test_smaller_steps_are_tried_where_nobody_fixed_them(tmp_path) -> None:
-    (free,) = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet()).pools
-    usual = free.named.replica.deployment.engine.max_batched_tokens
+    found = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet())
+    (free,) = found.pools
+    steps = free.named.replica.deployment.engine.max_batched_tokens
     fixed_text = STEPS.replace("main: {}", "main: {max_batched_tokens: 2048}")
     (fixed,) = size_pools(load_scenario(written(tmp_path, fixed_text)), Quiet()).pools
     assert fixed.named.replica.deployment.engine.max_batched_tokens == 2048
-    assert usual < 2048
+    assert steps < 2048
     assert free.carrying_count < fixed.carrying_count
-    found = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet())
-    assert any(
-        f"The pool main takes steps of {usual:,} tokens (by default 2,048)" in text for text in found.assumptions
-    )
+    said = f"The pool main takes steps of {steps:,} tokens (by default 2,048)"
+    assert any(said in text for text in found.assumptions)
     assert all(result.kept for result in (*found.peak, *found.whole))
 
 
