@@ -19,6 +19,7 @@ from reference.fleets import (
 )
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay
+from tokenfleet.simulator.kernel import FEW_REPLICAS
 
 
 def check(seed: int, *, shared: bool, name: str = "test", **settings: bool) -> None:
@@ -37,6 +38,16 @@ def test_without_prefix_cache(seed: int) -> None:
 def test_with_prefix_cache_and_unshared_prompts(seed: int) -> None:
     for step in range(25):
         check(1000 * seed + 100 + step, shared=False, prefix_caching=True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_more_replicas_than_are_looked_through(seed: int) -> None:
+    """Their next events hold a tournament."""
+    for step in range(10):
+        draw = np.random.default_rng(1000 * seed + 150 + step)
+        drawn = random_fleet(draw)
+        groups = tuple(replace(group, replica_count=FEW_REPLICAS + step) for group in drawn.groups)
+        assert_equal(random_trace(draw), replace(drawn, groups=groups))
 
 
 @pytest.mark.parametrize("seed", range(4))

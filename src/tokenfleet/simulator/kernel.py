@@ -106,7 +106,8 @@ FEW_REPLICAS = 16
 def replay_matches(memory: Memory, number: int) -> None:
     """Find the earliest event after that of one replica changed.
 
-    Few replicas are looked through; among many, its matches in a tournament are replayed, from its leaf to the root.
+    Few replicas are looked through; among many, its matches in a tournament are replayed, from its leaf to the root, or
+    to one that it loses as it did before.
     """
     tree = memory[TREE_AT]
     events = memory[EVENTS_AT]
@@ -123,7 +124,10 @@ def replay_matches(memory: Memory, number: int) -> None:
     while node > 0:
         left = memory[tree + 2 * node]
         right = memory[tree + 2 * node + 1]
-        memory[tree + node] = left if memory[events + left] <= memory[events + right] else right
+        winner = left if memory[events + left] <= memory[events + right] else right
+        if winner == memory[tree + node] and winner != number:
+            return
+        memory[tree + node] = winner
         node >>= 1
 
 
