@@ -88,8 +88,8 @@ LABELS = {
     # Indices and identities, not quantities.
     "parent", "prefix_node", "session", "tenant", "replica", "replicas", "absent", "after", "state", "status",
     "running", "waiting", "seed", "rank",
-    # A bound on prompts in tokens or on priorities, as the router that reads it says.
-    "up_to",
+    # A bound on prompts in tokens or on priorities, as the router that reads it says; an order among requests.
+    "up_to", "priority",
     # Quantiles inside a type whose name carries the unit, and one plain number a promise speaks of.
     "p50", "p90", "p95", "p99", "max", "mean", "quantile", "promised", "predicted", "predicted_low", "predicted_high",
 }  # fmt: skip

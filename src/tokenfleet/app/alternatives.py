@@ -27,8 +27,8 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
     Returns:
         ``None`` without a fleet, or when nothing is asked.
     """
-    chosen, bill, record = plan.chosen, plan.bill, plan.degraded
-    if chosen is None or bill is None or record is None or asked == CompareSpec():
+    bill, record = plan.bill, plan.degraded
+    if not plan.fleets or bill is None or record is None or asked == CompareSpec():
         return None
     rented = Alternative(
         name="rented",
@@ -37,19 +37,23 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         break_even_tokens_per_month=None,
         note="the plan, all hours, at its price",
     )
-    beside = service(bill, asked.beside, gpu_count=chosen.gpu_count)
-    ways = (rented, *_owned(plan, chosen, trace, asked), *_apis(plan, hosted_usd_per_hour(bill, beside), record, asked))
+    beside = service(bill, asked.beside, gpu_count=sum(sized.gpu_count for sized in plan.fleets))
+    ways = (rented, *_owned(plan, trace, asked), *_apis(plan, hosted_usd_per_hour(bill, beside), record, asked))
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
 
 
-def _owned(plan: Plan, chosen: Sized, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
+def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
     """Whole servers for the fleet, and the mix of owned and rented where a day of traffic shows how demand moves."""
     spec = asked.owned
     if spec is None:
         return
+    kinds = dict.fromkeys(sized.price.gpu for sized in plan.fleets)
+    if len(kinds) > 1:
+        yield _unknown("owned", f"one kind of server holds no pools of {' and of '.join(kinds)}")
+        return
     yearly = cost.own_cost(spec.pool())
-    servers = -(-chosen.gpu_count // spec.gpus)
-    rent = chosen.price.price_usd_per_gpu_hour
+    servers = -(-sum(sized.gpu_count for sized in plan.fleets) // spec.gpus)
+    rent = plan.fleets[0].price.price_usd_per_gpu_hour
     busy = cost.break_even_utilization_fraction(yearly.usd_per_available_gpu_hour, rent)
     yield Alternative(
         name="owned",
@@ -61,6 +65,10 @@ def _owned(plan: Plan, chosen: Sized, trace: Trace, asked: CompareSpec) -> Itera
             f"against ${rent:.2f} rented"
         ),
     )
+    chosen = plan.chosen
+    if chosen is None:
+        yield _unknown("hybrid", "is reckoned for one fleet that follows the demand, not for pools")
+        return
     slots, thin = _needed(plan, chosen, trace)
     if chosen.price.term != "on_demand" or not len(slots):
         yield _unknown("hybrid", "needs a minute of traffic and a price on demand")

@@ -46,5 +46,5 @@ def _against(price_usd_per_hour: float, chosen: Sized | None) -> str:
         return "where no fleet that does both keeps the promise"
     share = price_usd_per_hour / chosen.price_usd_per_hour - 1.0
     if abs(share) < 0.005:
-        return "as much as the fleet above"
-    return f"{abs(share) * 100:.0f} % {'more' if share > 0 else 'less'} than the fleet above"
+        return "as much as the best fleet that does both"
+    return f"{abs(share) * 100:.0f} % {'more' if share > 0 else 'less'} than the best fleet that does both"

@@ -29,7 +29,7 @@ from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Rejected
+from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, Reason, Rejected
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, Precision, ReplicaPhysics
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
@@ -190,8 +190,13 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
         assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
         alternatives=alternatives(plan, composition.trace, composition.compare),
         obtainable=obtainable(plan, composition.scaling),
-        splits=planner.split_trials(plan.question, composition.trace, plan.chosen, progress=teller.step, replay=replay),
+        pools=tuple(_told(pool) for pool in plan.pools),
     )
+
+
+def _told(pool: PlannedPool) -> PlannedPool:
+    """A pool with what its plan alone does not know."""
+    return replace(pool, plan=replace(pool.plan, obtainable=obtainable(pool.plan, None)))
 
 
 def kept_replays(teller: Teller, *, cache: bool) -> "ReplayCache | None":
@@ -217,13 +222,12 @@ def kept_work(kept: "ReplayCache | None", teller: Teller) -> Recall:
 
 
 def _about_weights(plan: Plan) -> tuple[str, ...]:
-    notes = plan.question.model.notes
-    if plan.chosen is None:
-        return notes
-    precision = plan.chosen.replica.deployment.precision
-    if precision in ("bf16", "checkpoint"):
-        return notes
-    return (*notes, f"{precision} weights answer as well as the checkpoint's own: measure that before you promise.")
+    precisions = dict.fromkeys(sized.replica.deployment.precision for sized in plan.fleets)
+    smaller = [precision for precision in precisions if precision not in ("bf16", "checkpoint")]
+    said = (
+        f"{each} weights answer as well as the checkpoint's own: measure that before you promise." for each in smaller
+    )
+    return (*plan.question.model.notes, *said)
 
 
 def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:

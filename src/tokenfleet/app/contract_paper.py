@@ -54,7 +54,7 @@ def standing_document(found: Standing) -> dict[str, object]:
         "compared": found.compared,
         "evidence": found.paper.evidence.status,
         "survives": {name: loss.kept for name, loss in _losses(found)},
-        "spare_replica_count": found.paper.fleet.spare_count,
+        "spare_replica_count": sum(fleet.spare_count for _, _, fleet in found.paper.fleets),
         "ready_after_s": found.paper.scale_out.ready_after_s,
         "drills": {drill.name: drill.passed for drill in found.paper.drills},
         "failed_drills": list(found.check.failed_drills),

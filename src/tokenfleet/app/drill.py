@@ -1,7 +1,7 @@
 """``drill``: the bad days of a planned fleet, gone through beforehand, and written into its contract."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +10,17 @@ from pydantic import Field
 
 from tokenfleet import contract, planner
 from tokenfleet.app.compose import Composition, Teller, compose
+from tokenfleet.app.planned_pools import PlannedPools, has_pools, pools_bought, pools_of_plan
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Strict
 from tokenfleet.app.simulate_question import fleet_of_plan
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.app.summary import Block
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Drill, DrillName
+from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
 
 
@@ -51,11 +52,23 @@ class DrillOptions(Strict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """One fleet to drill: that of a plan, or one of its pools."""
+
+    pool: str | None
+    group: ReplicaGroup
+    router: Router
+    trace: Trace
+    """What comes to it."""
+    replay: planner.Replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
     """What came of the drills."""
 
-    fleet: ReplicaGroup | None
-    """``None`` when no fleet keeps the promise in the first place."""
+    grounds: tuple[Ground, ...]
+    """Empty when no fleet keeps the promise in the first place."""
     why_not: tuple[str, ...]
     drills: tuple[Drill, ...]
 
@@ -68,7 +81,7 @@ class Drilled:
 def drilled(
     scenario: Scenario, options: DrillOptions, *, plan: Path | None, paper: Path | None, today: date, teller: Teller
 ) -> Drilled:
-    """Goes through the drills with the fleet of a plan, or with the one that a plan would choose.
+    """Goes through the drills with the fleet or the pools of a plan, or with what a plan would choose.
 
     Args:
         scenario: The promise, the demand, what may be lost.
@@ -87,35 +100,83 @@ def drilled(
     composition = compose(scenario, teller)
     document = _contract(paper, composition, today) if paper is not None else None
     simulator.warm_up(announce=teller.announce)
-    found, why_not = _fleet(scenario, composition, plan, options.replicas, teller)
-    if found is None:
-        return Drilled(fleet=None, why_not=why_not, drills=())
+    grounds, why_not = _grounds(scenario, composition, plan, options.replicas, teller)
+    if not grounds:
+        return Drilled(grounds=(), why_not=why_not, drills=())
     if document is not None:
-        _must_be_of(document, found, paper)
-    results = planner.drills(
-        composition.question, composition.trace, found.replica, found.replica_count, harder, progress=teller.step
-    )
+        _must_be_of(document, grounds, paper)
+    results = tuple(drill for ground in grounds for drill in _drills(composition, ground, harder, teller))
     if document is not None and paper is not None:
         contract.write_contract(contract.with_drills(document, results, made_on=today), paper)
-    return Drilled(fleet=found, why_not=(), drills=results)
+    return Drilled(grounds=grounds, why_not=(), drills=results)
 
 
-def _fleet(
+def _drills(composition: Composition, ground: Ground, harder: planner.DrillPlan, teller: Teller) -> tuple[Drill, ...]:
+    question = replace(planner.question_to(composition.question, ground.trace), router=ground.router)
+    group = ground.group
+    found = planner.drills(
+        question,
+        ground.trace,
+        group.replica,
+        group.replica_count,
+        harder,
+        progress=teller.step,
+        replay=ground.replay,
+    )
+    return tuple(replace(drill, pool=ground.pool) for drill in found)
+
+
+def _grounds(
     scenario: Scenario, composition: Composition, plan: Path | None, replicas: int | None, teller: Teller
-) -> tuple[ReplicaGroup | None, tuple[str, ...]]:
-    question = composition.question
+) -> tuple[tuple[Ground, ...], tuple[str, ...]]:
+    question, trace = composition.question, composition.trace
+    if plan is not None and has_pools(plan, question.model):
+        return _of_pools(pools_of_plan(scenario, question.model, plan), trace, replicas), ()
     if plan is not None:
-        groups = fleet_of_plan(scenario, question.model, plan, replicas=replicas).groups
-        if len(groups) > 1:
-            raise BadInput.at(
-                str(plan), f"has {len(groups)} groups; drills know equal replicas", "drill them one by one"
-            )
-        return groups[0], ()
-    made = planner.cheapest(question, composition.trace, progress=teller.step)
-    if made.sized is None:
-        return None, tuple(reason.text for reason in made.reasons)
-    sized: Sized = made.sized
-    return ReplicaGroup(replica=sized.replica, replica_count=replicas or sized.replica_count), ()
+        return (_of_fleet(fleet_of_plan(scenario, question.model, plan, replicas=replicas), trace),), ()
+    if question.splits or question.apart is not None:
+        made = planner.plan(question, trace, progress=teller.step)
+        if made.pools:
+            return _of_pools(pools_bought(made), trace, replicas), ()
+        fleet, reasons = made.fleet, made.reasons
+    else:
+        found = planner.cheapest(question, trace, progress=teller.step)
+        fleet, reasons = _fleet(found), found.reasons
+    if fleet is None:
+        return (), tuple(reason.text for reason in reasons)
+    group = fleet.groups[0]
+    asked = replace(group, replica_count=replicas or group.replica_count)
+    return (_of_fleet(replace(fleet, groups=(asked,)), trace),), ()
+
+
+def _fleet(found: planner.Cheapest) -> Fleet | None:
+    if found.sized is None:
+        return None
+    group = ReplicaGroup(replica=found.sized.replica, replica_count=found.sized.replica_count)
+    return Fleet(groups=(group,), router=found.router)
+
+
+def _of_fleet(fleet: Fleet, trace: Trace) -> Ground:
+    from tokenfleet import simulator
+
+    return Ground(pool=None, group=fleet.groups[0], router=fleet.router, trace=trace, replay=simulator.replay)
+
+
+def _of_pools(pools: PlannedPools, trace: Trace, replicas: int | None) -> tuple[Ground, ...]:
+    from tokenfleet import simulator
+
+    if replicas is not None:
+        raise BadInput.at("--replicas", f"the plan has {len(pools.fleets)} pools", "leave it out")
+    return tuple(
+        Ground(
+            pool=name,
+            group=fleet.groups[0],
+            router=fleet.router,
+            trace=pools.trace_of(name, trace),
+            replay=pools.replay_of(name, simulator.replay),
+        )
+        for name, fleet in pools.fleets.items()
+    )
 
 
 def _contract(paper: Path, composition: Composition, today: date) -> dict[str, object]:
@@ -126,21 +187,30 @@ def _contract(paper: Path, composition: Composition, today: date) -> dict[str, o
     return document
 
 
-def _must_be_of(document: dict[str, object], fleet: ReplicaGroup, paper: Path | None) -> None:
-    promised = contract.fleet_of(document)
-    deployment = fleet.replica.deployment
-    mine = deployment.gpu, deployment.layout.gpu_count, fleet.replica_count
+def _must_be_of(document: dict[str, object], grounds: Sequence[Ground], paper: Path | None) -> None:
+    promised = contract.fleets_of(document)
+    mine = {ground.pool: _size_of(ground.group) for ground in grounds}
     if promised != mine:
-        said, drilled = (f"{count} replicas of {gpus} x {gpu}" for gpu, gpus, count in (promised, mine))
+        said, drilled = (_said(fleets) for fleets in (promised, mine))
         what = f"is about {said}, the drills about {drilled}"
         raise BadInput.at(str(paper), what, "drill the fleet of the contract: give its plan with --plan")
+
+
+def _size_of(group: ReplicaGroup) -> tuple[str, int, int]:
+    deployment = group.replica.deployment
+    return deployment.gpu, deployment.layout.gpu_count, group.replica_count
+
+
+def _said(fleets: Mapping[str | None, tuple[str, int, int]]) -> str:
+    named = ((f"{name}: " if name else "", *size) for name, size in fleets.items())
+    return " and ".join(f"{name}{count} replicas of {gpus} x {gpu}" for name, gpu, gpus, count in named)
 
 
 def drill_document(found: Drilled) -> dict[str, object]:
     """For machines."""
     return {
-        "passed": None if found.fleet is None else not found.failed,
-        "replica_count": None if found.fleet is None else found.fleet.replica_count,
+        "passed": not found.failed if found.grounds else None,
+        "replica_count": sum(ground.group.replica_count for ground in found.grounds) if found.grounds else None,
         "why_not": list(found.why_not),
         "drills": [asdict(each) for each in found.drills],
     }
@@ -148,13 +218,18 @@ def drill_document(found: Drilled) -> dict[str, object]:
 
 def drill_blocks(found: Drilled) -> list[Block]:
     """For a person."""
-    if found.fleet is None:
+    if not found.grounds:
         return [("Answer", ["no fleet keeps the promise in usual times", *found.why_not])]
-    blocks: list[Block] = [("Fleet", [words.fleet(found.fleet.replica, found.fleet.replica_count)])]
+    blocks: list[Block] = [("Fleet", [_fleet_line(ground) for ground in found.grounds])]
     blocks += [(_verdict(each), _lines(each)) for each in found.drills]
     done = [each for each in found.drills if each.passed is not None]
     blocks.append(("Drills", [f"{len(done) - len(found.failed)} of {len(done)} passed"]))
     return blocks
+
+
+def _fleet_line(ground: Ground) -> str:
+    said = words.fleet(ground.group.replica, ground.group.replica_count)
+    return f"{ground.pool}: {said}" if ground.pool else said
 
 
 def _verdict(drill: Drill) -> str:
@@ -162,7 +237,7 @@ def _verdict(drill: Drill) -> str:
 
 
 def _lines(drill: Drill) -> Sequence[str]:
-    lines = [f"{drill.name}: {drill.what}"]
+    lines = [f"{drill.pool}, {drill.name}: {drill.what}" if drill.pool else f"{drill.name}: {drill.what}"]
     if drill.slo:
         lines.append(", ".join(_clause(each) for each in drill.slo))
     return [*lines, drill.how]

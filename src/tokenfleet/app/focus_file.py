@@ -1,5 +1,6 @@
 """A month of a plan's bill as a FOCUS file, for tools that read cloud bills."""
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 from tokenfleet import cost
 from tokenfleet.app.whole_files import write_whole
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.plan import Plan, Sized
 from tokenfleet.domain.trace import Trace
 
 _HOURS_PER_MONTH = 730.0
@@ -23,8 +24,8 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
     Raises:
         BadInput: there is no fleet to bill, or the file cannot be written.
     """
-    chosen, bill, record = plan.chosen, plan.bill, plan.degraded
-    if chosen is None or bill is None or record is None:
+    bill, record = plan.bill, plan.degraded
+    if bill is None or record is None:
         raise BadInput.at("--focus", "there is no fleet, so there is no bill", "leave it out, or relax the promise")
     tenant = np.zeros(trace.request_count, dtype=np.int32) if trace.tenant is None else trace.tenant
     names = (_EVERYBODY,) if trace.tenant is None else trace.tenants
@@ -40,11 +41,11 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
             billing_account_id=plan.question.name,
             billing_account_name=plan.question.name,
             service_provider=plan.question.name,
-            host_provider=chosen.price.provider,
+            host_provider=" and ".join(dict.fromkeys(sized.price.provider for sized in plan.fleets)),
             service_name=f"{plan.question.model.name} inference",
             resource_id=f"fleet/{plan.question.name}",
             model=plan.question.model.name,
-            usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour,
+            usd_per_gpu_hour=_usd_per_gpu_hour(plan.fleets),
         ),
         charge_period=(start, end),
         billing_period=(start, end),
@@ -53,3 +54,11 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
         write_whole(cost.focus_csv(rows), path)
     except OSError as error:
         raise BadInput.at(str(path), f"cannot be written: {error.strerror}", "give another one with --focus") from None
+
+
+def _usd_per_gpu_hour(fleets: Sequence[Sized]) -> float:
+    """The price of a gpu, or of several pools the mean of theirs."""
+    prices = {sized.price.price_usd_per_gpu_hour for sized in fleets}
+    if len(prices) == 1:
+        return prices.pop()
+    return sum(sized.price_usd_per_hour for sized in fleets) / sum(sized.gpu_count for sized in fleets)

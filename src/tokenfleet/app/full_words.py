@@ -24,9 +24,9 @@ def first_broken(uses: Sequence[LimitUse]) -> list[str]:
 def utilization_lines(plan: Plan) -> list[str]:
     """How full the fleet is, where a load was found that it does not sustain, and what the promise leaves of it."""
     carrying, whole = plan.utilization_carrying_fraction, plan.utilization_fraction
-    if carrying is None or whole is None or plan.chosen is None or not plan.limits or plan.limits[0].at_least:
+    if carrying is None or whole is None or not plan.limits or plan.limits[0].at_least:
         return []
-    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.chosen.spare_count else ""
+    gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.spare_count else ""
     mean = plan.utilization_mean_fraction
     usual = "" if mean is None else f", the mean {mean * 100:.0f} %"
     lines = [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}{usual}"]

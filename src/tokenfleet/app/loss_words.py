@@ -31,17 +31,44 @@ def loss_lines(plan: Plan) -> list[LossLine]:
     return [_line(case) for case in plan.losses]
 
 
+def told_losses(plan: Plan) -> list[str]:
+    """Every loss as a terminal shows it, pool by pool where there are several."""
+    if plan.chosen is not None:
+        return [f"{places(plan)}; the worst of each, at the peak:", *_in_columns(plan)]
+    lines = ["the worst of each, at the peak:"]
+    for pool in plan.pools:
+        lines += [f"{pool.name}: {places(pool.plan)}", *_in_columns(pool.plan)]
+    return lines
+
+
+def _in_columns(plan: Plan) -> Iterator[str]:
+    """Each loss in columns, and below it what happens in its moment."""
+    lines = loss_lines(plan)
+    cells = [(line.lost, line.serving, line.verdict, line.spare) for line in lines]
+    widths = [max(len(row[column]) for row in cells) for column in range(4)]
+    for line, row in zip(lines, cells, strict=True):
+        yield "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        if line.note:
+            yield f"  {line.note}"
+
+
 def survived(plan: Plan) -> str:
     """``It keeps the promise without the worst node too, and without the worst zone.``; empty where nobody asked."""
-    kept = [case for case in plan.losses if case.required and case.kind != "replica" and case.kept]
-    if not kept:
-        return ""
-    named = [f"the worst {case.kind}" if case.count == 1 else f"the {case.count} worst {case.kind}s" for case in kept]
-    return f"It keeps the promise without {' and without '.join(named)} too."
+    asked = [case for case in plan.losses if case.required and case.kind != "replica"]
+    # Of several pools a kind of loss is survived where every one of them survives it.
+    broken = {case.kind for case in asked if not case.kept}
+    named = dict.fromkeys(
+        f"the worst {case.kind}" if case.count == 1 else f"the {case.count} worst {case.kind}s"
+        for case in asked
+        if case.kind not in broken
+    )
+    return f"It keeps the promise without {' and without '.join(named)} too." if named else ""
 
 
 def places(plan: Plan) -> str:
     """``4 replicas in zone a, 4 in zone b, on 2 nodes``; empty without a fleet."""
+    if plan.pools:
+        return "; ".join(f"{pool.name}: {places(pool.plan)}" for pool in plan.pools)
     if plan.placement is None:
         return ""
     named = [f"{count} in zone {zone}" for zone, count in plan.placement.by_zone.items() if zone]
@@ -51,8 +78,9 @@ def places(plan: Plan) -> str:
 
 
 def _line(case: LossCase) -> LossLine:
+    pool = f"{case.pool}: " if case.pool else ""
     return LossLine(
-        lost=case.lost if case.kind in _PLANNED else f"{case.lost} gone",
+        lost=f"{pool}{case.lost}" if case.kind in _PLANNED else f"{pool}{case.lost} gone",
         serving=_serving(case),
         verdict=_verdict(case),
         spare=_spare(case),

@@ -86,8 +86,9 @@ def write_plan(
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         (draft / "plan.json").write_text(text + "\n", encoding="utf-8")
         write_report(plan, composition.workload, composition.resolved, draft / "report.html", command=command)
-        if plan.chosen is not None:
-            start = ready(plan.question.rollout.ready_after_s, plan.chosen.replica)
+        if plan.fleets:
+            starts = (ready(plan.question.rollout.ready_after_s, sized.replica) for sized in plan.fleets)
+            start = max(starts, key=lambda each: each.high_s)
             promise = contract.contract_document(
                 plan,
                 composition.workload,

@@ -137,7 +137,7 @@ class PoolSpec(ScaledPhaseSpec):
 
 
 class AlsoTrySpec(Strict):
-    """Other ways to lay out the fleet, tried beside one pool behind ``router``."""
+    """Other ways to lay out the fleet than one pool behind ``router``: the plan takes whatever costs least."""
 
     routers: Annotated[list[RouterOfEquals], BeforeValidator(_any_router)] = Field(default=[])
     """Routers, or ``any``: the plan takes the one behind which the fewest replicas keep the promise."""
@@ -147,7 +147,7 @@ class AlsoTrySpec(Strict):
 
 
 class DisaggregatedSpec(Strict):
-    """Prefill and decode in pools of their own, tried beside the fleet that does both."""
+    """Prefill and decode in pools of their own: the plan takes them where they cost less."""
 
     link: LinkName
     """What KV crosses between the two."""

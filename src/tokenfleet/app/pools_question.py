@@ -243,7 +243,7 @@ class _Builder:
         for phase, fleet, does, own in ((first, prefill, "prefills", specs[0]), (second, decode, "decodes", specs[1])):
             self._name(phase, model, fleet, own, does=does, behind=name)
         self.stages += stages
-        self.notes.append(_about_handover(name, handover))
+        self.notes.append(about_handover(name, handover))
 
     def _asks_no_answer_of(self, name: str, model: ModelArchitecture, takes: Bools) -> None:
         """An encoder embeds or ranks; it never answers."""
@@ -310,7 +310,8 @@ def handover_of(spec: PoolSpec, prefill: Fleet, decode: Fleet, layer_count: int)
     )
 
 
-def _about_handover(name: str, handover: Handover) -> str:
+def about_handover(name: str, handover: Handover) -> str:
+    """How the KV of a pool's prompts is sent, in a sentence."""
     how = "layer by layer while prefill computes" if handover.overlapped_layer_count else "when the prompt is computed"
     whose = (
         "the decode pool yields every token, the first one too"

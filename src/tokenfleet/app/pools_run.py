@@ -1,6 +1,6 @@
 """Replays a scenario's traffic through its pools, and the same requests alone, and judges the whole and each pool."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,6 +34,9 @@ _ALONE_APART_S: Final = 3_600.0
 """Longer than any request takes alone; idle time costs a replay nothing."""
 _ALONE_COUNT: Final = 1_000
 _DAY_S: Final = 86_400.0
+
+
+SystemOf = Callable[[Scenario, Trace], PoolSystem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +102,16 @@ class SimulatedPools:
         return self.staged.record
 
 
-def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) -> SimulatedPools:
+def simulate_pools(
+    asked: Scenario, interval_s: float | None, teller: Teller, system_of: SystemOf = pool_system
+) -> SimulatedPools:
     """Replay the traffic of a scenario through its pools, and judge it.
 
     Args:
         asked: A scenario with ``pools``.
         interval_s: Seconds between samples of the gauges; ``None``: chosen by the length of the trace.
         teller: Told what is being done.
+        system_of: The pools, from the scenario and its demand; those that the scenario names unless given.
 
     Raises:
         BadInput: the demand cannot be read or drawn, or the pools do not serve it.
@@ -113,7 +119,7 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     text, described = demand_of(asked)
     text, loop = looped(asked, text)
-    system = pool_system(asked, text)
+    system = system_of(asked, text)
     check_pool_events(asked, system.named)
     simulator.warm_up(announce=teller.announce)
     teller.say("replaying pool after pool")
@@ -149,16 +155,18 @@ def simulate_pools(asked: Scenario, interval_s: float | None, teller: Teller) ->
         wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
         transfer_mean_s=transfer_mean_s,
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
-        assumptions=(
-            *about_demand(asked.workload, asked.seed, system.trace),
-            *system.notes,
-            *scaling_notes(asked, system.named),
-            *_model_notes(system),
-        ),
+        assumptions=tuple(_assumed(asked, system)),
         intervals=system_intervals(staged, pools, system.named, sampled_s, cheapest(prices)),
         scalers=worlds.scalers,
         climbers=climbers,
     )
+
+
+def _assumed(asked: Scenario, system: PoolSystem) -> Iterator[str]:
+    yield from about_demand(asked.workload, asked.seed, system.trace)
+    yield from system.notes
+    yield from scaling_notes(asked, system.named)
+    yield from _model_notes(system)
 
 
 def arrived(asked: Scenario, system: PoolSystem, loop: ClosedLoop | None) -> Trace:

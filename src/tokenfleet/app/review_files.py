@@ -134,13 +134,13 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
         bill = document["cost"]
         total = bill["total_usd_per_hour"] if bill else 0.0
         return PlanFile(
-            spare_count=fleet[0]["spare_replica_count"] if fleet else None,
+            spare_count=min((group["spare_replica_count"] for group in fleet), default=None),
             predicted=tuple((row["name"], row["promised"], row["predicted_high"]) for row in document["slo"]),
             warnings=tuple(row["text"] for row in document.get("warnings", ())),
             request_count=document["workload"]["request_count"],
             unused_fraction=sum(bill[f"{line}_usd_per_hour"] for line in _UNUSED) / total if total else None,
             from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
-            price_source=fleet[0]["price_source"] if fleet else "",
+            price_source="; ".join(dict.fromkeys(group["price_source"] for group in fleet)),
             term=document["resolved"]["scenario"].get("prices", {}).get("term", "on_demand"),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:

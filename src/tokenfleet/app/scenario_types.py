@@ -348,9 +348,10 @@ class Scenario(Strict):
         ]
         | None
     ) = None
-    """Try prefill and decode apart too, with KV over this link: a link's name, or with settings."""
+    """Try prefill and decode apart too, with KV over this link: a link's name, or with settings. The plan takes them
+    where they cost less."""
     also_try: AlsoTrySpec = AlsoTrySpec()
-    """Other routers, and pools for short and long prompts, tasks or tiers, tried beside one pool."""
+    """Other routers, and pools for short and long prompts, tasks or tiers. The plan takes whatever costs least."""
     pools: dict[PoolName, PoolSpec] | None = None
     """Several pools by name, for ``simulate``: each request is answered by the first that takes it."""
     chain: ChainSpec | None = None

@@ -20,7 +20,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, EngineName, GpuName, Strict, Tokens
 from tokenfleet.app.yaml_lines import KeyPath, dotted
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, KvPrecision, Layout, Precision
@@ -53,6 +53,9 @@ class PlannedGroup(BaseModel):
     gpu: GpuName
     replica_count: Count
     tensor_parallel: Count
+    pipeline_parallel: Count
+    attention_data_parallel: Count
+    expert_parallel: Count
     precision: Precision
     kv_dtype: KvPrecision
     engine: EngineName
@@ -61,9 +64,7 @@ class PlannedGroup(BaseModel):
     context_limit_tokens: Tokens | None
     prefix_caching: bool
     chunked_prefill: bool
-    pipeline_parallel: Count
-    attention_data_parallel: Count
-    expert_parallel: Count
+    router: Router
 
     @property
     def layout(self) -> Layout:
@@ -164,40 +165,68 @@ def fleet_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path, *, r
     """The fleet that ``plan.json`` chose, with another number of replicas where one is given.
 
     Raises:
-        BadInput: the file is no plan, is for another model, found no fleet, or its replica cannot run.
+        BadInput: the file is no plan, is for another model, found no fleet or several pools, or its replica cannot run.
+    """
+    listed = groups_of(plan_of(path, model))
+    if replicas is not None and len(listed) > 1:
+        raise BadInput.at("--replicas", f"{path} has {len(listed)} groups", "leave it out")
+    fleets = [
+        planned_fleet(scenario, model, values, f"{path}: fleet[{index}]", replicas=replicas)
+        for index, values in enumerate(listed)
+    ]
+    return replace(fleets[0], groups=tuple(group for fleet in fleets for group in fleet.groups))
+
+
+def groups_of(document: Mapping[str, object]) -> list[object]:
+    """The replica groups of a plan's document."""
+    listed = document.get("fleet")
+    return listed if isinstance(listed, list) else []
+
+
+def plan_of(path: Path, model: ModelArchitecture) -> Mapping[str, object]:
+    """The document of a plan that found something to buy for this model.
+
+    Raises:
+        BadInput: the file is no plan, is for another model, or found no fleet.
     """
     document = _plan_document(path)
     if document.get("model") != model.name:
         what = f"plans {document.get('model')}, and the scenario serves {model.name}"
         raise BadInput.at(str(path), what, "plan the scenario anew")
-    listed = document.get("fleet")
-    if not isinstance(listed, list) or not listed:
+    if not groups_of(document):
         raise BadInput.at(str(path), "holds no fleet: none keeps the promise", "name one with --gpu and --replicas")
-    if replicas is not None and len(listed) > 1:
-        raise BadInput.at("--replicas", f"{path} has {len(listed)} groups", "leave it out")
-    groups = []
-    for index, values in enumerate(listed):
-        group = _planned(values, f"{path}: fleet[{index}]")
-        gpu = catalog.gpu(group.gpu)
-        engine = replace(
-            with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine, model),
-            max_batched_tokens=group.max_batched_tokens,
-            max_sequence_count=group.max_sequence_count,
-            context_limit_tokens=group.context_limit_tokens,
-            prefix_caching=group.prefix_caching,
-            chunked_prefill=group.chunked_prefill,
-        )
-        deployment = Deployment(
-            model=model.name,
-            gpu=gpu.name,
-            layout=group.layout,
-            precision=group.precision,
-            kv_precision=group.kv_dtype,
-            engine=engine,
-        )
-        deployment = with_memory(deployment, model, gpu, scenario.memory, place=scenario.model)
-        groups.append(_group(model, gpu, deployment, replicas or group.replica_count, f"{path}: fleet[{index}]"))
-    return Fleet(groups=tuple(groups), router=scenario.router)
+    return document
+
+
+def planned_fleet(
+    scenario: Scenario, model: ModelArchitecture, values: object, where: str, *, replicas: int | None = None
+) -> Fleet:
+    """Equal replicas as a plan's document holds them, behind the router that they were planned with.
+
+    Raises:
+        BadInput: it is no replica group, or the replica cannot run.
+    """
+    group = checked_group(values, where)
+    gpu = catalog.gpu(group.gpu)
+    engine = replace(
+        with_overrides(catalog.engine(group.engine, gpu=gpu), scenario.engine, model),
+        max_batched_tokens=group.max_batched_tokens,
+        max_sequence_count=group.max_sequence_count,
+        context_limit_tokens=group.context_limit_tokens,
+        prefix_caching=group.prefix_caching,
+        chunked_prefill=group.chunked_prefill,
+    )
+    deployment = Deployment(
+        model=model.name,
+        gpu=gpu.name,
+        layout=group.layout,
+        precision=group.precision,
+        kv_precision=group.kv_dtype,
+        engine=engine,
+    )
+    deployment = with_memory(deployment, model, gpu, scenario.memory, place=scenario.model)
+    made = _group(model, gpu, deployment, replicas or group.replica_count, where)
+    return Fleet(groups=(made,), router=group.router, scrape_s=scenario.scrape)
 
 
 def options_from(given: Mapping[str, object]) -> FleetOptions:
@@ -227,7 +256,13 @@ def _group(model: ModelArchitecture, gpu: Gpu, deployment: Deployment, count: in
     return ReplicaGroup(replica=performance.replica_physics(model, gpu, deployment), replica_count=count)
 
 
-def _planned(values: object, where: str) -> PlannedGroup:
+def checked_group(values: object, where: str) -> PlannedGroup:
+    """A replica group of a plan's document.
+
+    Raises:
+        BadInput: it is none.
+    """
+
     def place(path: KeyPath) -> str:
         return f"{where}.{dotted(path)}"
 

@@ -3,20 +3,22 @@
 Returns labelled blocks; how they are coloured and wrapped is the business of the command line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
 from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
-from tokenfleet.app.loss_words import loss_lines, places
+from tokenfleet.app.infeasible_words import broken_promises, rejected_lines
+from tokenfleet.app.loss_words import told_losses
 from tokenfleet.app.obtaining import obtainable_lines
-from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd, written_duration
+from tokenfleet.app.pooled_words import fullness_lines, only, saved, who_lines
+from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Reason, Rejected, Sized, TenantInvoice
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Sized, TenantInvoice
 from tokenfleet.domain.replica import Layout
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.slo import SloResult
@@ -38,24 +40,22 @@ LIMIT_NAMES: Final = {
 _THIN_FRACTION: Final = 0.9
 """A promise is thin when the upper end of the prediction uses more than this share of it."""
 _UNSURE: Final = "kept, unsure"
-_MOST_REJECTED: Final = 6
 _MOST_PAYERS: Final = 4
 
 
 def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Block]:
     """The blocks of a plan, in the order a person decides; ``brief`` for a first look, with fewer assumptions."""
     read = data(workload.quality)
-    if plan.chosen is None:
+    if not plan.fleets:
         return [*infeasible(plan), *_apart(plan), *_ways(plan), *left_out(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
-        ("Buy", bought(plan.chosen)),
-        ("Run", run_with(plan.chosen)),
+        *([("Buy", bought(plan.chosen)), ("Run", run_with(plan.chosen))] if plan.chosen else _pools(plan)),
         ("Promise", [*promised(plan), *_too_few(workload)]),
         *_warned(plan),
         *left_out(plan),
         *_losses(plan),
-        *([] if plan.obtainable is None else [("Obtain", obtainable_lines(plan.obtainable))]),
-        ("Limit", [*limits(plan.limits, plan.found_within_fraction), *utilization_lines(plan)]),
+        *_obtained(plan),
+        ("Limit", list(_limited(plan))),
     ]
     if plan.bill is not None:
         blocks.append(("Cost", [*cost(plan.bill), *_payers(plan)]))
@@ -67,15 +67,46 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         blocks.append(("Data", read))
     if plan.rough is not None and not brief:
         blocks.append(("Rules", rules(plan.rough)))
-    blocks.append(("Second", second(plan.chosen, plan.runners_up, len(plan.outpriced))))
+    blocks.append(("Second", second(plan.fleets, plan.runners_up, len(plan.outpriced))))
     blocks += [*_apart(plan), *_ways(plan)]
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
 
 
+def _pools(plan: Plan) -> list[Block]:
+    """What to buy and to run, pool by pool."""
+    gpus = sum(sized.gpu_count for sized in plan.fleets)
+    total = f"{len(plan.pools)} pools    {gpus} GPUs    {shown_usd(plan.price_usd_per_hour or 0.0)}/h"
+    less = saved(plan)
+    bought_lines = [f"{total}, {less}" if less else total, *who_lines(plan)]
+    run_lines = []
+    for pool in plan.pools:
+        bought_lines += _named(pool.name, bought(only(pool)))
+        run_lines += _named(pool.name, run_with(only(pool)))
+    return [("Buy", bought_lines), ("Run", run_lines)]
+
+
+def _named(pool: str, lines: Sequence[str]) -> list[str]:
+    """Lines of one pool: its name, and what follows below it."""
+    first, *others = lines
+    return [f"{pool}: {first}", *(f"  {each}" for each in others)]
+
+
+def _limited(plan: Plan) -> Iterator[str]:
+    """What binds and what binds next, and how full it all is."""
+    if plan.chosen is not None:
+        yield from (*limits(plan.limits, plan.found_within_fraction), *utilization_lines(plan))
+        return
+    for pool in plan.pools:
+        of_pool = pool.plan
+        lines = [*limits(of_pool.limits, of_pool.found_within_fraction), *utilization_lines(of_pool)]
+        yield from (f"{pool.name}: {line}" for line in lines)
+    yield from fullness_lines(plan.pools)
+
+
 def _apart(plan: Plan) -> list[Block]:
     """Prefill and decode in pools of their own, when somebody asked."""
-    return [] if plan.apart is None else [("Apart", apart_lines(plan.apart, plan.chosen))]
+    return [] if plan.apart is None else [("Apart", apart_lines(plan.apart, plan.one_fleet))]
 
 
 def _ways(plan: Plan) -> list[Block]:
@@ -89,18 +120,18 @@ def _warned(plan: Plan) -> list[Block]:
     return [("Odd", [f"{each.text} Mend: {each.relax}." for each in plan.warnings])] if plan.warnings else []
 
 
+def _obtained(plan: Plan) -> list[Block]:
+    """Whether the GPUs can be had."""
+    lines = [] if plan.obtainable is None else obtainable_lines(plan.obtainable)
+    for pool in plan.pools:
+        found = pool.plan.obtainable
+        lines += [f"{pool.name}: {line}" for line in ([] if found is None else obtainable_lines(found))]
+    return [("Obtain", lines)] if lines else []
+
+
 def _losses(plan: Plan) -> list[Block]:
-    """What may be lost, in columns; a first look examines no more than it was asked to, and shows it above."""
-    if plan.question.first_look or not plan.losses:
-        return []
-    lines = loss_lines(plan)
-    cells = [(line.lost, line.serving, line.verdict, line.spare) for line in lines]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    told = []
-    for line, row in zip(lines, cells, strict=True):
-        told.append("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
-        told += [f"  {line.note}"] if line.note else []
-    return [("Losses", [f"{places(plan)}; the worst of each, at the peak:", *told])]
+    """What may be lost; a first look examines no more than it was asked to, and shows it above."""
+    return [("Losses", told_losses(plan))] if plan.losses and not plan.question.first_look else []
 
 
 def left_out(plan: Plan) -> list[Block]:
@@ -191,8 +222,10 @@ def _price(sized: Sized) -> str:
 
 def promised(plan: Plan) -> list[str]:
     """Each promise at the peak with the spare replicas gone, in columns."""
-    gone = plan.chosen.spare_count if plan.chosen else 0
+    gone = plan.spare_count
     without = {0: "all replicas there", 1: "one replica gone"}.get(gone, f"{gone} replicas gone")
+    if plan.pools and gone:
+        without = "the spare replicas of every pool gone"
     rows = [_promise_cells(result) for result in plan.slo_degraded]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -216,6 +249,8 @@ def _likely(plan: Plan) -> list[str]:
 
 def _to_be_sure(plan: Plan) -> str:
     sure = plan.sure
+    if plan.pools:
+        return "of each pool the assumptions say what would make sure"
     if plan.question.first_look:
         return "tokenfleet plan says what would make sure"
     if sure is None:
@@ -382,8 +417,8 @@ def _part(usd_per_hour: float, name: str, per_million: float | None) -> str:
     return f"{shown_usd(usd_per_hour)} {name}{price}"
 
 
-def second(chosen: Sized, runners_up: Sequence[Sized], outpriced_count: int) -> list[str]:
-    """The runner-up, and why it lost."""
+def second(bought: Sequence[Sized], runners_up: Sequence[Sized], outpriced_count: int) -> list[str]:
+    """The runner-up, which is one fleet, and why it lost."""
     if not runners_up:
         near = " at a price near this one" if outpriced_count else ""
         return [f"no other candidate keeps the promise{near}"]
@@ -391,7 +426,7 @@ def second(chosen: Sized, runners_up: Sequence[Sized], outpriced_count: int) -> 
     replicas = "1 replica" if other.replica_count == 1 else f"{other.replica_count} replicas"
     return [
         f"{replicas} of {replica_name(other)}    {shown_usd(other.price_usd_per_hour)}/h",
-        f"lost: {why_it_lost(other, chosen)}",
+        f"lost: {why_it_lost(other, bought)}",
     ]
 
 
@@ -422,13 +457,12 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
 
 def sensitive(plan: Plan) -> list[str]:
     """What the fleet would have to be if an assumption is wrong, those that change it only."""
-    if plan.chosen is None:
-        return []
     told = []
+    planned = sum(sized.replica_count for sized in plan.fleets)
     for case in plan.sensitivity:
         if case.note:
             told.append(f"{case.assumption} {case.change}: {case.note}")
-        if case.assumption == "price" or case.replica_count == plan.chosen.replica_count:
+        if case.assumption == "price" or case.replica_count == planned:
             continue
         need = "another fleet" if case.replica_count is None else f"{case.replica_count} replicas"
         cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
@@ -447,7 +481,7 @@ def infeasible(plan: Plan) -> list[Block]:
     reasons = list(dict.fromkeys(reason.text for reason in plan.reasons))
     relaxed = list(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
     blocks: list[Block] = [
-        ("Answer", [f"no fleet keeps {_broken_promises(plan)}"]),
+        ("Answer", [f"no fleet keeps {broken_promises(plan)}"]),
         ("Why", reasons or ["no candidate is left"]),
     ]
     blocks += _warned(plan)
@@ -455,35 +489,5 @@ def infeasible(plan: Plan) -> list[Block]:
         first, *others = relaxed
         blocks.append(("Change", [f"smallest that works:  {first}", *(f"or  {each}" for each in others)]))
     if plan.rejected:
-        blocks.append(("Tried", _rejected_lines(plan.rejected)))
+        blocks.append(("Tried", rejected_lines(plan.rejected)))
     return blocks
-
-
-def _broken_promises(plan: Plan) -> str:
-    metrics = {reason.kind.removesuffix("_floor") for reason in plan.reasons if reason.kind.endswith("_floor")}
-    named = [
-        f"{target.name} = {written_duration(target.limit_s)}"
-        for target in plan.question.slo.latency
-        if target.metric in metrics
-    ]
-    return " and ".join(named) or "this promise"
-
-
-def _rejected_lines(rejected: Sequence[Rejected]) -> list[str]:
-    """One line for each gpu and reason: eight layouts without a price are said once."""
-    grouped: dict[tuple[str, str], list[Rejected]] = {}
-    for each in rejected:
-        grouped.setdefault((each.gpu, _first(each.reasons)), []).append(each)
-    lines = [f"{gpu} {_which(same)}: {text}" for (gpu, text), same in grouped.items()]
-    more = len(lines) - _MOST_REJECTED
-    return lines[:_MOST_REJECTED] + ([f"and {more} more, see plan.json"] if more > 0 else [])
-
-
-def _which(same: Sequence[Rejected]) -> str:
-    if len(same) > 2:
-        return f"in {len(same)} ways"
-    return " and ".join(f"TP{each.tensor_parallel} {each.precision}" for each in same)
-
-
-def _first(reasons: Sequence[Reason]) -> str:
-    return reasons[0].text if reasons else "no reason given"

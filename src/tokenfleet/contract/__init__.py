@@ -13,7 +13,7 @@ from tokenfleet.contract.quantile import conservative_rank
 if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
     from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
-    from tokenfleet.contract.document import contract_document, fleet_of, with_drills
+    from tokenfleet.contract.document import contract_document, fleets_of, with_drills
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
@@ -32,7 +32,7 @@ _HOME = {
     "contract_text": "paper",
     "diagnose": "diagnosis",
     "fairness_of": "fairness",
-    "fleet_of": "document",
+    "fleets_of": "document",
     "judge_minutes": "minutes",
     "most_at_once": "reading",
     "read_contract": "paper",
@@ -58,7 +58,7 @@ __all__ = [
     "diagnose",
     "ended",
     "fairness_of",
-    "fleet_of",
+    "fleets_of",
     "judge",
     "judge_minutes",
     "judged_again",

@@ -83,11 +83,11 @@ def _changes(contract: Contract, resolved: Mapping[str, object]) -> list[str]:
 
 def _exceeded(contract: Contract, record: RunRecord, window_s: tuple[float, float] | None) -> tuple[str, ...]:
     """What the run asked for beyond the contract."""
-    demand, limits = contract.workload, contract.limits
+    demand, most = contract.workload, contract.longest_request_tokens
     longest = int((record.input_tokens.astype(int) + record.output_tokens).max()) if len(record.input_tokens) else 0
     found = []
-    if longest > limits.longest_request_tokens:
-        found.append(f"the longest request has {longest:,} tokens, a replica holds {limits.longest_request_tokens:,}")
+    if longest > most:
+        found.append(f"the longest request has {longest:,} tokens, a replica holds {most:,}")
     if window_s is not None:
         inside = (record.arrival_s >= window_s[0]) & (record.arrival_s < window_s[1])
         rate = float(inside.sum()) / (window_s[1] - window_s[0])

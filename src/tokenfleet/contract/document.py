@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +18,25 @@ from tokenfleet.contract.schema import (
     Drilled,
     Evidence,
     FleetSize,
+    Handover,
     Hardware,
     Limits,
     Loss,
     Model,
+    Pool,
     Promise,
     ReplayEvidence,
     Runtime,
     ScaleOut,
     Survives,
+    Taken,
     Validity,
 )
-from tokenfleet.domain.plan import Bill, Plan, Sized
+from tokenfleet.domain.plan import Bill, Plan, PlannedPool, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.survival import Drill, LossCase
+from tokenfleet.domain.stages import Handover as KvHandover
+from tokenfleet.domain.survival import Drill, LossCase, LossKind
 from tokenfleet.domain.trace import Workload
 
 VALID_DAYS = 28
@@ -67,25 +72,24 @@ def contract_document(
     Raises:
         ValueError: an infeasible plan, which has nothing to promise.
     """
-    chosen, bill, degraded = plan.chosen, plan.bill, plan.degraded
-    if chosen is None or bill is None or degraded is None:
+    bill, degraded = plan.bill, plan.degraded
+    if not plan.fleets or bill is None or degraded is None:
         raise ValueError("an infeasible plan gives no contract")
     digests = _digests(resolved)
     contract = Contract(
         contract=FORMAT,
         name=plan.question.name,
         model=Model(name=plan.question.model.name, sha256=digests["model"]),
-        runtime=_runtime(chosen),
-        gpu=_hardware(chosen),
-        fleet=_fleet(chosen, plan.question.router),
+        **(_one_fleet(plan, plan.chosen) if plan.chosen else {}),
+        pools=tuple(_pool(pool) for pool in plan.pools),
+        handover=_handover(plan.handover) if plan.handover else None,
         workload=_demand(plan, workload, degraded, digests["demand"]),
         promise=_promise(plan),
         evidence=_evidence(plan, resolved, made_on),
         survives=_survives(plan),
-        limits=_limits(plan, chosen),
         scale_out=_scale_out(plan, scale_out_s, scale_out_source),
         degrade=tuple(degrade),
-        cost=_cost(chosen, bill),
+        cost=_cost(plan.fleets, bill),
         valid=Validity(
             since=made_on,
             until=made_on + timedelta(days=valid_days),
@@ -118,24 +122,24 @@ def with_drills(document: Mapping[str, object], drills: Sequence[Drill], *, made
     """
     contract = Contract.model_validate(document)
     fresh = {
-        drill.name: Drilled(
-            name=drill.name,
+        name: Drilled(
+            name=name,
             what=drill.what,
             passed=drill.passed,
             how=drill.how,
             made_on=made_on,
             clauses=_results(drill.slo),
         )
-        for drill in drills
+        for name, drill in ((f"{each.pool}: {each.name}" if each.pool else each.name, each) for each in drills)
     }
     kept = [drill for drill in contract.drills if drill.name not in fresh]
     return contract.model_copy(update={"drills": (*kept, *fresh.values())}).model_dump(mode="python")
 
 
-def fleet_of(document: Mapping[str, object]) -> tuple[str, int, int]:
-    """GPU, GPUs per replica and replicas that a contract is about."""
+def fleets_of(document: Mapping[str, object]) -> dict[str | None, tuple[str, int, int]]:
+    """GPU, GPUs per replica and replicas that a contract is about, by pool; ``None``: its one fleet."""
     contract = Contract.model_validate(document)
-    return contract.gpu.name, contract.gpu.per_replica_count, contract.fleet.replica_count
+    return {name: (gpu.name, gpu.per_replica_count, size.replica_count) for name, gpu, size in contract.fleets}
 
 
 def digest(value: object) -> str:
@@ -148,6 +152,36 @@ def _digests(resolved: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(found, Mapping):
         raise TypeError("resolved['sha256'] holds digests by name")
     return {str(name): str(value) for name, value in found.items()}
+
+
+def _one_fleet(plan: Plan, chosen: Sized) -> dict[str, Any]:
+    """The sections that say what runs, how many and where it ends."""
+    return {
+        "runtime": _runtime(chosen),
+        "gpu": _hardware(chosen),
+        "fleet": _fleet(chosen, plan.question.router),
+        "limits": _limits(plan, chosen),
+    }
+
+
+def _pool(pool: PlannedPool) -> Pool:
+    (sized,) = pool.plan.fleets
+    return Pool(
+        name=pool.name,
+        does=pool.does,
+        takes=Taken(**asdict(pool.takes)) if pool.takes else None,
+        **_one_fleet(pool.plan, sized),
+        survives=_survives(pool.plan),
+        usd_per_hour=sized.price_usd_per_hour,
+    )
+
+
+def _handover(handover: KvHandover) -> Handover:
+    return Handover(
+        link=handover.link.name,
+        first_token=handover.first_token,
+        overlap=handover.overlapped_layer_count is not None,
+    )
 
 
 def _runtime(chosen: Sized) -> Runtime:
@@ -230,14 +264,20 @@ def _results(results: Sequence[SloResult]) -> tuple[ClauseResult, ...]:
 
 
 def _survives(plan: Plan) -> Survives:
-    kinds = {case.kind: _loss(case) for case in plan.losses}
-    unseen = Loss(count=1, kept=None, how="not examined")
-    return Survives(
-        replica=kinds.get("replica", unseen),
-        node=kinds.get("node", unseen),
-        zone=kinds.get("zone", unseen),
-        rollout=kinds.get("rollout", unseen),
-    )
+    def of(kind: LossKind) -> Loss:
+        found = [case for case in plan.losses if case.kind == kind]
+        return _together(found) if found else Loss(count=1, kept=None, how="not examined")
+
+    return Survives(replica=of("replica"), node=of("node"), zone=of("zone"), rollout=of("rollout"))
+
+
+def _together(cases: Sequence[LossCase]) -> Loss:
+    """One loss, or the same loss of every pool: kept where all keep it, unknown where one is not examined."""
+    losses = [_loss(case) for case in cases]
+    known = [loss.kept for loss in losses]
+    said = (f"{case.pool}: {loss.how}" if case.pool else loss.how for case, loss in zip(cases, losses, strict=True))
+    kept = False if False in known else None if None in known else True
+    return Loss(count=max(loss.count for loss in losses), kept=kept, how="; ".join(said))
 
 
 def _loss(case: LossCase) -> Loss:
@@ -280,17 +320,19 @@ def _limits(plan: Plan, chosen: Sized) -> Limits:
     )
 
 
-def _cost(chosen: Sized, bill: Bill) -> Cost:
-    price = chosen.price
+def _cost(fleets: Sequence[Sized], bill: Bill) -> Cost:
+    prices = dict.fromkeys((sized.price.gpu, sized.price) for sized in fleets)
+    sources = [f"{price.provider}, {price.term}, {price.as_of or 'undated'}: {price.source}" for _, price in prices]
+    named = (f"{gpu} {source}" for (gpu, _), source in zip(prices, sources, strict=True))
     return Cost(
         total_usd_per_hour=bill.total_usd_per_hour,
-        low_usd_per_hour=chosen.price_low_usd_per_gpu_hour * chosen.gpu_count,
-        high_usd_per_hour=chosen.price_high_usd_per_gpu_hour * chosen.gpu_count,
+        low_usd_per_hour=sum(each.price_low_usd_per_gpu_hour * each.gpu_count for each in fleets),
+        high_usd_per_hour=sum(each.price_high_usd_per_gpu_hour * each.gpu_count for each in fleets),
         input_usd_per_hour=bill.input_usd_per_hour,
         cached_usd_per_hour=bill.cached_usd_per_hour,
         output_usd_per_hour=bill.output_usd_per_hour,
         headroom_usd_per_hour=bill.headroom_usd_per_hour,
         idle_usd_per_hour=bill.idle_usd_per_hour,
         spare_usd_per_hour=bill.spare_usd_per_hour,
-        price_source=f"{price.provider}, {price.term}, {price.as_of or 'undated'}: {price.source}",
+        price_source=sources[0] if len(sources) == 1 else "; ".join(named),
     )

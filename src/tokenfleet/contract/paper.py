@@ -1,7 +1,7 @@
 """The contract on paper: YAML with comments a person can read, and back again with the line of every mistake."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tokenfleet.contract.judge import clauses_of
-from tokenfleet.contract.schema import Contract
+from tokenfleet.contract.schema import Contract, FleetSize, Hardware
 from tokenfleet.domain.errors import BadInput, Problem
 
 _KeyPath = tuple[str | int, ...]
@@ -19,6 +19,8 @@ _COMMENTS = {
     "runtime": "Every engine setting counts: change one, and the promise is not examined any more.",
     "gpu": "One replica.",
     "fleet": "carrying_count replicas keep the promise alone; spare_count more are paid for.",
+    "pools": "Several fleets. Of each, carrying_count replicas keep the promise alone, and it serves what it takes.",
+    "handover": "How KV gets from the pool that prefills to the one that decodes.",
     "workload": "The demand the promise was examined with; rates are those of its peak window.",
     "promise": "Times in seconds. A request that never finishes counts as late. A class's clause is about it alone.",
     "evidence": "predicted_low and predicted_high: the 90 % range of the step times, replayed.",
@@ -32,8 +34,11 @@ _COMMENTS = {
 }
 
 
-_RARE = ("traffic_class", "rejection_rate_fraction", "queue_limit_count", "class_rates", "deadlines", "classes")
-"""Keys of a promise that are left out where nothing stands under them."""
+_RARE = (
+    *("traffic_class", "rejection_rate_fraction", "queue_limit_count", "class_rates", "deadlines", "classes"),
+    *("runtime", "gpu", "fleet", "limits", "pools", "handover", "takes"),
+)
+"""Keys that are left out where nothing stands under them."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -71,25 +76,44 @@ def _said(document: dict[str, Any]) -> dict[str, Any]:
             return {key: kept(below) for key, below in value.items() if key not in _RARE or below not in (None, ())}
         return [kept(each) for each in value] if isinstance(value, tuple | list) else value
 
-    return {key: kept(value) for key, value in document.items()}
+    said: dict[str, Any] = kept(document)
+    return said
 
 
 def _summary(contract: Contract) -> list[str]:
-    fleet, gpu = contract.fleet, contract.gpu
     promised = [_limit(*clause) for clause in clauses_of(contract.promise.slo)]
     state = "no load test yet -> UNPROVEN" if contract.evidence.load_test is None else contract.evidence.status
     return [
         f"Capacity contract {contract.name}",
         "",
-        f"buy       {fleet.replica_count} replicas of {gpu.per_replica_count} x {gpu.name} (TP{gpu.tensor_parallel}, "
-        f"{gpu.precision}, kv {gpu.kv_precision}): {fleet.gpu_count} gpus, ${contract.cost.total_usd_per_hour:.2f}/h",
-        f"carries   {contract.workload.peak_rate_per_s:.3g} requests/s at the peak with "
-        f"{fleet.carrying_count} replicas; {fleet.spare_count} may fail",
+        *_bought(contract),
         f"promise   {'   '.join(promised)}",
         f"survives  {_survived(contract)}",
         f"evidence  replay of {contract.evidence.replay.made_on}; {state}",
         f"valid     until {contract.valid.until}",
     ]
+
+
+def _bought(contract: Contract) -> Iterator[str]:
+    total = f"${contract.cost.total_usd_per_hour:.2f}/h"
+    peak = f"{contract.workload.peak_rate_per_s:.3g} requests/s at the peak"
+    if len(contract.fleets) == 1:
+        ((_, gpu, fleet),) = contract.fleets
+        yield f"buy       {_replicas(gpu, fleet)}, {total}"
+        yield f"carries   {peak} with {fleet.carrying_count} replicas; {fleet.spare_count} may fail"
+        return
+    yield f"buy       {len(contract.fleets)} pools, {total}"
+    for name, gpu, fleet in contract.fleets:
+        carry = "carries" if fleet.carrying_count == 1 else "carry"
+        yield f"  {name}: {_replicas(gpu, fleet)}; {fleet.carrying_count} {carry}, {fleet.spare_count} may fail"
+    yield f"carries   {peak}, with the spare of every pool gone"
+
+
+def _replicas(gpu: Hardware, fleet: FleetSize) -> str:
+    return (
+        f"{fleet.replica_count} replicas of {gpu.per_replica_count} x {gpu.name} (TP{gpu.tensor_parallel}, "
+        f"{gpu.precision}, kv {gpu.kv_precision}): {fleet.gpu_count} gpus"
+    )
 
 
 def _limit(name: str, unit: str, limit: float) -> str:

@@ -6,11 +6,13 @@ The order of the fields is the order a person reads. Times are seconds, money is
 from datetime import date
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tokenfleet.domain.plan import Does
 from tokenfleet.domain.slo import Deadline, LatencyTarget, Metric, RateName, RateTarget, Slo, TrafficClass
 
 FORMAT: Final = 1
+_ONE_FLEET: Final = ("runtime", "gpu", "fleet", "limits")
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -47,6 +49,14 @@ class Hardware(_Part):
     attention_data_parallel: Annotated[int, Field(ge=1)] = 1
     precision: str
     kv_precision: str
+
+
+class Handover(_Part):
+    """What KV crosses between two pools, and whose first token the user gets."""
+
+    link: str
+    first_token: Literal["prefill", "decode"]
+    overlap: bool
 
 
 class FleetSize(_Part):
@@ -218,6 +228,30 @@ class Limits(_Part):
     sequence_peak_count: Count | None
 
 
+class Taken(_Part):
+    """Which requests a pool answers; null does not matter."""
+
+    input_over_tokens: Count | None
+    input_up_to_tokens: Count | None
+    label: str | None
+    priority: int | None
+
+
+class Pool(_Part):
+    """One of several fleets: what runs, how many, where it ends. Its limits are those of its own demand."""
+
+    name: str
+    does: Does
+    takes: Taken | None = None
+    """Null: all requests come to it."""
+    runtime: Runtime
+    gpu: Hardware
+    fleet: FleetSize
+    survives: Survives
+    limits: Limits
+    usd_per_hour: Amount
+
+
 class ScaleOut(_Part):
     """Time from the decision to a ready replica. Null is unknown; nothing in the promise counts on it."""
 
@@ -264,18 +298,45 @@ class Contract(_Part):
     """Version of this format."""
     name: str
     model: Model
-    runtime: Runtime
-    gpu: Hardware
-    fleet: FleetSize
+    runtime: Runtime | None = None
+    gpu: Hardware | None = None
+    fleet: FleetSize | None = None
+    pools: tuple[Pool, ...] = ()
+    """Several fleets instead of one; then ``runtime``, ``gpu``, ``fleet`` and ``limits`` stand under each of them."""
+    handover: Handover | None = None
+    """How KV gets from the pool that prefills to the one that decodes."""
     workload: Demand
     promise: Promise
     evidence: Evidence
     survives: Survives
     drills: tuple[Drilled, ...] = ()
-    limits: Limits
+    limits: Limits | None = None
     scale_out: ScaleOut
     degrade: tuple[str, ...]
     """Steps taken when more arrives than promised for, mildest first; empty: none declared."""
     cost: Cost
     valid: Validity
     assumptions: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _one_fleet_or_pools(self) -> "Contract":
+        said = [name for name in _ONE_FLEET if getattr(self, name) is not None]
+        if self.pools and said:
+            raise ValueError(f"{' and '.join(said)} beside pools: each pool has its own")
+        missing = [name for name in _ONE_FLEET if name not in said]
+        if not self.pools and missing:
+            raise ValueError(f"{' and '.join(missing)}: field required")
+        return self
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Prompt and output that some replica holds."""
+        every = [pool.limits for pool in self.pools] + ([self.limits] if self.limits else [])
+        return max(each.longest_request_tokens for each in every)
+
+    @property
+    def fleets(self) -> tuple[tuple[str | None, Hardware, FleetSize], ...]:
+        """Every fleet with its replica and the name of the pool that it is, if any."""
+        if self.gpu is not None and self.fleet is not None:
+            return ((None, self.gpu, self.fleet),)
+        return tuple((pool.name, pool.gpu, pool.fleet) for pool in self.pools)

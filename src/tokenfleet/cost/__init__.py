@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenfleet.cost.billing import bill
+    from tokenfleet.cost.billing import bill, together
     from tokenfleet.cost.counted import KINDS, Counted, bill_of_counters
     from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
     from tokenfleet.cost.external import (
@@ -113,6 +113,7 @@ _HOME = {
     "reserved_peak": "sharing",
     "split_step": "steps",
     "task_cost": "denominators",
+    "together": "billing",
     "token_work": "work",
     "unit_costs": "denominators",
     "units_of": "denominators",
@@ -181,6 +182,7 @@ __all__ = [
     "reserved_peak",
     "split_step",
     "task_cost",
+    "together",
     "token_work",
     "unit_costs",
     "units_of",

@@ -1,6 +1,7 @@
 """One hour of a fleet as a bill whose lines add up to the last bit."""
 
 import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from tokenfleet.cost.unit import usd_per_million
@@ -62,6 +63,29 @@ def bill(
     )
     spent = dict(zip((*_WORK, "headroom"), (*work_s, free_s), strict=True))
     lines = lines_of(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
+    return _bill(total, lines, record, span_s)
+
+
+def together(bills: Sequence[Bill], record: RunRecord, *, span_s: float) -> Bill:
+    """The bill of several pools: each line is theirs added up, and so is the total, to the last bit.
+
+    Args:
+        bills: Of each pool, over the same time.
+        record: What their users saw of all of them: a request that two pools serve is one request.
+        span_s: Time that the bills and the record stand for.
+    """
+    exact = {
+        name: sum((Fraction(getattr(each, f"{name}_usd_per_hour")) for each in bills), Fraction(0))
+        for name in ("total", *_WORK, "headroom", "spare")
+    }
+    total = float(exact.pop("total"))
+    # What the sum of totals was rounded by is idle's, like all that is left of one bill.
+    exact["idle"] = max(Fraction(total) - sum(exact.values(), Fraction(0)), Fraction(0))
+    return _bill(total, {name: float(line) for name, line in exact.items()}, record, span_s)
+
+
+def _bill(total: float, lines: Mapping[str, float], record: RunRecord, span_s: float) -> Bill:
+    served = tokens_by_kind(record)
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     return Bill(
         total_usd_per_hour=total,

@@ -10,12 +10,14 @@ from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.gpu import GpuPrice, Term
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.obtainable import Obtainable
+from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, SensitivityCase
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.stages import Handover
 from tokenfleet.domain.survival import LossCase, Placement, Redundancy, Rollout
-from tokenfleet.domain.ways import RouterTrial, SplitBy
+from tokenfleet.domain.ways import RouterTrial, SplitBy, Takes
 from tokenfleet.domain.world import Admission, Clients
 
 Limit = Literal[
@@ -29,6 +31,10 @@ Limit = Literal[
     "utilization_cap",
 ]
 """What stops a replica from taking more load; ``utilization_cap``: somebody who wants it no fuller."""
+
+
+Does = Literal["answers", "prefills", "decodes"]
+"""What a pool of a plan does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class LimitUse:
     """The true rate lies at or above ``rate_at_limit_per_s``: the search stopped there."""
     broken: tuple[str, ...] = ()
     """Names of the clauses that break first beyond that rate; empty where the search did not go beyond it."""
+    pool: str | None = None
+    """Of a plan of several pools: whose limit it is, at a rate of the whole demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +141,7 @@ class SplitPool:
 
     name: str
     """Whom it serves: ``prompts up to 2,048 tokens``."""
+    takes: Takes
     request_fraction: float
     sized: Sized
 
@@ -155,22 +164,6 @@ class SplitTrial:
     def price_usd_per_hour(self) -> float | None:
         """What all pools cost for one hour; ``None`` without pools."""
         return sum(pool.sized.price_usd_per_hour for pool in self.pools) if self.pools else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierPoint:
-    """One fleet in the plane of price against latency, judged in the peak window with the spare gone."""
-
-    gpu: str
-    precision: str
-    tensor_parallel: int
-    replica_count: int
-    """Carrying and spare."""
-    price_usd_per_hour: float
-    ttft_p99_s: float | None
-    itl_p99_s: float | None
-    efficient: bool
-    """No other point is at least as good in price, TTFT and ITL and better in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,53 +278,6 @@ class Purchase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """The chosen fleet at one load."""
-
-    load_fraction: float
-    """Load as a multiple of the planned peak, carried without the spare."""
-    rate_per_s: float
-    ttft_p50_s: float | None
-    ttft_p99_s: float | None
-    itl_p50_s: float | None
-    itl_p99_s: float | None
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensitivityCase:
-    """The chosen fleet when one assumption is wrong, the spare gone."""
-
-    assumption: str
-    """``demand``, ``input tokens``, ``prefix cache``, ``step time``, ``price``."""
-    change: str
-    """``+30%``, ``off``, ``x 1.4``."""
-    kept: bool
-    """The carrying replicas as planned keep the promise all the same."""
-    broken: tuple[str, ...]
-    """Names of the clauses they break."""
-    replica_count: int | None
-    """Replicas of this kind, the spare ones included, that would be needed; ``None`` when no count tried is enough."""
-    price_usd_per_hour: float | None
-    """What those cost."""
-    note: str = ""
-    """What is odd about it, where something is: an easier case that breaks what the harder one keeps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
-    """How likely the promise holds at the peak with the spare gone, if step times are all that may be wrong."""
-
-    probability_fraction: float
-    breaking_step_factor: float
-    """The promise is kept up to this factor on every step time, and broken 3 % above it."""
-    band_factor: float
-    """The 90 % interval of the step time, as a factor either way; the factor is taken to be log-normal."""
-    at_least: bool
-    """Nothing broke where the search stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuestion:
     """What a plan must answer, resolved: no names left to look up."""
 
@@ -375,11 +321,32 @@ class PlanQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPool:
+    """One pool of a plan of several."""
+
+    name: str
+    """``short``, ``long``, a task, ``tier-0``, ``prefill``, ``decode``: unique in its plan."""
+    who: str
+    """Whom it serves, in words."""
+    does: Does
+    takes: Takes | None
+    """Which requests come to it; ``None``: all."""
+    request_fraction: float
+    plan: "Plan"
+    """Its fleet, sized and examined on its own requests at its own peak; where prefill and decode are apart, on all
+    requests through both pools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer. ``chosen`` is ``None`` when no fleet keeps the promise; then ``reasons`` say why."""
+    """The answer: one fleet (``chosen``), or several ``pools``, or neither when nothing keeps the promise.
+
+    Then ``reasons`` say why. Of a plan of several pools everything but the pools is about the whole.
+    """
 
     question: PlanQuestion
     chosen: Sized | None
+    """``None`` in a plan of several pools too."""
     runners_up: tuple[Sized, ...]
     """Every other candidate that keeps the promise, cheapest first."""
     rejected: tuple[Rejected, ...]
@@ -459,6 +426,34 @@ class Plan:
     """Owning, APIs and unit costs; ``None`` where nobody gave facts of them."""
     obtainable: Obtainable | None = None
     """Whether the GPUs can be had; ``None`` for a first look, and without a fleet."""
+    pools: tuple[PlannedPool, ...] = ()
+    """What is bought instead of one fleet, where that costs less."""
+    handover: Handover | None = None
+    """How KV gets from the first of the pools to the second; ``None``: they stand side by side."""
+
+    @property
+    def fleets(self) -> tuple[Sized, ...]:
+        """Everything that is bought; empty when nothing keeps the promise."""
+        if self.chosen is not None:
+            return (self.chosen,)
+        return tuple(sized for pool in self.pools for sized in pool.plan.fleets)
+
+    @property
+    def one_fleet(self) -> Sized | None:
+        """The best fleet for everybody, be it bought or lost to pools; ``None`` where none keeps the promise."""
+        if self.chosen is not None:
+            return self.chosen
+        return self.runners_up[0] if self.runners_up else None
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """What that costs for one hour; ``None`` without an answer."""
+        return sum(sized.price_usd_per_hour for sized in self.fleets) if self.fleets else None
+
+    @property
+    def spare_count(self) -> int:
+        """Spare replicas of every fleet together."""
+        return sum(sized.spare_count for sized in self.fleets)
 
     @property
     def utilization_carrying_fraction(self) -> float | None:

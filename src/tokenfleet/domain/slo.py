@@ -1,6 +1,7 @@
 """Promises, and how a run met them."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Metric = Literal["ttft", "itl", "tpot", "e2e"]
@@ -117,6 +118,20 @@ class Slo:
         if self.rejection_rate_fraction is not None:
             limits.append(RateTarget(kind="rejection_rate", limit_fraction=self.rejection_rate_fraction))
         return (*limits, *self.class_rates)
+
+    def to(self, present: Collection[str]) -> "Slo":
+        """What is promised where nobody is of another class than these."""
+
+        def meant(traffic_class: str | None) -> bool:
+            return traffic_class is None or traffic_class in present
+
+        return replace(
+            self,
+            latency=tuple(each for each in self.latency if meant(each.traffic_class)),
+            class_rates=tuple(each for each in self.class_rates if meant(each.traffic_class)),
+            deadlines=tuple(each for each in self.deadlines if meant(each.traffic_class)),
+            classes=tuple(each for each in self.classes if each.name in present),
+        )
 
     def counts_rejections(self, traffic_class: str | None) -> bool:
         """Whether refusals of a class have a limit of their own, so that they are no errors."""

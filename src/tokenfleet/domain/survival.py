@@ -160,6 +160,8 @@ class LossCase:
     """Of a rollout: until every replica is of the new version; ``None``: unknown, or no rollout."""
     moment: Moment | None = None
     """``None`` where the loss itself was not replayed."""
+    pool: str | None = None
+    """Of a plan of several pools: whose replicas are gone."""
 
 
 DrillName = Literal["ramp", "burst", "replica", "node", "zone", "rollout", "flood"]
@@ -178,3 +180,5 @@ class Drill:
     """Clause by clause: the worse of the window that is judged and of all requests."""
     how: str
     """The evidence, in words."""
+    pool: str | None = None
+    """Of a plan of several pools: the one it was done to."""

@@ -14,6 +14,17 @@ SplitBy = Literal["length", "task", "tier"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """Which requests a pool of a plan answers; what is ``None`` does not matter."""
+
+    input_over_tokens: int | None = None
+    input_up_to_tokens: int | None = None
+    label: str | None = None
+    """Task or log type, as the log names it."""
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouterTrial:
     """One router in front of the best fleet found."""
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenfleet.planner.answer import Cheapest, cheapest, plan
+    from tokenfleet.planner.answer import Cheapest, cheapest
     from tokenfleet.planner.assumed import FEW_REQUESTS
     from tokenfleet.planner.bursting import Bounded, Burst, bursts
     from tokenfleet.planner.buying import described_hours
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
         room_for_failover,
     )
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
+    from tokenfleet.planner.pooled import plan
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
-    from tokenfleet.planner.splits import split_trials
+    from tokenfleet.planner.splits import question_to, split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
     from tokenfleet.planner.steps import smaller_steps
+    from tokenfleet.planner.systems import in_place, pools_of, requests_of_pool
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.utilization import Filled, filled
     from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict, Verdicts
@@ -84,15 +86,19 @@ _HOME = {
     "drills": "drilling",
     "filled": "utilization",
     "gpus_by_slot": "money",
+    "in_place": "systems",
     "known_spike": "spike",
     "least_count": "pool_counts",
     "nodes_usd_per_hour": "packing",
     "pack": "packing",
     "pack_together": "packing",
-    "plan": "answer",
+    "plan": "pooled",
     "plan_document": "document",
     "plenty_of": "pool_counts",
+    "pools_of": "systems",
+    "question_to": "splits",
     "quote": "quotes",
+    "requests_of_pool": "systems",
     "room_for_failover": "packing",
     "smaller_steps": "steps",
     "smallest_enough": "counting",
@@ -145,6 +151,7 @@ __all__ = [
     "drills",
     "filled",
     "gpus_by_slot",
+    "in_place",
     "known_spike",
     "least_count",
     "nodes_usd_per_hour",
@@ -153,7 +160,10 @@ __all__ = [
     "plan",
     "plan_document",
     "plenty_of",
+    "pools_of",
+    "question_to",
     "quote",
+    "requests_of_pool",
     "room_for_failover",
     "smaller_steps",
     "smallest_enough",

@@ -1,6 +1,5 @@
-"""One question, one answer: floors, search, proof, then what a person wants to know about the winner."""
+"""One question, one fleet: floors, search, proof, then what a person wants to know about the winner."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -8,7 +7,7 @@ from tokenfleet import cost, workload
 from tokenfleet.domain.apart import ApartAnswer
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, Router
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.plan import Bill, Does, LimitUse, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.survival import LossCase, Moment, Placement
@@ -53,13 +52,8 @@ FIRST_LOOK_LOAD_PRECISION = 1.08
 _TELEMETRY_SAMPLES = 1_000
 
 
-def plan(
-    question: PlanQuestion,
-    trace: Trace,
-    *,
-    progress: Progress | None = None,
-    clock: Callable[[], float] | None = None,
-    replay: Replay | None = None,
+def one_fleet(
+    question: PlanQuestion, trace: Trace, *, progress: Progress | None = None, replay: Replay | None = None
 ) -> Plan:
     """Finds the cheapest fleet of equal replicas that keeps the promise with its spare replicas gone.
 
@@ -70,7 +64,6 @@ def plan(
         question: Candidates, prices, promise, spare count.
         trace: The demand, planned for as it is.
         progress: Told what is being tried.
-        clock: Seconds that only rise, such as ``time.perf_counter``, to say how long the plan took.
         replay: Runs replays instead of the simulator, such as a cache in front of it.
 
     Returns:
@@ -80,9 +73,7 @@ def plan(
         BadInput: an empty trace, or a router nobody knows.
     """
     _has_requests(trace)
-    start_s = clock() if clock else None
-    made = _answer(question, _traffic(trace, replay), Reporter(progress), replay)
-    return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)
+    return _answer(question, _traffic(trace, replay), Reporter(progress), replay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +92,7 @@ class Cheapest:
 def cheapest(
     question: PlanQuestion, trace: Trace, *, progress: Progress | None = None, replay: Replay | None = None
 ) -> Cheapest:
-    """The fleet that :func:`plan` would choose, at a fraction of the replays; arguments and errors as there."""
+    """The fleet that :func:`one_fleet` would choose, at a fraction of the replays; arguments and errors as there."""
     _has_requests(trace)
     traffic = _traffic(trace, replay)
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
@@ -143,7 +134,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
     )
 
 
-def _rough(work: "_Work", made: Plan) -> Rough | None:
+def _rough(work: "Work", made: Plan) -> Rough | None:
     if made.chosen is None:
         return None
     limit = made.limits[0].limit if made.limits else None
@@ -151,7 +142,7 @@ def _rough(work: "_Work", made: Plan) -> Rough | None:
     return work.replays.recall("rough", (*asked, made.chosen.carrying_count, limit), lambda: rough(made, work.traffic))
 
 
-def _apart(work: "_Work", question: PlanQuestion, reporter: Reporter) -> ApartAnswer | None:
+def _apart(work: "Work", question: PlanQuestion, reporter: Reporter) -> ApartAnswer | None:
     from tokenfleet.planner.disaggregated import sought_apart
 
     return sought_apart(question, work.traffic, work.searched, work.replays, reporter)
@@ -164,11 +155,11 @@ def _few(traffic: Traffic) -> tuple[Reason, ...]:
 
 def _sought(
     question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None, *, with_second: bool = False
-) -> "tuple[_Work, Screened, Found, int]":
+) -> "tuple[Work, Screened, Found, int]":
     """What the search found, proved on the whole trace, and how many variants it had."""
     _know_router(question)
     replays = Replays.of(question, replay)
-    work = _Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays, replays)
+    work = Work(question, traffic, stretch(traffic, SEARCH_REQUESTS), replays, replays)
     variants = step_variants(question, replays.recall)
     screened = screen(question, traffic, variants, reporter, replays.recall)
     search = Search(work.replays, work.searched, question, reporter)
@@ -182,7 +173,9 @@ def _sought(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
+    """What a plan is made from."""
+
     question: PlanQuestion
     traffic: Traffic
     searched: Traffic
@@ -193,8 +186,8 @@ class _Work:
 
 
 def _routed(
-    work: _Work, search: Search, screened: Screened, reporter: Reporter, *, with_second: bool
-) -> tuple[_Work, Search]:
+    work: Work, search: Search, screened: Screened, reporter: Reporter, *, with_second: bool
+) -> tuple[Work, Search]:
     """The search again behind another router, where one lets the best fleet do with fewer replicas."""
     best = search.found.answers[0]
     tried = best_router(work.question, work.replays, work.traffic, best, reporter)
@@ -215,7 +208,7 @@ def _know_router(question: PlanQuestion) -> None:
         raise BadInput.at("router", f"unknown router {question.router!r}", f"one of {', '.join(get_args(Router))}")
 
 
-def _verify(work: _Work, search: Search) -> None:
+def _verify(work: Work, search: Search) -> None:
     """Replays the winner on the whole trace, and gives it more replicas if the busiest stretch said too little."""
     if work.searched is work.traffic:
         return
@@ -240,9 +233,9 @@ class _Proof:
     verdict: Verdict
 
 
-def _proof(work: _Work, answer: Answer, count: int, reporter: Reporter) -> _Proof:
+def _proof(work: Work, sized: Sized, count: int, reporter: Reporter) -> _Proof:
     """Replays with telemetry, and with all steps longer and shorter by the error band."""
-    replica = answer.sized.replica
+    replica = sized.replica
     reporter.say("verifying", words.fleet(replica, count), 0.6)
     interval_s = max(1.0, work.traffic.trace.duration_s / _TELEMETRY_SAMPLES)
     record = work.replays.run(work.traffic, replica, count, telemetry_interval_s=interval_s)
@@ -256,26 +249,26 @@ def _proof(work: _Work, answer: Answer, count: int, reporter: Reporter) -> _Proo
     return _Proof(record, work.replays.recalled("proof", (work.traffic, replica, count, interval_s), judged))
 
 
-def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
+def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     question, replays, chosen = work.question, work.replays, found.answers[0]
     sized = chosen.sized
-    degraded = _proof(work, chosen, sized.carrying_count, reporter)
-    whole = _proof(work, chosen, sized.replica_count, reporter) if sized.spare_count else degraded
+    degraded = _proof(work, sized, sized.carrying_count, reporter)
+    whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
     look = question.first_look
-    survived = _losses(work, chosen, {sized.replica_count: whole, sized.carrying_count: degraded}, reporter)
+    known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
+    survived = survived_losses(work, sized, known, reporter)
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
-    limits = _limits(work, detail, sized, reporter)
+    limits = limits_of(work, detail, sized, reporter)
     families = found.best_of_families()
     sure = None if look else _sure(work, chosen, screened)
     carrying = detail, sized.replica, sized.carrying_count
-    full = replays.recalled("saturated", carrying, lambda: _saturated(replays, detail, sized))
+    full = full_replicas(replays, detail, sized)
     curve = () if look else replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
     # Of a handful of requests no share of cases can be told.
     likely = None if look or few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
-    peak_rate_per_s = _peak_rate_per_s(work.traffic)
     return Plan(
         question=question,
         chosen=sized,
@@ -287,7 +280,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         degraded=degraded.record,
         slo_whole=whole.verdict.peak,
         slo_degraded=degraded.verdict.peak,
-        limits=(*_capped(question, limits, peak_rate_per_s), *limits.uses),
+        limits=(*_capped(question, limits, work.traffic.peak_rate_per_s), *limits.uses),
         curve=curve,
         bill=_bill(work, sized, degraded.record, full),
         peak_start_s=work.traffic.window_s[0],
@@ -300,10 +293,10 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
         ),
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
-        peak_rate_per_s=peak_rate_per_s,
+        peak_rate_per_s=work.traffic.peak_rate_per_s,
         saturated_rate_per_s=None if look or full is None else full.rate_per_s,
-        mean_rate_per_s=_mean_rate_per_s(work.traffic),
-        sustained_rate_per_s=None if limits.sustained is None else limits.sustained.factor * peak_rate_per_s,
+        mean_rate_per_s=work.traffic.mean_rate_per_s,
+        sustained_rate_per_s=limits.sustained_rate_per_s(work.traffic.peak_rate_per_s),
         found_within_fraction=_load_precision(question) - 1.0,
         kv_peak_fraction=limits.peak.kv_fraction,
         sequence_peak_count=limits.peak.running_count,
@@ -318,7 +311,7 @@ def _feasible(work: _Work, screened: Screened, found: Found, reporter: Reporter)
     )
 
 
-def _sure(work: _Work, chosen: Answer, screened: Screened) -> Sized | None:
+def _sure(work: Work, chosen: Answer, screened: Screened) -> Sized | None:
     asked = replace(work.question, candidates=(), rejected=())
     kin = tuple(one.replica for one in screened.candidates if one.family == chosen.candidate.family)
     found = work.replays.recalled(
@@ -331,22 +324,22 @@ def _sure(work: _Work, chosen: Answer, screened: Screened) -> Sized | None:
     return found if found is None else replace(found, replica=known[0])
 
 
-def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Reporter) -> Survived:
-    """Each loss, on the whole trace; counts that were replayed are not replayed again."""
-    verdicts = {count: proof.verdict for count, proof in known.items()}
+def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporter: Reporter) -> Survived:
+    """Each loss, on the whole trace; counts that were judged are not replayed again."""
+    verdicts = dict(known)
 
     def judged(count: int) -> Verdict:
         if count not in verdicts:
-            reporter.say("verifying", f"{words.fleet(chosen.sized.replica, count)} left", 0.65)
-            verdicts[count] = work.replays.verdict(work.traffic, chosen.sized.replica, count)
+            reporter.say("verifying", f"{words.fleet(sized.replica, count)} left", 0.65)
+            verdicts[count] = work.replays.verdict(work.traffic, sized.replica, count)
         return verdicts[count]
 
     def moment(case: LossCase, placement: Placement) -> Moment | None:
         # A part of the demand runs on as small a part of the fleet, which has no nodes of its own.
         if work.question.first_look or work.question.stands_for_count > 1:
             return None
-        reporter.say("verifying", f"{words.fleet(chosen.sized.replica, chosen.sized.replica_count)}, {case.lost}", 0.66)
-        question, replica = work.question, chosen.sized.replica
+        reporter.say("verifying", f"{words.fleet(sized.replica, sized.replica_count)}, {case.lost}", 0.66)
+        question, replica = work.question, sized.replica
         told = question.redundancy.zones, question.clients, question.admission, question.rollout
         return work.replays.recalled(
             "moment",
@@ -354,10 +347,10 @@ def _losses(work: _Work, chosen: Answer, known: dict[int, _Proof], reporter: Rep
             lambda: loss_moment(work.replays, work.searched, question, replica, case, placement),
         )
 
-    return losses(work.question, chosen.sized, judged, moment)
+    return losses(work.question, sized, judged, moment)
 
 
-def _bill(work: _Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:
+def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:
     return cost.bill(
         record,
         usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
@@ -369,11 +362,12 @@ def _bill(work: _Work, sized: Sized, record: RunRecord, full: Saturated | None) 
     )
 
 
-def _limits(work: _Work, detail: Traffic, sized: Sized, reporter: Reporter) -> Limits:
+def limits_of(work: Work, detail: Traffic, sized: Sized, reporter: Reporter, does: Does = "answers") -> Limits:
+    """What binds a fleet, or a pool that does a part of the work, and what binds next."""
     precision = _load_precision(work.question)
     model, count = work.question.model, sized.carrying_count
-    search = LimitSearch(work.replays, detail, model, count, reporter, precision)
-    asked = detail, model, count, sized.replica, precision
+    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does)
+    asked = detail, model, count, sized.replica, precision, does
     return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
 
 
@@ -404,25 +398,19 @@ def _sure_notes(question: PlanQuestion, sized: Sized, sure: Sized | None) -> tup
     return (sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)),)
 
 
-def _peak_rate_per_s(traffic: Traffic) -> float:
-    start_s, end_s = traffic.window_s
-    arrivals = traffic.trace.arrival_s
-    return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
+def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated | None:
+    """What the carrying replicas get through with a queue that never empties."""
 
-
-def _saturated(replays: Replays, traffic: Traffic, sized: Sized) -> Saturated | None:
     def run(trace: Trace, fleet: Fleet) -> RunRecord:
         replays.count += 1
         return replays.replay(trace, fleet)
 
-    return saturated(traffic.trace, replays.fleet(sized.replica, sized.carrying_count), run)
+    carrying = detail, sized.replica, sized.carrying_count
+    fleet = replays.fleet(sized.replica, sized.carrying_count)
+    return replays.recalled("saturated", carrying, lambda: saturated(detail.trace, fleet, run))
 
 
-def _mean_rate_per_s(traffic: Traffic) -> float:
-    return traffic.trace.request_count / max(traffic.trace.duration_s, traffic.window_length_s)
-
-
-def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
+def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
     part = work.question.stands_for_count
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
     # What too few replicas reach is not the smallest change.
@@ -451,7 +439,7 @@ def _infeasible(work: _Work, screened: Screened, found: Found) -> Plan:
         peak_end_s=work.traffic.window_s[1],
         replayed_count=work.counted.count,
         assumptions=search_notes(found),
-        peak_rate_per_s=_peak_rate_per_s(work.traffic),
+        peak_rate_per_s=work.traffic.peak_rate_per_s,
         anomalies=tuple(found.anomalies),
     )
 

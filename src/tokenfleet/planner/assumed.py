@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tokenfleet.domain.plan import CurvePoint, PlanQuestion, Sized
+from tokenfleet.domain.outlook import CurvePoint
+from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.planner import words
 from tokenfleet.planner.curve import odd_loads

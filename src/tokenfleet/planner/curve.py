@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tokenfleet.domain.plan import CurvePoint, FrontierPoint, PlanQuestion
+from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
+from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.planner import words
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_like
@@ -74,8 +75,15 @@ def frontier(
         reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)
         seen = replays.verdict(traffic, chosen.sized.replica, count).seen
         points.append(_point(chosen, count + spare, seen))
-    points.sort(key=lambda point: (point.price_usd_per_hour, point.gpu, point.precision, point.tensor_parallel))
-    return tuple(_marked(point, points) for point in points)
+    return marked(points)
+
+
+def marked(points: Sequence[FrontierPoint]) -> tuple[FrontierPoint, ...]:
+    """Points in order of price, those that no other beats marked."""
+    ordered = sorted(
+        points, key=lambda point: (point.price_usd_per_hour, point.gpu, point.precision, point.tensor_parallel)
+    )
+    return tuple(_marked(point, ordered) for point in ordered)
 
 
 def _point(answer: Answer, replica_count: int, seen: Latencies) -> FrontierPoint:

@@ -170,6 +170,15 @@ def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | No
     return wanted.rate_per_s * max(outputs - 1.0, 0.0) * decode_token_s(replica, low, context) / low
 
 
+def handover_of(question: PlanQuestion, asked: ApartQuestion, prefill: ReplicaPhysics) -> Handover:
+    """How KV gets from the replicas that prefill to those that decode."""
+    return Handover(
+        link=asked.links[prefill.deployment.gpu],
+        first_token=asked.first_token,
+        overlapped_layer_count=question.model.layer_count if asked.overlap else None,
+    )
+
+
 # ---- how many
 
 
@@ -187,11 +196,7 @@ class _Trial:
         self.prefill = prefill
         self.decode = decode
         self.replays = replays
-        self.handover = Handover(
-            link=asked.links[prefill.replica.deployment.gpu],
-            first_token=asked.first_token,
-            overlapped_layer_count=question.model.layer_count if asked.overlap else None,
-        )
+        self.handover = handover_of(question, asked, prefill.replica)
         self.seen: dict[tuple[int, int, int], tuple[StagedRun, Verdict]] = {}
 
     def verdict(self, traffic: Traffic, counts: tuple[int, int]) -> tuple[StagedRun, Verdict]:
@@ -220,7 +225,11 @@ class _Trial:
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, traffic.trace.duration_s) if self.replays.slo.gaps_apart else None
         return simulator.replay_stages(
-            traffic.trace, pools, peak_window_s=traffic.window_s, telemetry_interval_s=interval_s
+            traffic.trace,
+            pools,
+            peak_window_s=traffic.window_s,
+            telemetry_interval_s=interval_s,
+            run=self.replays.replay,
         )
 
     def kept(self, traffic: Traffic, counts: tuple[int, ...]) -> bool:

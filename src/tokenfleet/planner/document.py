@@ -1,14 +1,26 @@
 """A plan as a document for machines. The names here are a promise: they do not change."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 
 from tokenfleet import cost
 from tokenfleet.domain.apart import ApartAnswer, ApartPool
 from tokenfleet.domain.obtainable import Obtainable
-from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, Reason, Rejected, Sized, SplitTrial, TenantInvoice
+from tokenfleet.domain.plan import (
+    Bill,
+    LimitUse,
+    Outpriced,
+    Plan,
+    PlannedPool,
+    Reason,
+    Rejected,
+    Sized,
+    SplitTrial,
+    TenantInvoice,
+)
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.stages import Handover
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import LengthSummary, Workload
 from tokenfleet.planner import words
@@ -27,40 +39,24 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
     million tokens are the attributed ones: each times its tokens, plus headroom, idle and
     spare, is the bill.
     """
-    chosen, bill = plan.chosen, plan.bill
     document: dict[str, object] = {
         "name": plan.question.name,
         "model": plan.question.model.name,
-        "feasible": chosen is not None,
-        "fleet": [_group(chosen)] if chosen else [],
-        "price_usd_per_hour": chosen.price_usd_per_hour if chosen else None,
-        "price_low_usd_per_hour": chosen.price_low_usd_per_gpu_hour * chosen.gpu_count if chosen else None,
-        "price_high_usd_per_hour": chosen.price_high_usd_per_gpu_hour * chosen.gpu_count if chosen else None,
-        **_prices(bill),
-        **_limits(plan),
-        "slo": [asdict(result) for result in plan.slo_degraded],
+        "feasible": bool(plan.fleets),
+        **_answer(plan),
+        "pools": [_planned_pool(pool) for pool in plan.pools],
+        "handover": _handover(plan.handover) if plan.handover else None,
         "reasons": [_reason(reason) for reason in plan.reasons],
         "warnings": [_reason(reason) for reason in plan.warnings],
         "assumptions": list(plan.assumptions),
-        "sure": _sure(plan.sure) if plan.sure else None,
-        "redundancy": _redundancy(plan) if chosen else [],
-        "placement": asdict(plan.placement) if plan.placement else None,
-        "obtainable": _obtainable(plan.obtainable) if plan.obtainable else None,
-        "cost": _cost(plan),
         "tenants": asdict(plan.invoice) if plan.invoice else None,
-        "runner_up": _runner_up(plan.runners_up[0], chosen) if plan.runners_up and chosen else None,
-        "runners_up": [_runner_up(sized, chosen) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]] if chosen else [],
-        "disaggregated": _apart(plan.apart, chosen) if plan.apart else None,
+        "runners_up": [_runner_up(sized, plan.fleets) for sized in plan.runners_up[:_SHOWN_RUNNERS_UP]],
+        "disaggregated": _apart(plan.apart, plan.one_fleet) if plan.apart else None,
         "routers": [asdict(trial) for trial in plan.routers],
-        "splits": [_split(trial, chosen) for trial in plan.splits],
+        "splits": [_split(trial, plan.one_fleet) for trial in plan.splits],
         "rejected": [_rejected(candidate) for candidate in plan.rejected],
         "outpriced": [_outpriced(candidate) for candidate in plan.outpriced],
-        "rough": asdict(plan.rough) if plan.rough else None,
-        "curve": [asdict(point) for point in plan.curve],
         "frontier": [asdict(point) for point in plan.frontier],
-        "sensitivity": [asdict(case) for case in plan.sensitivity],
-        "confidence": asdict(plan.confidence) if plan.confidence else None,
-        "peak": _peak(plan),
         "workload": _workload(workload),
         "search": {
             "candidate_count": plan.tried_count,
@@ -74,14 +70,69 @@ def plan_document(plan: Plan, workload: Workload, resolved: Mapping[str, object]
     return {key: value if key in _EXACT else _rounded(value) for key, value in document.items()}
 
 
-def why_it_lost(loser: Sized, winner: Sized) -> str:
+def _answer(plan: Plan) -> dict[str, object]:
+    """What is bought, what it promises and what it costs: of a plan, or of one of its pools."""
+    fleets = plan.fleets
+    low = sum(sized.price_low_usd_per_gpu_hour * sized.gpu_count for sized in fleets)
+    high = sum(sized.price_high_usd_per_gpu_hour * sized.gpu_count for sized in fleets)
+    return {
+        "fleet": list(_groups(plan)),
+        "price_usd_per_hour": plan.price_usd_per_hour,
+        "price_low_usd_per_hour": low if fleets else None,
+        "price_high_usd_per_hour": high if fleets else None,
+        **_prices(plan.bill),
+        **_limits(plan),
+        "slo": [asdict(result) for result in plan.slo_degraded],
+        "sure": _sure(plan.sure) if plan.sure else None,
+        "redundancy": _redundancy(plan) if fleets else [],
+        "placement": asdict(plan.placement) if plan.placement else None,
+        "obtainable": _obtainable(plan.obtainable) if plan.obtainable else None,
+        "cost": _cost(plan),
+        "runner_up": _runner_up(plan.runners_up[0], fleets) if plan.runners_up and fleets else None,
+        "rough": asdict(plan.rough) if plan.rough else None,
+        "curve": [asdict(point) for point in plan.curve],
+        "sensitivity": [asdict(case) for case in plan.sensitivity],
+        "confidence": asdict(plan.confidence) if plan.confidence else None,
+        "peak": _peak(plan),
+    }
+
+
+def _groups(plan: Plan) -> Iterator[dict[str, object]]:
+    """Every fleet that is bought, with the router in front of it and the pool that it is, if any."""
+    if plan.chosen is not None:
+        yield {**_group(plan.chosen), "router": plan.question.router}
+    for pool in plan.pools:
+        yield from ({"pool": pool.name, **group} for group in _groups(pool.plan))
+
+
+def _planned_pool(pool: PlannedPool) -> dict[str, object]:
+    return {
+        "name": pool.name,
+        "who": pool.who,
+        "does": pool.does,
+        "takes": asdict(pool.takes) if pool.takes else None,
+        "request_fraction": pool.request_fraction,
+        **_answer(pool.plan),
+    }
+
+
+def _handover(handover: Handover) -> dict[str, object]:
+    return {
+        "link": handover.link.name,
+        "first_token": handover.first_token,
+        "overlap": handover.overlapped_layer_count is not None,
+    }
+
+
+def why_it_lost(loser: Sized, winner: Sequence[Sized]) -> str:
     """One sentence on a runner-up: ``$3.20/h more: 6 gpus at $4.10 where the plan has 8 at $2.68``."""
-    extra = loser.price_usd_per_hour - winner.price_usd_per_hour
+    extra = loser.price_usd_per_hour - sum(each.price_usd_per_hour for each in winner)
+    gpu_count = sum(each.gpu_count for each in winner)
     mine = f"{loser.gpu_count} gpus at ${loser.price.price_usd_per_gpu_hour:.2f}"
-    theirs = f"{winner.gpu_count} at ${winner.price.price_usd_per_gpu_hour:.2f}"
+    theirs = " and ".join(f"{each.gpu_count} at ${each.price.price_usd_per_gpu_hour:.2f}" for each in winner)
     if extra > 0.0:
         return f"${extra:.2f}/h more: {mine} where the plan has {theirs}"
-    if loser.gpu_count != winner.gpu_count:
+    if loser.gpu_count != gpu_count:
         return f"the same price with more gpus: {mine} where the plan has {theirs}"
     return "the same price and gpus; the plan keeps more margin"
 
@@ -169,6 +220,7 @@ def _limits(plan: Plan) -> dict[str, object]:
     alone = bool(plan.reasons) and plan.reasons[0].kind in {"ttft_floor", "itl_floor", "e2e_floor", "context"}
     return {
         "binding_limit": limits[0].limit if limits else "single_request" if alone else None,
+        "binding_pool": limits[0].pool if limits else None,
         "next_limit": limits[1].limit if len(limits) > 1 else None,
         "limits": [asdict(limit) for limit in limits],
         "sustained_rate_per_s": plan.sustained_rate_per_s,
@@ -178,9 +230,10 @@ def _limits(plan: Plan) -> dict[str, object]:
 
 def _redundancy(plan: Plan) -> list[dict[str, object]]:
     """Each case with its clauses; ``kept`` over the whole trace and in the peak window."""
-    cases = [("all replicas present", 0, plan.slo_whole, plan.slo_whole_overall)]
-    if plan.chosen and plan.chosen.spare_count:
-        spare = plan.chosen.spare_count
+    whole = ("all replicas present", 0, plan.slo_whole, plan.slo_whole_overall)
+    cases = [whole] if plan.slo_whole else []
+    spare = plan.spare_count
+    if spare:
         cases.append((f"{spare} spare gone", spare, plan.slo_degraded, plan.slo_degraded_overall))
     present: list[dict[str, object]] = [
         {
@@ -195,10 +248,14 @@ def _redundancy(plan: Plan) -> list[dict[str, object]]:
     return [*present, *(_loss(case) for case in plan.losses)]
 
 
+def _gone(case: LossCase) -> str:
+    return case.lost if case.kind in {"rollout", "maintenance"} else f"{case.lost} gone"
+
+
 def _loss(case: LossCase) -> dict[str, object]:
     said = {f.name: getattr(case, f.name) for f in fields(case) if f.name not in {"slo_peak", "slo_overall", "moment"}}
     return {
-        "scenario": case.lost if case.kind in {"rollout", "maintenance"} else f"{case.lost} gone",
+        "scenario": f"{f'{case.pool}: ' if case.pool else ''}{_gone(case)}",
         **said,
         "slo_peak": [asdict(result) for result in case.slo_peak],
         "slo_overall": [asdict(result) for result in case.slo_overall],
@@ -210,7 +267,7 @@ def _kept(result: SloResult) -> bool:
     return result.kept or result.sample_count == 0
 
 
-def _runner_up(sized: Sized, winner: Sized) -> dict[str, object]:
+def _runner_up(sized: Sized, winner: Sequence[Sized]) -> dict[str, object]:
     return {
         "fleet": [_group(sized)],
         "price_usd_per_hour": sized.price_usd_per_hour,
@@ -251,7 +308,12 @@ def _split(trial: SplitTrial, chosen: Sized | None) -> dict[str, object]:
         "price_usd_per_hour": usd,
         "price_over_together": usd / chosen.price_usd_per_hour if chosen and usd is not None else None,
         "pools": [
-            {"name": pool.name, "request_fraction": pool.request_fraction, "fleet": [_group(pool.sized)]}
+            {
+                "name": pool.name,
+                "takes": asdict(pool.takes),
+                "request_fraction": pool.request_fraction,
+                "fleet": [_group(pool.sized)],
+            }
             for pool in trial.pools
         ],
     }

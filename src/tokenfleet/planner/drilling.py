@@ -21,6 +21,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.traffic import Traffic, stretch
 
 DRILLS: tuple[DrillName, ...] = get_args(DrillName)
@@ -66,6 +67,7 @@ def drills(
     plan: DrillPlan,
     *,
     progress: Progress | None = None,
+    replay: Replay | None = None,
 ) -> tuple[Drill, ...]:
     """Goes through the drills of ``plan`` with a whole fleet.
 
@@ -76,9 +78,10 @@ def drills(
         replica_count: Carrying and spare.
         plan: Which drills, and how hard.
         progress: Told which one is under way.
+        replay: Runs replays instead of the simulator, such as those of one pool in its place among others.
     """
     traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
-    replays = Replays.of(question)
+    replays = Replays.of(question, replay)
     reporter = Reporter(progress)
     reporter.say("drills", words.fleet(replica, replica_count), 0.0)
     # Where the zones have no room the fleet stands in one place: losing it is not a drill but the end.

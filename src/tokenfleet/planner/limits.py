@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.plan import Limit, LimitUse
+from tokenfleet.domain.plan import Does, Limit, LimitUse
 from tokenfleet.domain.replica import ReplicaPhysics, StepShares
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.planner import words
@@ -59,6 +59,10 @@ class Limits:
     sustained: Load | None
     """``None`` when the promise is not kept at any load tried."""
     peak: Peak
+
+    def sustained_rate_per_s(self, peak_rate_per_s: float) -> float | None:
+        """The largest rate that is sustained, where the peak has this one."""
+        return None if self.sustained is None else self.sustained.factor * peak_rate_per_s
 
 
 def largest_load(keeps: Callable[[float], bool], start: float, precision: float = 1.03) -> Load | None:
@@ -112,7 +116,9 @@ class LimitSearch:
         count: int,
         reporter: Reporter,
         precision: float,
+        does: Does = "answers",
     ) -> None:
+        self._does = does
         self._replays = replays
         self._traffic = traffic
         self._model = model
@@ -231,7 +237,7 @@ class LimitSearch:
         Decoded tokens per second over mean sequences gives steps per second; as many of them as the prompts that
         arrive meanwhile need carry a chunk, the others only decode.
         """
-        wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching)
+        wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching).part_of(self._does)
         rate_per_s = wanted.rate_per_s / self._count
         running = max(1.0, peak.mean_running_count)
         engine = replica.deployment.engine

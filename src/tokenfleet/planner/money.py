@@ -63,8 +63,8 @@ def _combined(bits: int, classes: tuple[str, ...]) -> str:
 
 
 def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str, ...]) -> TenantInvoice | None:
-    trace, record, bill, chosen = traffic.trace, plan.degraded, plan.bill, plan.chosen
-    if record is None or bill is None or chosen is None:
+    trace, record, bill = traffic.trace, plan.degraded, plan.bill
+    if record is None or bill is None:
         return None
     if record.ledger is None:
         raise ValueError("a record without a ledger says nothing of gpu time")

@@ -6,7 +6,8 @@ could build, and a shared one does no worse: over more replicas bursts even out.
 
 from dataclasses import replace
 
-from tokenfleet.domain.plan import Bill, FrontierPoint, Plan, PlanQuestion, SensitivityCase, Sized
+from tokenfleet.domain.outlook import FrontierPoint, SensitivityCase
+from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner.redundancy import spare_replicas
 

@@ -9,7 +9,8 @@ from statistics import NormalDist
 import numpy as np
 
 from tokenfleet.contract import conservative_rank
-from tokenfleet.domain.plan import Confidence, PlanQuestion, SensitivityCase, Sized
+from tokenfleet.domain.outlook import Confidence, SensitivityCase
+from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words

@@ -1,62 +1,93 @@
-"""Pools of their own for short and long prompts, for tasks, or for tiers, beside one pool for everybody.
+"""Pools of their own for short and long prompts, for tasks, or for tiers, against one pool for everybody.
 
 Each pool serves its requests alone, keeps the whole promise at its own peak and has its own spare replicas, so that
-together they keep what one pool keeps. Formulas rank where to split; the better half is sized by replay.
+together they keep what one pool keeps. Tasks, tiers and a gap between the lengths of prompts are sized by replay; of
+other lengths to split at, the half that formulas like best.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion, Sized, SplitPool, SplitTrial
-from tokenfleet.domain.trace import Bools, Trace, rows_of
-from tokenfleet.domain.ways import SplitBy
+from tokenfleet.domain.trace import Bools, Trace, of_class, rows_of
+from tokenfleet.domain.ways import SplitBy, Takes
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.screen import screen
 from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.systems import members_of
 from tokenfleet.planner.traffic import Traffic
 
 _QUANTILES = (0.5, 0.75, 0.9, 0.95)
-"""Where prompts are split into short and long, by the share of requests that are short."""
+"""Where prompts are split into short and long, by the share of requests that are short; and in their widest gap."""
 _FEWEST_REQUESTS = 200
 """Of fewer no p99 can be told."""
 _MOST_POOLS = 6
 _NOTHING: dict[SplitBy, str] = {
     "length": f"no length leaves {_FEWEST_REQUESTS} requests on both sides",
-    "task": f"the trace names no tasks, or too many, or one has fewer than {_FEWEST_REQUESTS} requests",
+    "task": f"the trace names no tasks, not of all or too many, or one has fewer than {_FEWEST_REQUESTS} requests",
     "tier": f"the trace has no priorities, or too many, or one has fewer than {_FEWEST_REQUESTS} requests",
 }
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The requests of one pool."""
+
+    who: str
+    takes: Takes
+    chosen: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
-    """A way to divide the requests of a trace."""
+    """A way to divide the requests of a trace; every request is in one part."""
 
     by: SplitBy
     named: str
-    parts: tuple[tuple[str, Bools], ...]
-    """Each pool's name and requests; every request is in one."""
+    parts: tuple[Part, ...]
+    is_natural: bool = True
+    """The requests themselves fall apart there, so it is sized whatever formulas say of it."""
 
 
 def splits_of(trace: Trace, by: SplitBy) -> Iterator[Split]:
     """The ways to split a trace by prompt length, task or tier whose pools all have requests enough to judge."""
     found = _by_length(trace) if by == "length" else _by_mark(trace, by)
     for split in found:
-        if all(int(chosen.sum()) >= _FEWEST_REQUESTS for _, chosen in split.parts):
+        if all(int(part.chosen.sum()) >= _FEWEST_REQUESTS for part in split.parts):
             yield split
 
 
 def _by_length(trace: Trace) -> Iterator[Split]:
-    limits = dict.fromkeys(_two_digits(float(np.quantile(trace.input_tokens, share))) for share in _QUANTILES)
-    for limit in limits:
-        short = trace.input_tokens <= limit
+    wanted = [float(np.quantile(trace.input_tokens, share)) for share in _QUANTILES]
+    gaps = [_two_digits(middle) for middle in _widest_gap(trace)]
+    for limit in dict.fromkeys((*gaps, *map(_two_digits, wanted))):
         first = f"prompts up to {limit:,} tokens"
-        yield Split("length", f"{first}, and longer", ((first, short), ("longer prompts", ~short)))
+        parts = {first: Takes(input_up_to_tokens=limit), "longer prompts": Takes(input_over_tokens=limit)}
+        yield Split("length", f"{first}, and longer", _parts(trace, parts), is_natural=limit in gaps)
+
+
+def _parts(trace: Trace, takes: Mapping[str, Takes]) -> tuple[Part, ...]:
+    return tuple(Part(who, each, members_of(trace, each)) for who, each in takes.items())
+
+
+def _widest_gap(trace: Trace) -> Iterator[float]:
+    """The middle of the largest step from one prompt length to the next, with requests enough on both sides.
+
+    None where that step is no gap: lengths that fall apart leave a factor of two between them.
+    """
+    lengths = np.sort(trace.input_tokens)[_FEWEST_REQUESTS - 1 : trace.request_count - _FEWEST_REQUESTS + 1]
+    if len(lengths) < 2:
+        return
+    logs = np.log(np.maximum(lengths, 1))
+    at = int(np.argmax(np.diff(logs)))
+    if logs[at + 1] - logs[at] >= np.log(2.0):
+        yield float(np.exp((logs[at] + logs[at + 1]) / 2))
 
 
 def _two_digits(count: float) -> int:
@@ -65,20 +96,24 @@ def _two_digits(count: float) -> int:
 
 
 def _by_mark(trace: Trace, by: SplitBy) -> Iterator[Split]:
-    if by == "task":
-        observed = trace.observed
-        marks = None if observed is None else observed.label
-        names = () if observed is None else observed.labels
-    else:
-        marks, names = trace.priority, ()
-    if marks is None:
+    takes = dict(_tasks(trace) if by == "task" else _tiers(trace))
+    if 1 < len(takes) <= _MOST_POOLS:
+        yield Split(by, ", ".join(takes), _parts(trace, takes))
+
+
+def _tasks(trace: Trace) -> Iterator[tuple[str, Takes]]:
+    """Labels of the log; none where a request has none, which no pool would answer."""
+    seen = trace.observed
+    if seen is None or seen.label is None or (seen.label < 0).any():
         return
-    values = [int(value) for value in np.unique(marks)]
-    if not 1 < len(values) <= _MOST_POOLS:
-        return
-    called = [names[value] if 0 <= value < len(names) else f"{by} {value}" for value in values]
-    parts = tuple((name, np.asarray(marks == value)) for name, value in zip(called, values, strict=True))
-    yield Split(by, ", ".join(called), parts)
+    for value in np.unique(seen.label):
+        name = seen.labels[value]
+        yield name, Takes(label=name)
+
+
+def _tiers(trace: Trace) -> Iterator[tuple[str, Takes]]:
+    for value in () if trace.priority is None else np.unique(trace.priority):
+        yield f"tier {value}", Takes(priority=int(value))
 
 
 def split_trials(
@@ -104,7 +139,7 @@ def split_trials(
     Raises:
         BadInput: a router nobody knows.
     """
-    asked = replace(question, splits=(), routers=(), apart=None)
+    asked = replace(question, splits=(), apart=None)
     trials: list[SplitTrial] = []
     priced: list[tuple[float, Split]] = []
     for by in question.splits:
@@ -118,11 +153,21 @@ def split_trials(
             else:
                 priced.append((usd, split))
     priced.sort(key=lambda each: (each[0], each[1].named))
-    half = (len(priced) + 1) // 2
-    for usd, split in priced[half:]:
+    natural = [each for each in priced if each[1].is_natural]
+    others = [each for each in priced if not each[1].is_natural]
+    half = (len(others) + 1) // 2
+    for usd, split in others[half:]:
         trials.append(_out(split.by, split.named, usd, "in the dearer half by formula, and not replayed"))
-    trials += [_sized(asked, trace, usd, split, one_pool, progress, replay) for usd, split in priced[:half]]
+    trials += [
+        _sized(asked, trace, usd, split, one_pool, progress, replay) for usd, split in (*natural, *others[:half])
+    ]
     return tuple(sorted(trials, key=_dearness))
+
+
+def question_to(question: PlanQuestion, part: Trace) -> PlanQuestion:
+    """The question of one pool: what is promised to its requests, for no other comes to it."""
+    present = {name for name in part.classes if of_class(part, name).any()}
+    return replace(question, slo=question.slo.to(present))
 
 
 def _dearness(trial: SplitTrial) -> tuple[bool, float, str]:
@@ -137,12 +182,12 @@ def _out(by: SplitBy, named: str, usd: float | None, why: str) -> SplitTrial:
 def _estimated_usd(question: PlanQuestion, trace: Trace, split: Split) -> float | None:
     """Price of a split by formula: of each pool the cheapest candidate, spare replicas included."""
     total = 0.0
-    for _, chosen in split.parts:
-        part = rows_of(trace, chosen)
-        traffic = Traffic(part, workload.peak_window(part))
+    for each in split.parts:
+        part = rows_of(trace, each.chosen)
+        traffic, asked = Traffic(part, workload.peak_window(part)), question_to(question, part)
         prices = []
-        for one in screen(question, traffic, (), Reporter(None)).candidates:
-            spare = spare_replicas(question, one.replica, one.estimate)
+        for one in screen(asked, traffic, (), Reporter(None)).candidates:
+            spare = spare_replicas(asked, one.replica, one.estimate)
             if spare is not None:
                 prices.append((one.estimate + spare) * one.usd_per_replica_hour)
         if not prices:
@@ -161,11 +206,13 @@ def _sized(
     replay: Replay | None,
 ) -> SplitTrial:
     pools = []
-    for name, chosen in split.parts:
-        made = cheapest(question, rows_of(trace, chosen), progress=progress, replay=replay)
+    for part in split.parts:
+        mine = rows_of(trace, part.chosen)
+        made = cheapest(question_to(question, mine), mine, progress=progress, replay=replay)
         if made.sized is None:
-            return _out(split.by, split.named, usd, f"no fleet keeps the promise to {name}")
-        pools.append(SplitPool(name=name, request_fraction=float(chosen.mean()), sized=made.sized))
+            return _out(split.by, split.named, usd, f"no fleet keeps the promise to {part.who}")
+        share = float(part.chosen.mean())
+        pools.append(SplitPool(name=part.who, takes=part.takes, request_fraction=share, sized=made.sized))
     trial = SplitTrial(by=split.by, named=split.named, estimated_usd_per_hour=usd, pools=tuple(pools), why="")
     return replace(trial, why=_why(trial, one_pool))
 

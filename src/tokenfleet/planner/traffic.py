@@ -8,6 +8,7 @@ import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.plan import Does
 from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
@@ -29,6 +30,18 @@ class Traffic:
         """Length of the peak window."""
         return self.window_s[1] - self.window_s[0]
 
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Requests per second that arrive in the peak window."""
+        start_s, end_s = self.window_s
+        arrivals = self.trace.arrival_s
+        return float(((arrivals >= start_s) & (arrivals < end_s)).sum()) / (end_s - start_s)
+
+    @property
+    def mean_rate_per_s(self) -> float:
+        """Requests per second over the whole trace."""
+        return self.trace.request_count / max(self.trace.duration_s, self.window_length_s)
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -40,6 +53,13 @@ class Demand:
     output_tokens: Floats
     context_tokens: Floats
     """Prompt tokens of each request, cached ones included."""
+
+    def part_of(self, does: Does) -> "Demand":
+        """What comes to a pool that does a part of the work: prompts to the first token, or all that follows it."""
+        one = np.ones(len(self.input_tokens))
+        if does == "prefills":
+            return replace(self, output_tokens=one)
+        return replace(self, input_tokens=one) if does == "decodes" else self
 
     @cached_property
     def mean_output_tokens(self) -> float:

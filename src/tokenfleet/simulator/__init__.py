@@ -62,17 +62,19 @@ def replay_stages(
     telemetry_interval_s: float | None = None,
     worlds: Callable[[str, Trace], World | None] = lambda _name, _calls: None,
     closed_loop: ClosedLoop | None = None,
+    run: Callable[..., RunRecord] = replay,
 ) -> "StagedRun":
     """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
-    from tokenfleet.simulator.staging import replay_stages as run
+    from tokenfleet.simulator.staging import replay_stages as through
 
-    return run(
+    return through(
         trace,
         pools,
         peak_window_s=peak_window_s,
         telemetry_interval_s=telemetry_interval_s,
         worlds=worlds,
         closed_loop=closed_loop,
+        run=run,
     )
 
 

@@ -78,6 +78,7 @@ class Passing:
         script: What comes back.
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there.
+        replayed: Replays one pool, with the arguments of that function.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class Passing:
         *,
         peak_window_s: Window | None = None,
         telemetry_interval_s: float | None = None,
+        replayed: Callable[..., RunRecord] = replay,
     ) -> None:
+        self.replayed = replayed
         self.trace, self.pools, self.worlds, self.script = trace, pools, worlds, script
         self.peak_window_s, self.telemetry_interval_s = peak_window_s, telemetry_interval_s
         gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
@@ -126,7 +129,7 @@ class Passing:
         fleet = self.pools.fleets[name]
         calls, caller = calls_of(self.trace, journey, stage, going)
         try:
-            record = replay(
+            record = self.replayed(
                 calls,
                 announced(fleet) if stage.is_announced else fleet,
                 peak_window_s=self.peak_window_s,

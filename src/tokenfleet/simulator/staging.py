@@ -5,7 +5,7 @@ gate and from users who wait for an answer, is found by replaying until nothing 
 effect later than its cause, so each replay is right for longer than the one before.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from tokenfleet.simulator.gating import limits_sessions
 from tokenfleet.simulator.joining import added, classes_in, joined
 from tokenfleet.simulator.looping import arrivals_ps
 from tokenfleet.simulator.passing import Passing, Script, Window, Worlds, to_ps_column
+from tokenfleet.simulator.replaying import replay
 from tokenfleet.simulator.turning import heard_first, turns_of
 
 Buffer = npt.NDArray[np.int64]
@@ -40,6 +41,7 @@ def replay_stages(
     telemetry_interval_s: float | None = None,
     worlds: Worlds = quiet,
     closed_loop: ClosedLoop | None = None,
+    run: Callable[..., RunRecord] = replay,
 ) -> StagedRun:
     """Replay every request of a trace through its stages.
 
@@ -52,6 +54,7 @@ def replay_stages(
             or a loss comes back to that pool. Asked anew for each replay of a pool, of which the last one counts.
         closed_loop: Requests that are sent when another has ended in its last stage, or where it was turned away. Of
             several that are free at one moment, the line goes on by their order.
+        run: Replays one pool, with the arguments of :func:`tokenfleet.simulator.replaying.replay`.
 
     Returns:
         The run of each pool, and the requests as their users see them. A request that a pool refuses goes no further.
@@ -66,7 +69,13 @@ def replay_stages(
     if closed_loop is not None or gates_of(pools):
         script = settled(trace, pools, worlds, closed_loop, script)
     passing = Passing(
-        trace, pools, worlds, script, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s
+        trace,
+        pools,
+        worlds,
+        script,
+        peak_window_s=peak_window_s,
+        telemetry_interval_s=telemetry_interval_s,
+        replayed=run,
     )
     found = passing.run()
     if closed_loop is not None:

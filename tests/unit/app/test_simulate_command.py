@@ -249,6 +249,7 @@ PLANNED = {
             "pipeline_parallel": 1,
             "attention_data_parallel": 1,
             "expert_parallel": 1,
+            "router": "round_robin",
         }
     ],
 }
@@ -260,6 +261,7 @@ def test_a_plan_gives_the_fleet_and_its_settings(run):
     assert code == 0
     group = json.loads(out)["fleet"][0]
     assert (group["replica_count"], group["max_batched_tokens"], group["max_sequence_count"]) == (2, 2048, 128)
+    assert json.loads(out)["router"] == "round_robin"
     assert Path("small-simulation/summary.json").exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 from tokenfleet.domain.trace import Observed, PrefixTree
 from tokenfleet.planner import cheapest, plan, plan_document, split_trials
 from tokenfleet.planner.splits import splits_of
+from tokenfleet.planner.systems import members_of
 from tokenfleet.workload import profile
 from unit.planner import toy
 
@@ -70,10 +71,10 @@ def test_every_request_is_in_one_pool_and_each_pool_can_be_judged():
         found = list(splits_of(marked, by))
         assert len(found) >= names
         for split in found:
-            held = np.sum([chosen for _, chosen in split.parts], axis=0)
+            held = np.sum([part.chosen for part in split.parts], axis=0)
             assert np.all(held == 1)
-            assert all(chosen.sum() >= 200 for _, chosen in split.parts)
-    assert [name for name, _ in next(splits_of(marked, "task")).parts] == ["chat", "search"]
+            assert all(part.chosen.sum() >= 200 for part in split.parts)
+    assert [part.who for part in next(splits_of(marked, "task")).parts] == ["chat", "search"]
     assert list(splits_of(trace, "task")) == list(splits_of(trace, "tier")) == []
     assert list(splits_of(toy.trace(count=300), "length")) == []
 
@@ -93,8 +94,9 @@ def test_short_prompts_get_a_cheap_pool_of_their_own_where_that_is_cheaper():
     assert best.price_usd_per_hour < together.price_usd_per_hour
     assert [pool.sized.replica.deployment.gpu for pool in best.pools] == ["l40s", "h100_sxm"]
     assert sum(pool.request_fraction for pool in best.pools) == pytest.approx(1.0)
-    for pool, (_, chosen) in zip(best.pools, next(splits_of(trace, "length")).parts, strict=True):
-        assert pool.request_fraction == chosen.mean()
+    for pool, part in zip(best.pools, next(splits_of(trace, "length")).parts, strict=True):
+        assert pool.request_fraction == part.chosen.mean()
+        assert np.array_equal(members_of(trace, pool.takes), part.chosen)
     assert "names no tasks" in trials[-1].why or "names no tasks" in trials[-2].why
 
 
@@ -117,3 +119,24 @@ def test_machines_read_all_of_it():
     ratio = trials[0].price_usd_per_hour / made.chosen.price_usd_per_hour
     assert found["splits"][0]["price_over_together"] == pytest.approx(ratio)
     assert found["splits"][0]["pools"][0]["fleet"][0]["replica_count"] == trials[0].pools[0].sized.replica_count
+
+
+def test_prompts_are_split_in_the_gap_between_their_lengths_whatever_formulas_say():
+    """A quarter of the prompts are thirty times as long: no quantile that is tried lies between the two kinds."""
+    trace = two_lengths()
+    found = list(splits_of(trace, "length"))
+    assert found[0].is_natural
+    assert not any(split.is_natural for split in found[1:])
+    limit = found[0].parts[0].takes.input_up_to_tokens
+    assert 200 < limit < 6000
+    assert found[0].parts[1].takes.input_over_tokens == limit
+    # Lengths without a gap have no place where they fall apart.
+    assert not any(split.is_natural for split in splits_of(toy.trace(count=1600), "length"))
+
+
+def test_requests_without_a_task_leave_no_split_by_task():
+    trace = replace(
+        two_lengths(),
+        observed=Observed(label=(np.arange(1600) % 3 - 1).astype(np.int32), labels=("chat", "search")),
+    )
+    assert list(splits_of(trace, "task")) == []

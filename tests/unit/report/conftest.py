@@ -9,18 +9,8 @@ from handmade import telemetry_of
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import Attention, FeedForward, ModelArchitecture
-from tokenfleet.domain.plan import (
-    Bill,
-    CurvePoint,
-    FrontierPoint,
-    LimitUse,
-    Outpriced,
-    Plan,
-    PlanQuestion,
-    Reason,
-    Rejected,
-    Sized,
-)
+from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
+from tokenfleet.domain.plan import Bill, LimitUse, Outpriced, Plan, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.replica import (
     Deployment,
     EngineSettings,

@@ -2,14 +2,8 @@ import dataclasses
 import re
 
 from tokenfleet.app.report import render_report
-from tokenfleet.domain.plan import (
-    Confidence,
-    Purchase,
-    PurchaseLine,
-    SensitivityCase,
-    TenantInvoice,
-    TenantShare,
-)
+from tokenfleet.domain.outlook import Confidence, SensitivityCase
+from tokenfleet.domain.plan import Purchase, PurchaseLine, TenantInvoice, TenantShare
 
 
 def share(name, busy, loaded):

@@ -137,10 +137,10 @@ def command(face: Face, /, save: Path | None, force: bool, require_feasible: boo
         face.blocks(
             [
                 *summary(plan, composition.workload, brief=True),
-                ("Next", _next_step(save, asked.workload.profile, feasible=plan.chosen is not None)),
+                ("Next", _next_step(save, asked.workload.profile, feasible=bool(plan.fleets))),
             ]
         )
-    return 1 if require_feasible and plan.chosen is None else 0
+    return 1 if require_feasible and not plan.fleets else 0
 
 
 _PROMISES: Final = ("--ttft-p99", "--itl-p99", "--tpot-p99", "--e2e-p99", "--error-rate")

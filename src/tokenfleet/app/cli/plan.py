@@ -81,14 +81,14 @@ def command(
         written = write_plan(
             plan, composition, document, target, command=f"tokenfleet plan {scenario}", made_on=date.today()
         )
-        if focus is not None and plan.chosen is not None:
+        if focus is not None and plan.fleets:
             write_focus(plan, composition.trace, focus, made_on=date.today())
     if face.json:
         # The file of a plan is the same bytes each time; how long this one took is told beside it.
         face.document(timed(document, time.perf_counter() - start_s))
     else:
         _tell(face, plan, composition, written)
-    return 1 if require_feasible and plan.chosen is None else 0
+    return 1 if require_feasible and not plan.fleets else 0
 
 
 def timed(document: dict[str, object], wall_s: float) -> dict[str, object]:
@@ -104,6 +104,6 @@ def _tell(face: Face, plan: "Plan", composition: "Composition", written: "Writte
     lines = [f"wrote {', '.join(written.files)} to {written.folder}/"]
     if written.stale_contract:
         lines.append(f"{written.folder}/contract.yaml is of an earlier plan and does not hold for this one")
-    if plan.chosen is not None:
+    if plan.fleets:
         lines.append(f"open {written.folder}/report.html in a browser")
     face.blocks([("Next", lines)])

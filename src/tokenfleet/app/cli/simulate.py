@@ -1,5 +1,6 @@
 """``tokenfleet simulate``: what a given fleet makes of the traffic, without a search."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ import click
 from tokenfleet.app.cli.face import Face, face_options
 
 if TYPE_CHECKING:
+    from tokenfleet.app.pools_run import SystemOf
     from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.simulate_run import How
 
@@ -72,6 +74,7 @@ def command(
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import must_generate
+    from tokenfleet.app.planned_pools import has_pools, planned_system
     from tokenfleet.app.report import render_timeline
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.app.simulate_document import simulation_document
@@ -87,6 +90,8 @@ def command(
     check_target(target)
     if asked.pools is not None:
         return _pools(face, asked, scenario, target, how, {**options, "plan": planned})
+    if planned is not None and has_pools(planned, catalog.model(asked.model)):
+        return _pools(face, asked, scenario, target, how, options, partial(planned_system, path=planned))
     with shown(face) as teller, placed(lines_of(scenario)):
         model = catalog.model(asked.model)
         must_generate(model)
@@ -106,10 +111,17 @@ def command(
 
 
 def _pools(
-    face: Face, asked: "Scenario", scenario: Path, target: Path, how: "How", fleet_options: dict[str, object]
+    face: Face,
+    asked: "Scenario",
+    scenario: Path,
+    target: Path,
+    how: "How",
+    fleet_options: dict[str, object],
+    system_of: "SystemOf | None" = None,
 ) -> int:
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.pools_document import pools_document, write_pools
+    from tokenfleet.app.pools_question import pool_system
     from tokenfleet.app.pools_run import simulate_pools
     from tokenfleet.app.pools_words import pools_blocks
     from tokenfleet.app.report import render_pools
@@ -120,9 +132,10 @@ def _pools(
     extra = [OPTIONS.get(key, f"--{key}") for key, value in fleet_options.items() if value is not None]
     extra += ["--as-logged"] if how.as_logged else []
     if extra:
-        raise BadInput(Problem(each, "does not go with the scenario's pools", "leave it out") for each in extra)
+        whose = "the scenario's pools" if system_of is None else "the pools of the plan"
+        raise BadInput(Problem(each, f"does not go with {whose}", "leave it out") for each in extra)
     with shown(face) as teller, placed(lines_of(scenario)):
-        run = simulate_pools(asked, how.interval_s, teller)
+        run = simulate_pools(asked, how.interval_s, teller, system_of or pool_system)
         document = pools_document(run)
         teller.say("writing the simulation")
         written = write_pools(run, document, render_pools(run, command=f"tokenfleet simulate {scenario}"), target)

@@ -8,7 +8,8 @@ import yaml
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import replica_name
 from tokenfleet.app.report.words import digits, exact, percent, usd
-from tokenfleet.domain.plan import Confidence, Plan, SensitivityCase
+from tokenfleet.domain.outlook import Confidence, SensitivityCase
+from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.replica import EngineSettings, ErrorBand, ReplicaPhysics
 
 
@@ -21,7 +22,7 @@ class Assumptions:
     evidence: tuple[str, ...]
     stated: tuple[str, ...]
     sources: Table
-    engine: Table | None
+    engines: tuple[Table, ...]
     sensitivity: Table | None
     likely: str
 
@@ -37,20 +38,21 @@ class Repeat:
 
 def assumed(plan: Plan) -> Assumptions:
     """What ``plan`` rests on."""
-    chosen = plan.chosen
-    replicas = [chosen.replica] if chosen else list(plan.question.candidates)
+    bought = plan.fleets
+    replicas = [sized.replica for sized in bought] or list(plan.question.candidates)
     # The second section of a feasible plan tells of anomalies where fleets are compared.
-    told = plan.anomalies if chosen else ()
+    told = plan.anomalies if bought else ()
+    bands = [sized.replica.band for sized in bought]
     evidence = dict.fromkeys(replica.band.evidence for replica in replicas)
     return Assumptions(
         bands=_bands(replicas),
-        band_sentence=_band_sentence(chosen.replica.band if chosen else None),
+        band_sentence=_band_sentence(max(bands, key=lambda band: band.step_time_factor, default=None)),
         evidence=tuple(evidence),
         stated=tuple(
             dict.fromkeys((*(each for each in plan.assumptions if each not in told), *plan.question.model.notes))
         ),
         sources=_sources(plan),
-        engine=_engine(chosen.replica.deployment.engine) if chosen else None,
+        engines=tuple(_engine(each) for each in dict.fromkeys(sized.replica.deployment.engine for sized in bought)),
         sensitivity=_sensitivity(plan.sensitivity) if plan.sensitivity else None,
         likely=_likely(plan.confidence) if plan.confidence else "",
     )
@@ -111,9 +113,8 @@ def _sources(plan: Plan) -> Table:
     model = plan.question.model
     rows = [("Model", model.name, model.source or "not stated")]
     prices = {price.gpu: price for price in plan.question.prices}
-    if plan.chosen:
-        used = plan.chosen.price
-        prices = {used.gpu: used, **{gpu: price for gpu, price in prices.items() if gpu != used.gpu}}
+    used = {sized.price.gpu: sized.price for sized in plan.fleets}
+    prices = {**used, **{gpu: price for gpu, price in prices.items() if gpu not in used}}
     rows += [
         (f"Price of {price.gpu}", f"{price.provider}, {price.as_of or 'date unknown'}", price.source or "not stated")
         for price in prices.values()

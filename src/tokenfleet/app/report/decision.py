@@ -1,16 +1,19 @@
 """First section: what to buy, and whether the promise holds."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenfleet.app.loss_words import survived
+from tokenfleet.app.pooled_words import only, saved
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.naming import fleet_name
+from tokenfleet.app.report.pooled import title_of
 from tokenfleet.app.report.words import amount, clock, duration, exact, measure_range, plural, promise, usd
 from tokenfleet.app.slo_words import spoken
 from tokenfleet.app.summary import run_with, verdict
 from tokenfleet.contract import clauses_of
-from tokenfleet.domain.plan import Plan, Reason, Sized
+from tokenfleet.domain.plan import Plan, Reason
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Workload
 
@@ -67,21 +70,20 @@ class Infeasible:
 
 def decide(plan: Plan, workload: Workload) -> Decision | Infeasible:
     """The first section of ``plan``."""
-    if plan.chosen is None:
+    if not plan.fleets:
         return _infeasible(plan)
-    chosen = plan.chosen
     rows = tuple(_promise_row(result, _same(plan.slo_whole, result)) for result in plan.slo_degraded)
-    said, mood = _verdict(rows, chosen)
+    said, mood = _verdict(rows, plan)
     return Decision(
-        title=f"Buy {fleet_name(chosen)}",
-        sentence=_sentence(plan, chosen, workload),
+        title=f"Buy {fleet_name(plan.chosen) if plan.chosen else title_of(plan)}",
+        sentence=_sentence(plan, workload),
         verdict=said,
         mood=mood,
-        run=" ".join(run_with(chosen)),
-        facts=_facts(plan, chosen, workload),
+        run="; ".join(_runs(plan)),
+        facts=_facts(plan, workload),
         promises=rows,
         peak=peak_text(plan),
-        has_spare=chosen.spare_count > 0,
+        has_spare=plan.spare_count > 0,
     )
 
 
@@ -98,18 +100,39 @@ def peak_text(plan: Plan) -> str:
     return f"the busiest {span}, {clock(plan.peak_start_s)} to {clock(plan.peak_end_s)} after the start of the traffic"
 
 
-def _sentence(plan: Plan, chosen: Sized, workload: Workload) -> str:
-    price = f"{usd(chosen.price_usd_per_hour)} an hour{_price_range(chosen)}"
-    if chosen.spare_count:
-        carry = f"{exact(chosen.carrying_count)} carry the peak alone, so {_may_fail(chosen.spare_count)}"
-    else:
-        carry = "all of them are needed at the peak, so none may fail"
+def _runs(plan: Plan) -> Iterator[str]:
+    """Engine and settings of every fleet."""
+    if plan.chosen is not None:
+        yield " ".join(run_with(plan.chosen))
+    for pool in plan.pools:
+        yield f"{pool.name} on {' '.join(run_with(only(pool)))}"
+
+
+def _sentence(plan: Plan, workload: Workload) -> str:
+    price = f"{usd(plan.price_usd_per_hour or 0.0)} an hour{_price_range(plan)}"
+    less = saved(plan)
+    gpus = plural(_gpu_count(plan), "GPU")
     sentences = (
-        f"{plural(chosen.gpu_count, 'GPU')} serve {plan.question.model.name} for {price}; {carry}.",
+        f"{gpus} serve {plan.question.model.name} for {price}{f', {less}' if less else ''}; {_carry(plan)}.",
         survived(plan),
         f"At the peak {amount(peak_rate_per_s(plan, workload))} requests arrive each second.",
     )
     return " ".join(each for each in sentences if each)
+
+
+def _carry(plan: Plan) -> str:
+    if plan.pools:
+        counts = (f"{exact(only(pool).carrying_count)} of {pool.name}" for pool in plan.pools)
+        gone = "so the spare ones of each may fail" if plan.spare_count else "so none may fail"
+        return f"{' and '.join(counts)} carry the peak alone, {gone}"
+    if plan.spare_count:
+        carrying = sum(sized.carrying_count for sized in plan.fleets)
+        return f"{exact(carrying)} carry the peak alone, so {_may_fail(plan.spare_count)}"
+    return "all of them are needed at the peak, so none may fail"
+
+
+def _gpu_count(plan: Plan) -> int:
+    return sum(sized.gpu_count for sized in plan.fleets)
 
 
 def peak_rate_per_s(plan: Plan, workload: Workload) -> float:
@@ -121,26 +144,29 @@ def _may_fail(count: int) -> str:
     return "1 may fail" if count == 1 else f"{count} may fail at once"
 
 
-def _price_range(chosen: Sized) -> str:
-    low, high = (
-        chosen.gpu_count * each for each in (chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour)
-    )
+def _ends_usd(plan: Plan) -> tuple[float, float]:
+    """The lowest and the highest price of all that is bought, for an hour."""
+    low = sum(sized.gpu_count * sized.price_low_usd_per_gpu_hour for sized in plan.fleets)
+    return low, sum(sized.gpu_count * sized.price_high_usd_per_gpu_hour for sized in plan.fleets)
+
+
+def _price_range(plan: Plan) -> str:
+    low, high = _ends_usd(plan)
     return f" ({usd(low)} to {usd(high)} by provider)" if low < high else ""
 
 
-def _facts(plan: Plan, chosen: Sized, workload: Workload) -> tuple[Fact, ...]:
-    low, high = (
-        chosen.gpu_count * each for each in (chosen.price_low_usd_per_gpu_hour, chosen.price_high_usd_per_gpu_hour)
-    )
+def _facts(plan: Plan, workload: Workload) -> tuple[Fact, ...]:
+    low, high = _ends_usd(plan)
+    carrying = sum(sized.carrying_count for sized in plan.fleets)
     facts = [
         Fact(
             name="Fleet",
-            value=plural(chosen.gpu_count, "GPU"),
-            note=f"{exact(chosen.carrying_count)} carrying + {plural(chosen.spare_count, 'spare replica')}",
+            value=plural(_gpu_count(plan), "GPU"),
+            note=f"{exact(carrying)} carrying + {plural(plan.spare_count, 'spare replica')}",
         ),
         Fact(
             name="Price",
-            value=f"{usd(chosen.price_usd_per_hour)}/h",
+            value=f"{usd(plan.price_usd_per_hour or 0.0)}/h",
             note=f"{usd(low)}–{usd(high)}/h by provider" if low < high else "one published price only",
         ),
         Fact(
@@ -198,8 +224,8 @@ def _judged(result: SloResult) -> tuple[str, str]:
     return text, "good" if text == "kept" else "thin"
 
 
-def _verdict(rows: tuple[PromiseRow, ...], chosen: Sized) -> tuple[str, str]:
-    gone = f" with {plural(chosen.spare_count, 'replica')} gone" if chosen.spare_count else ""
+def _verdict(rows: tuple[PromiseRow, ...], plan: Plan) -> tuple[str, str]:
+    gone = f" with {plural(plan.spare_count, 'replica')} gone" if plan.spare_count else ""
     moods = {row.mood for row in rows}
     if "bad" in moods:
         return f"Promise broken at the peak{gone}", "bad"

@@ -23,7 +23,8 @@ from tokenfleet.app.report.charts import (
 )
 from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.words import amount, digits, duration, percent, plural, promise, usd
-from tokenfleet.domain.plan import CurvePoint, FrontierPoint, Plan
+from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
+from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.slo import Slo
 
 Read = Callable[[CurvePoint], float | None]
@@ -220,7 +221,7 @@ def _price_axis(prices: list[float]) -> Figure:
 def _frontier_table(placed: list[Placed], chosen: list[Placed], metric: str) -> Table:
     rows = tuple(
         (
-            f"{plural(point.replica_count, 'replica')} of {point.gpu} (TP{point.tensor_parallel}, {point.precision})",
+            _fleet(point),
             f"{usd(point.price_usd_per_hour)}/h",
             duration(value),
             "chosen" if (point, value) in chosen else "",
@@ -230,7 +231,15 @@ def _frontier_table(placed: list[Placed], chosen: list[Placed], metric: str) -> 
     return Table(head=("Fleet", "Price", f"{metric.upper()} p99", ""), rows=rows, numeric=frozenset({1, 2}))
 
 
+def _fleet(point: FrontierPoint) -> str:
+    if point.pools:
+        return f"{plural(point.replica_count, 'replica')} in the pools {' and '.join(point.pools)}"
+    return f"{plural(point.replica_count, 'replica')} of {point.gpu} (TP{point.tensor_parallel}, {point.precision})"
+
+
 def _is_chosen(plan: Plan, point: FrontierPoint) -> bool:
+    if plan.pools:
+        return point.pools == tuple(pool.name for pool in plan.pools)
     if plan.chosen is None:
         return False
     deployment = plan.chosen.replica.deployment
@@ -267,8 +276,7 @@ def _dots(
     size_px: int,
 ) -> Figure:
     texts = [
-        f"<b>{plural(point.replica_count, 'replica')} of {html.escape(point.gpu)}</b> "
-        f"(TP{point.tensor_parallel}, {html.escape(point.precision)})<br>"
+        f"<b>{html.escape(_fleet(point))}</b><br>"
         f"{usd(point.price_usd_per_hour)}/h, {digits(value * held.factor)} {held.unit}"
         for point, value in placed
     ]

@@ -1,12 +1,13 @@
 """Fifth section: a bill that adds up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
 from tokenfleet.domain.alternatives import Alternatives, Service
+from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice, TermPrice
 
 _HOURS_PER_MONTH = 730
@@ -36,7 +37,7 @@ class Money:
     month: str
     unit_prices: Table
     prices: Table
-    quote: Table
+    quotes: tuple[Table, ...]
     tenants: Table | None
     attributed: tuple[Table, ...]
     """The same month by label, model and class."""
@@ -50,13 +51,13 @@ class Money:
 
 def account(
     bill: Bill,
-    chosen: Sized,
+    bought: Sequence[Sized],
     invoice: TenantInvoice | None = None,
     purchase: Purchase | str = "",
     other: Alternatives | None = None,
     attributed: Sequence[TenantInvoice] = (),
 ) -> Money:
-    """The bill of ``chosen``, who pays it, how to buy, and what else would do the work."""
+    """The bill of what is bought, who pays it, how to buy, and what else would do the work."""
     named = (
         ("Input", "reading prompts (prefill)", bill.input_usd_per_hour, 1),
         ("Cached input", "attention of new tokens to cached prompts", bill.cached_usd_per_hour, 2),
@@ -82,8 +83,8 @@ def account(
         total=cents_that_add_up([total], total)[0],
         month=f"{usd(total * _HOURS_PER_MONTH)} for a month of {_HOURS_PER_MONTH} h, running all the time",
         unit_prices=_unit_prices(bill),
-        prices=_price_range(chosen),
-        quote=_quote(chosen),
+        prices=_price_range(bought),
+        quotes=tuple(_quote(each) for each in dict.fromkeys(sized.price for sized in bought)),
         tenants=_tenants(invoice) if invoice else None,
         attributed=tuple(_tenants(each) for each in attributed),
         purchase=_purchase(purchase) if isinstance(purchase, Purchase) else purchase,
@@ -250,23 +251,32 @@ def _unit_prices(bill: Bill) -> Table:
     )
 
 
-def _price_range(chosen: Sized) -> Table:
-    def row(name: str, each: float) -> tuple[str, ...]:
-        return (name, f"{usd(each)}", f"{usd(each * chosen.gpu_count)}/h")
+def _price_range(bought: Sequence[Sized]) -> Table:
+    kinds = {sized.price.gpu: sized for sized in bought}
+    counts = {gpu: sum(each.gpu_count for each in bought if each.price.gpu == gpu) for gpu in kinds}
 
+    def row(name: str, each: Callable[[Sized], float]) -> tuple[str, ...]:
+        cells = ((f"{usd(each(sized))}", f"{usd(each(sized) * counts[gpu])}/h") for gpu, sized in kinds.items())
+        return (name, *(cell for pair in cells for cell in pair))
+
+    several = len(kinds) > 1
+    head = [
+        cell
+        for gpu, count in counts.items()
+        for cell in (f"Per {gpu}" if several else "Per GPU", f"{exact(count)} {gpu if several else 'GPUs'}")
+    ]
     return Table(
-        head=("Price of a GPU hour", "Per GPU", f"{exact(chosen.gpu_count)} GPUs"),
+        head=("Price of a GPU hour", *head),
         rows=(
-            row("Lowest published", chosen.price_low_usd_per_gpu_hour),
-            row("Used here", chosen.price.price_usd_per_gpu_hour),
-            row("Highest published", chosen.price_high_usd_per_gpu_hour),
+            row("Lowest published", lambda sized: sized.price_low_usd_per_gpu_hour),
+            row("Used here", lambda sized: sized.price.price_usd_per_gpu_hour),
+            row("Highest published", lambda sized: sized.price_high_usd_per_gpu_hour),
         ),
-        numeric=frozenset({1, 2}),
+        numeric=frozenset(range(1, 1 + len(head))),
     )
 
 
-def _quote(chosen: Sized) -> Table:
-    price = chosen.price
+def _quote(price: GpuPrice) -> Table:
     rows = (
         ("GPU", price.gpu),
         ("Provider", f"{price.provider} ({price.provider_class})" if price.provider_class else price.provider),

@@ -60,7 +60,7 @@ def render_report(plan: Plan, workload: Workload, resolved: Mapping[str, object]
         name=plan.question.name,
         sections=sections,
         rejected=rejected_table(plan.rejected),
-        apart=() if plan.apart is None else apart_lines(plan.apart, plan.chosen),
+        apart=() if plan.apart is None else apart_lines(plan.apart, plan.one_fleet),
         ways=ways_lines(plan),
         repeat=repeat(plan, resolved, command),
     )
@@ -153,15 +153,15 @@ def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
         "demand": describe(workload),
         "assumptions": assumed(plan),
     }
-    if plan.chosen is None:
+    if not plan.fleets:
         return sections
-    sections["why"] = explain(plan, plan.chosen, peak_rate_per_s(plan, workload))
+    sections["why"] = explain(plan, peak_rate_per_s(plan, workload))
     if plan.record is not None and plan.degraded is not None:
-        sections["worst_day"] = replayed(plan, plan.chosen, plan.record, plan.degraded)
+        sections["worst_day"] = replayed(plan, plan.record, plan.degraded)
     if plan.bill is not None:
         sections["money"] = account(
             plan.bill,
-            plan.chosen,
+            plan.fleets,
             plan.invoice,
             plan.purchase or plan.purchase_missing,
             plan.alternatives,

@@ -1,13 +1,15 @@
 """Second section: what binds, what binds next, and what the others would have cost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenfleet.app.full_words import first_broken, utilization_lines
+from tokenfleet.app.pooled_words import fullness_lines, only
 from tokenfleet.app.report.charts import Absent, Chart, Table
 from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.latency import frontier_charts, load_curves
 from tokenfleet.app.report.naming import LIMITS, fleet_name, replica_name
+from tokenfleet.app.report.pooled import pools_table
 from tokenfleet.app.report.words import amount, exact, measure_range, percent, plural, size, usd
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
 from tokenfleet.domain.rough import Rough
@@ -38,14 +40,26 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What fills the memory of one gpu."""
+
+    whose: str
+    """Pool, of a plan of several; else empty."""
+    parts: tuple[Part, ...]
+    total: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
     """The second section."""
 
     sentence: str
+    pools: Table | None
+    """One row for each pool, of a plan of several."""
     bars: tuple[Bar, ...]
-    memory: tuple[Part, ...]
-    memory_total: str
-    memory_notes: tuple[str, ...]
+    memories: tuple[Memory, ...]
+    """Of each kind of replica that is bought."""
     runner_up: str
     others: Table | None
     outpriced: Table | None
@@ -56,22 +70,15 @@ class Why:
     charts: tuple[Chart | Absent, ...]
 
 
-def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
-    """Why ``chosen`` is the answer; ``peak_per_s`` are the requests of the judged peak."""
-    memory = chosen.replica.memory
+def explain(plan: Plan, peak_per_s: float) -> Why:
+    """Why this is the answer; ``peak_per_s`` are the requests of the judged peak."""
     return Why(
         sentence=" ".join((_binding_sentence(plan.limits), *_fullness(plan))),
+        pools=pools_table(plan.pools),
         bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(plan.limits)),
-        memory=_memory_parts(chosen),
-        memory_total=size(memory.total_bytes),
-        memory_notes=memory.reasons
-        + (
-            ("The fit is too close to call: it hangs on less than the uncertainty of the runtime's own memory.",)
-            if memory.too_close_to_call
-            else ()
-        ),
-        runner_up=_runner_up(chosen, plan.runners_up, len(plan.outpriced)),
-        others=_others(chosen, plan.runners_up) if plan.runners_up else None,
+        memories=tuple(_memories(plan)),
+        runner_up=_runner_up(plan.fleets, plan.runners_up, len(plan.outpriced)),
+        others=_others(plan) if plan.runners_up else None,
         outpriced=_outpriced(plan.outpriced),
         rejected=rejected_table(plan.rejected),
         rules=_rules(plan.rough) if plan.rough else None,
@@ -83,7 +90,7 @@ def explain(plan: Plan, chosen: Sized, peak_per_s: float) -> Why:
 
 def _fullness(plan: Plan) -> list[str]:
     """What breaks beyond the rate that is sustained, and how full the fleet is, as sentences."""
-    told = (*first_broken(plan.limits), *utilization_lines(plan))
+    told = (*first_broken(plan.limits), *utilization_lines(plan), *fullness_lines(plan.pools))
     return [f"{line[:1].upper()}{line[1:]}." for line in told]
 
 
@@ -137,9 +144,11 @@ def _binding_sentence(limits: tuple[LimitUse, ...]) -> str:
     if not limits:
         return "No limit was found at the loads tried."
     first = limits[0]
-    text = f"{_limit_name(first)} binds first, at {_runs_out(first)} with the spare gone"
+    whose = f" of {first.pool}" if first.pool else ""
+    text = f"{_limit_name(first)}{whose} binds first, at {_runs_out(first)} with the spare gone"
     if len(limits) > 1:
-        text += f"; next is {_limit_name(limits[1]).lower().replace('kv', 'KV')}, at "
+        whose = f" of {limits[1].pool}" if limits[1].pool else ""
+        text += f"; next is {_limit_name(limits[1]).lower().replace('kv', 'KV')}{whose}, at "
         text += _runs_out(limits[1])
     return text + "."
 
@@ -152,7 +161,7 @@ def _bar(use: LimitUse, place: int, peak_per_s: float) -> Bar:
     reached_fraction = peak_per_s / use.rate_at_limit_per_s if use.rate_at_limit_per_s > 0 else 1.0
     name, what = LIMITS[use.limit]
     return Bar(
-        name=name,
+        name=f"{use.pool}: {name}" if use.pool else name,
         what=what,
         reached=f"{'≤ ' if use.at_least else ''}{percent(reached_fraction)}",
         width_percent=round(min(100.0, reached_fraction * 100), 1),
@@ -162,28 +171,45 @@ def _bar(use: LimitUse, place: int, peak_per_s: float) -> Bar:
     )
 
 
-def _memory_parts(chosen: Sized) -> tuple[Part, ...]:
-    memory = chosen.replica.memory
-    return tuple(
-        Part(
-            name=name.replace("_", " ").replace("kv", "KV"),
-            size=size(value),
-            share=percent(value / memory.total_bytes),
-            width_percent=round(100 * min(1.0, max(0.0, value / memory.total_bytes)), 1),
-        )
-        for name, value in memory.terms_bytes.items()
+def _memories(plan: Plan) -> Iterator[Memory]:
+    if plan.chosen is not None:
+        yield _memory(plan.chosen, "")
+    for pool in plan.pools:
+        yield _memory(only(pool), pool.name)
+
+
+def _memory(sized: Sized, whose: str) -> Memory:
+    memory = sized.replica.memory
+    close = "The fit is too close to call: it hangs on less than the uncertainty of the runtime's own memory."
+    return Memory(
+        whose=whose,
+        parts=tuple(
+            Part(
+                name=name.replace("_", " ").replace("kv", "KV"),
+                size=size(value),
+                share=percent(value / memory.total_bytes),
+                width_percent=round(100 * min(1.0, max(0.0, value / memory.total_bytes)), 1),
+            )
+            for name, value in memory.terms_bytes.items()
+        ),
+        total=size(memory.total_bytes),
+        notes=(*memory.reasons, *((close,) if memory.too_close_to_call else ())),
     )
 
 
-def _more_expensive(chosen: Sized, other: Sized) -> str:
-    difference = other.price_usd_per_hour - chosen.price_usd_per_hour
+def _usd(fleets: Sequence[Sized]) -> float:
+    return sum(sized.price_usd_per_hour for sized in fleets)
+
+
+def _more_expensive(bought: Sequence[Sized], other: Sized) -> str:
+    difference = other.price_usd_per_hour - _usd(bought)
     if abs(difference) < 0.005:
         return "same price"
     word = "more" if difference > 0 else "less"
-    return f"{usd(abs(difference))}/h {word} ({percent(abs(difference) / chosen.price_usd_per_hour)})"
+    return f"{usd(abs(difference))}/h {word} ({percent(abs(difference) / _usd(bought))})"
 
 
-def _runner_up(chosen: Sized, others: tuple[Sized, ...], outpriced_count: int) -> str:
+def _runner_up(bought: Sequence[Sized], others: tuple[Sized, ...], outpriced_count: int) -> str:
     if not others and outpriced_count:
         tried = plural(outpriced_count, "other candidate")
         return (
@@ -193,20 +219,18 @@ def _runner_up(chosen: Sized, others: tuple[Sized, ...], outpriced_count: int) -
         return "There is no runner-up: no other candidate keeps the promise at any count."
     other = others[0]
     text = f"Runner-up: {fleet_name(other)}, {usd(other.price_usd_per_hour)}/h. It keeps the promise too"
-    if other.price_usd_per_hour > chosen.price_usd_per_hour + 0.005:
-        return f"{text}, and lost on price: {_more_expensive(chosen, other)}."
-    return f"{text} at no higher price; it lost on the order of ties ({_gpu_difference(chosen, other)})."
+    if other.price_usd_per_hour > _usd(bought) + 0.005:
+        return f"{text}, and lost on price: {_more_expensive(bought, other)}."
+    gpus = f"{exact(other.gpu_count)} GPUs against {exact(sum(sized.gpu_count for sized in bought))}"
+    return f"{text} at no higher price; it lost on the order of ties ({gpus})."
 
 
-def _gpu_difference(chosen: Sized, other: Sized) -> str:
-    return f"{exact(other.gpu_count)} GPUs against {exact(chosen.gpu_count)}"
-
-
-def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
-    latencies_s = tuple(result for result in chosen.slo if result.unit == "s")
+def _others(plan: Plan) -> Table:
+    """The choice and every other fleet of one kind; of several pools the table above them says what was chosen."""
+    latencies_s = tuple(result for result in plan.slo_degraded if result.unit == "s")
     names = tuple(promise_name(result.name) for result in latencies_s)
     rows = []
-    for sized in (chosen, *others):
+    for sized in (*((plan.chosen,) if plan.chosen else ()), *plan.runners_up):
         by_name = {result.name: result for result in sized.slo}
         latencies = []
         for wanted in latencies_s:
@@ -231,7 +255,7 @@ def _others(chosen: Sized, others: tuple[Sized, ...]) -> Table:
                 f"{exact(sized.carrying_count)} + {exact(sized.spare_count)}",
                 exact(sized.gpu_count),
                 f"{usd(sized.price_usd_per_hour)}/h",
-                "chosen" if sized is chosen else _more_expensive(chosen, sized),
+                "chosen" if sized is plan.chosen else _more_expensive(plan.fleets, sized),
                 *latencies,
             )
         )

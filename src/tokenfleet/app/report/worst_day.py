@@ -11,7 +11,7 @@ from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.moment import moment_charts
 from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
-from tokenfleet.domain.plan import Plan, Sized
+from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Floats
 
@@ -31,19 +31,19 @@ class WorstDay:
     charts: tuple[Chart | Absent, ...]
 
 
-def replayed(plan: Plan, chosen: Sized, whole: RunRecord, degraded: RunRecord) -> WorstDay:
+def replayed(plan: Plan, whole: RunRecord, degraded: RunRecord) -> WorstDay:
     """The timeline of ``degraded``, beside the whole fleet."""
     start_s = float(degraded.arrival_s[0]) if len(degraded.arrival_s) else 0.0
     scale = TimeAxis.spanning(degraded.end_s - start_s)
     window = Window(plan.peak_start_s / scale.unit_s, plan.peak_end_s / scale.unit_s)
     gone = (
-        f"{plural(chosen.spare_count, 'replica')} of {exact(chosen.replica_count)} gone"
-        if chosen.spare_count
+        f"{plural(plan.spare_count, 'replica')} of {exact(sum(sized.replica_count for sized in plan.fleets))} gone"
+        if plan.spare_count
         else "no replica to spare, so the whole fleet"
     )
     return WorstDay(
         sentence=f"{exact(len(degraded.arrival_s))} requests replayed with {gone}.{_fullest(plan)}",
-        table=_totals(whole, degraded, chosen.spare_count > 0),
+        table=_totals(whole, degraded, plan.spare_count > 0),
         promises=_overall(plan),
         losses=_losses(plan),
         obtainable=() if plan.obtainable is None else tuple(obtainable_lines(plan.obtainable)),

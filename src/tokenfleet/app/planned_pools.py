@@ -1,0 +1,163 @@
+"""The pools that a plan bought, out of its document: for whoever replays or drills them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tokenfleet import catalog, planner
+from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_question import PoolSystem, about_handover
+from tokenfleet.app.scenario import checked
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.simulate_question import plan_of, planned_fleet
+from tokenfleet.app.yaml_lines import KeyPath, dotted
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Does, Plan
+from tokenfleet.domain.stages import Handover, Pools
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.ways import Takes
+
+_ONE_FLEET_ONLY: Final = ("autoscaling", "ladder", "users", "batch", "events")
+
+
+_Kind = TypeVar("_Kind", bound=BaseModel)
+
+
+class _Taken(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    input_over_tokens: int | None
+    input_up_to_tokens: int | None
+    label: str | None
+    priority: int | None
+
+
+class _Pool(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    name: str
+    does: Does
+    takes: _Taken | None
+    fleet: list[dict[str, object]]
+
+
+class _Handover(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    link: str
+    first_token: str
+    overlap: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPools:
+    """Every pool of a plan with its replicas, and how requests go through them."""
+
+    fleets: dict[str, Fleet]
+    does: dict[str, Does]
+    takes: dict[str, Takes | None]
+    handover: Handover | None
+
+    def stages(self, trace: Trace) -> Pools:
+        """All pools, for these requests."""
+        return planner.pools_of(trace, self.takes, self.fleets, self.handover)
+
+    def trace_of(self, name: str, trace: Trace) -> Trace:
+        """The requests that a pool is planned for: its own, or all where every request goes through all pools."""
+        return planner.requests_of_pool(trace, self.takes[name])
+
+    def replay_of(self, name: str, replay: planner.Replay) -> planner.Replay:
+        """Replays of one pool: alone where it stands beside the others, in its place where it depends on them."""
+        if self.handover is None:
+            return replay
+        return planner.in_place(name, self.takes, self.fleets, self.handover, replay)
+
+
+def has_pools(path: Path, model: ModelArchitecture) -> bool:
+    """Whether a plan bought several pools.
+
+    Raises:
+        BadInput: as for :func:`tokenfleet.app.simulate_question.plan_of`.
+    """
+    return bool(plan_of(path, model).get("pools"))
+
+
+def pools_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path) -> PlannedPools:
+    """The pools that ``plan.json`` bought.
+
+    Raises:
+        BadInput: the file is no plan, is for another model, holds no pools, or a replica cannot run.
+    """
+    document = plan_of(path, model)
+    listed = document.get("pools")
+    if not isinstance(listed, list) or not listed:
+        raise BadInput.at(str(path), "is of one fleet", "give a plan of several pools")
+    places = [f"{path}: pools[{index}]" for index in range(len(listed))]
+    pools = [_checked(_Pool, each, where) for each, where in zip(listed, places, strict=True)]
+    fleets = {
+        pool.name: planned_fleet(scenario, model, pool.fleet[0], f"{where}.fleet[0]")
+        for pool, where in zip(pools, places, strict=True)
+    }
+    return PlannedPools(
+        fleets=fleets,
+        does={pool.name: pool.does for pool in pools},
+        takes={pool.name: None if pool.takes is None else Takes(**dict(pool.takes)) for pool in pools},
+        handover=_handover(document.get("handover"), fleets[pools[0].name], model, f"{path}: handover"),
+    )
+
+
+def pools_bought(plan: Plan) -> PlannedPools:
+    """The pools of a plan that was made just now."""
+    fleets = {pool.name: pool.plan.fleet for pool in plan.pools}
+    return PlannedPools(
+        fleets={name: fleet for name, fleet in fleets.items() if fleet is not None},
+        does={pool.name: pool.does for pool in plan.pools},
+        takes={pool.name: pool.takes for pool in plan.pools},
+        handover=plan.handover,
+    )
+
+
+def planned_system(asked: Scenario, trace: Trace, path: Path) -> PoolSystem:
+    """The pools of a plan as a simulation takes them.
+
+    Raises:
+        BadInput: as for :func:`pools_of_plan`; something around one fleet that pools do not have.
+    """
+    watched = [key for key in _ONE_FLEET_ONLY if getattr(asked, key)]
+    if watched:
+        mend = "leave it out, or name the pools in the scenario"
+        raise BadInput(Problem(key, f"is about one fleet, and {path} has pools", mend) for key in watched)
+    model = catalog.model(asked.model)
+    found = pools_of_plan(asked, model, path)
+    named = tuple(
+        NamedPool(name=name, model=model, fleet=fleet, does=found.does[name], behind=name)
+        for name, fleet in found.fleets.items()
+    )
+    notes = () if found.handover is None else (about_handover(named[0].name, found.handover),)
+    return PoolSystem(trace=trace, pools=found.stages(trace), named=named, notes=notes, windows={})
+
+
+def _checked(model: type[_Kind], values: object, where: str) -> _Kind:
+    def place(path: KeyPath) -> str:
+        return f"{where}.{dotted(path)}"
+
+    if not isinstance(values, Mapping):
+        raise BadInput.at(where, "is no pool", "give a plan.json of tokenfleet plan")
+    return checked(model, values, place)
+
+
+def _handover(values: object, sender: Fleet, model: ModelArchitecture, where: str) -> Handover | None:
+    if values is None:
+        return None
+    found = _checked(_Handover, values, where)
+    gpu = catalog.gpu(sender.groups[0].replica.deployment.gpu)
+    return Handover(
+        link=catalog.link(found.link, gpu=gpu, where=f"{where}.link"),
+        first_token="prefill" if found.first_token == "prefill" else "decode",
+        overlapped_layer_count=model.layer_count if found.overlap else None,
+    )

@@ -1,0 +1,104 @@
+"""A plan of several pools as a person reads it: who gets what, how full each pool is and why, what it saves."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, log
+
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.domain.plan import Plan, PlannedPool, Sized
+
+
+def only(pool: PlannedPool) -> Sized:
+    """The equal replicas of a pool."""
+    (sized,) = pool.plan.fleets
+    return sized
+
+
+def who_lines(plan: Plan) -> Iterator[str]:
+    """Whom each pool serves: ``short: prompts up to 2,000 tokens, 75 % of the requests``."""
+    for pool in plan.pools:
+        who = [] if pool.who == pool.name else [pool.who]
+        if pool.takes is not None:
+            who.append(f"{_percent(pool.request_fraction)} of the requests")
+        router = pool.plan.question.router
+        behind = "" if router == plan.question.router else f"; router {router}"
+        yield f"{pool.name}: {', '.join(who)}{behind}"
+    if plan.handover is not None:
+        yield f"KV crosses {plan.handover.link.name}; the user's first token is the {plan.handover.first_token} pool's"
+
+
+def saved(plan: Plan) -> str:
+    """``37 % less than the best fleet of one pool``; empty where none keeps the promise."""
+    usd = plan.price_usd_per_hour
+    if not plan.pools or not plan.runners_up or usd is None:
+        return ""
+    share = 1.0 - usd / plan.runners_up[0].price_usd_per_hour
+    less = f"{share * 100:.0f} %" if share >= 0.005 else shown_usd(plan.runners_up[0].price_usd_per_hour - usd)
+    return f"{less} less than the best fleet of one pool"
+
+
+# ---- how full, and why some are fuller
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """What is left of what a pool could do with a queue that never empties, factor by factor."""
+
+    name: str
+    promise_fraction: float
+    whole_fraction: float
+    carrying_fraction: float
+
+    @property
+    def peak_fraction(self) -> float:
+        """Peak rate over the saturated rate of all its replicas."""
+        return self.promise_fraction * self.whole_fraction * self.carrying_fraction
+
+
+def fullness(pool: PlannedPool) -> Fullness | None:
+    """How full a pool is at its peak; ``None`` where what it sustains is not known."""
+    left, taken = pool.plan.promise_leaves_fraction, pool.plan.utilization_carrying_fraction
+    if left is None or taken is None:
+        return None
+    sized = only(pool)
+    return Fullness(pool.name, left, taken, sized.carrying_count / sized.replica_count)
+
+
+def fullness_lines(pools: Sequence[PlannedPool]) -> list[str]:
+    """How full each pool is, and what makes the emptiest of them emptier than the fullest."""
+    known = [each for each in map(fullness, pools) if each is not None]
+    said = [f"{each.name} {_percent(each.peak_fraction)}" for each in known]
+    if not said:
+        return []
+    lines = [f"at the peak {', '.join(said)} of what all its replicas could do with a queue that never empties"]
+    emptiest, fullest = (pick(known, key=lambda one: one.peak_fraction) for pick in (min, max))
+    if len(known) > 1 and emptiest.peak_fraction < fullest.peak_fraction:
+        lines.append(f"{emptiest.name} is emptier than {fullest.name}: {_why_emptier(emptiest, fullest)}")
+    return lines
+
+
+def _why_emptier(emptiest: Fullness, fullest: Fullness) -> str:
+    """The factor in which two pools differ most."""
+    reasons = (
+        (
+            emptiest.promise_fraction,
+            fullest.promise_fraction,
+            "its promise leaves {mine} of that and the other's {theirs}, as replicas must be free when somebody comes",
+        ),
+        (
+            emptiest.whole_fraction,
+            fullest.whole_fraction,
+            "replicas come whole, and {mine} of what its own sustain is asked for where the other has {theirs}",
+        ),
+        (
+            emptiest.carrying_fraction,
+            fullest.carrying_fraction,
+            "spare ones weigh more in a small pool, where {mine} of the replicas carry and {theirs} of the other's",
+        ),
+    )
+    mine, theirs, said = max(reasons, key=lambda each: log(each[1] / each[0]) if each[0] > 0.0 else inf)
+    return said.format(mine=_percent(mine), theirs=_percent(theirs))
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction * 100:.0f} %"

@@ -1,0 +1,197 @@
+"""What the plans of several pools come to together: their limits, losses, bill, and how sure they are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tokenfleet import cost
+from tokenfleet.domain.outlook import Confidence, FrontierPoint, SensitivityCase
+from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Purchase, PurchaseLine, Sized
+from tokenfleet.domain.run import Ledger, RunRecord
+from tokenfleet.domain.stages import StagedRun
+from tokenfleet.domain.survival import LossCase
+from tokenfleet.domain.trace import Floats
+from tokenfleet.planner.curve import marked
+from tokenfleet.planner.utilization import Saturated
+from tokenfleet.planner.verdict import Latencies
+
+
+def of_one_kind(pool: PlannedPool) -> Sized:
+    """The equal replicas of a pool."""
+    (sized,) = pool.plan.fleets
+    return sized
+
+
+def pool_bill(pool: PlannedPool, run: StagedRun, span_s: float, full: Saturated | None) -> Bill:
+    """One hour of a pool, at the mean load of the whole."""
+    sized = of_one_kind(pool)
+    return cost.bill(
+        run.pools[pool.name].record,
+        usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
+        gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
+        spare_count=sized.spare_count,
+        span_s=span_s,
+        peak_window_s=(pool.plan.peak_start_s, pool.plan.peak_end_s),
+        full=None if full is None else full.work,
+    )
+
+
+def paid_record(pools: Sequence[PlannedPool], run: StagedRun) -> RunRecord:
+    """What users saw, with a ledger of what their requests cost in each pool instead of the gpu time they took.
+
+    Each line of a pool's bill is shared out by the gpu time that requests took of that pool; dollars for one hour of
+    it. A second of one pool is not worth a second of another, and only what entries are to each other counts.
+    """
+    ledger = run.record.ledger
+    if ledger is None:
+        raise ValueError("a run without a ledger says nothing of gpu time")
+    prefill, cached, decode = np.zeros((3, len(ledger.scheduled_s)))
+    for pool in pools:
+        own, bill = run.pools[pool.name], pool.plan.bill
+        if bill is None or own.record.ledger is None:
+            raise ValueError(f"the pool {pool.name} was not billed")
+        work = cost.request_work(own.record.ledger)
+        read = _shared_out(bill.cached_usd_per_hour, work.cached_s)
+        cached[own.caller] += read
+        prefill[own.caller] += _shared_out(bill.input_usd_per_hour, work.input_s) + read
+        decode[own.caller] += _shared_out(bill.output_usd_per_hour, work.output_s)
+    paid = Ledger(scheduled_s=ledger.scheduled_s, prefill_gpu_s=prefill, cached_gpu_s=cached, decode_gpu_s=decode)
+    return replace(run.record, ledger=paid)
+
+
+def _shared_out(usd_per_hour: float, took_s: Floats) -> Floats:
+    """A line of a bill by what each request took of it."""
+    total_s = float(took_s.sum())
+    return took_s * (usd_per_hour / total_s) if total_s > 0.0 else took_s
+
+
+def load_factor(pools: Sequence[PlannedPool]) -> float | None:
+    """How many times its peak the demand may be before the first pool breaks; ``None`` where one is not known."""
+    factors = [
+        pool.plan.sustained_rate_per_s / pool.plan.peak_rate_per_s
+        for pool in pools
+        if pool.plan.sustained_rate_per_s is not None and pool.plan.peak_rate_per_s > 0.0
+    ]
+    return min(factors) if len(factors) == len(pools) else None
+
+
+def limits(pools: Sequence[PlannedPool], peak_rate_per_s: float) -> tuple[LimitUse, ...]:
+    """What binds each pool and what binds it next, at rates of the whole demand: the tightest first."""
+    found = [
+        replace(use, pool=pool.name, rate_at_limit_per_s=use.rate_at_limit_per_s * peak_rate_per_s / own_per_s)
+        for pool in pools
+        if (own_per_s := pool.plan.peak_rate_per_s) > 0.0
+        for use in pool.plan.limits
+    ]
+    return tuple(sorted(found, key=lambda use: (use.rate_at_limit_per_s, use.at_least)))
+
+
+def losses(pools: Sequence[PlannedPool]) -> tuple[LossCase, ...]:
+    """Every loss of every pool, kind by kind."""
+    cases = [replace(case, pool=pool.name) for pool in pools for case in pool.plan.losses]
+    kinds = list(dict.fromkeys(case.kind for case in cases))
+    return tuple(sorted(cases, key=lambda case: kinds.index(case.kind)))
+
+
+def confidence(pools: Sequence[PlannedPool]) -> Confidence | None:
+    """That of the pool that breaks first: what is wrong with the predicted step is wrong in every pool alike."""
+    known = [pool.plan.confidence for pool in pools]
+    found = [each for each in known if each is not None]
+    return min(found, key=lambda each: each.probability_fraction) if len(found) == len(known) else None
+
+
+def sensitivity(pools: Sequence[PlannedPool]) -> tuple[SensitivityCase, ...]:
+    """Each assumption that every pool was asked about, wrong in all of them at once."""
+    by_pool = [{_about(case): case for case in pool.plan.sensitivity} for pool in pools]
+    shared = [about for about in by_pool[0] if all(about in cases for cases in by_pool)]
+    return tuple(_wrong_in_all([cases[about] for cases in by_pool], about) for about in shared)
+
+
+def _about(case: SensitivityCase) -> tuple[str, str]:
+    # Pools of other gpus have other bands and prices: the end of the range is what they have in common.
+    if case.assumption == "step time":
+        return case.assumption, case.change[:1]
+    return case.assumption, case.change.split(",")[0]
+
+
+def _wrong_in_all(cases: Sequence[SensitivityCase], about: tuple[str, str]) -> SensitivityCase:
+    counts = [case.replica_count for case in cases]
+    prices = [case.price_usd_per_hour for case in cases]
+    changes = list(dict.fromkeys(case.change for case in cases))
+    return SensitivityCase(
+        assumption=about[0],
+        change=changes[0] if len(changes) == 1 else f"{about[1]}: {' and '.join(_bare(each) for each in changes)}",
+        kept=all(case.kept for case in cases),
+        broken=tuple(dict.fromkeys(name for case in cases for name in case.broken)),
+        replica_count=None if None in counts else sum(count for count in counts if count is not None),
+        price_usd_per_hour=None if None in prices else sum(usd for usd in prices if usd is not None),
+        note="; ".join(dict.fromkeys(case.note for case in cases if case.note)),
+    )
+
+
+def _bare(change: str) -> str:
+    return change.rsplit(", ", maxsplit=1)[-1].lstrip("x/ ")
+
+
+def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:
+    """How to buy every pool, line by line; ``None`` where one of them cannot say."""
+    known = [pool.plan.purchase for pool in pools]
+    found = [each for each in known if each is not None]
+    if len(found) < len(known):
+        return None
+    names = dict.fromkeys(line.name for each in found for line in each.lines)
+    shares = [each.commit_from_fraction for each in found]
+    return Purchase(
+        hour_count=min(each.hour_count for each in found),
+        described=all(each.described for each in found),
+        lines=tuple(_line(name, found) for name in names),
+        total_usd_per_hour=sum(each.total_usd_per_hour for each in found),
+        all_on_demand_usd_per_hour=sum(each.all_on_demand_usd_per_hour for each in found),
+        committed_gpu_count=sum(each.committed_gpu_count for each in found),
+        # A gpu that is needed for the largest of these shares is worth a commitment in every pool.
+        commit_from_fraction=None if None in shares else max(share for share in shares if share is not None),
+        unknown_terms=tuple(dict.fromkeys(term for each in found for term in each.unknown_terms)),
+        terms=tuple(dict.fromkeys(term for each in found for term in each.terms)),
+    )
+
+
+def purchase_missing(pools: Sequence[PlannedPool]) -> str:
+    """Why not every pool says how to buy it; empty where all do."""
+    missing = dict.fromkeys(pool.plan.purchase_missing for pool in pools if pool.plan.purchase is None)
+    return " ".join(each for each in missing if each)
+
+
+def _line(name: str, purchases: Sequence[Purchase]) -> PurchaseLine:
+    lines = [line for each in purchases for line in each.lines if line.name == name]
+    return PurchaseLine(
+        name=name,
+        mean_gpu_count=sum(line.mean_gpu_count for line in lines),
+        usd_per_hour=sum(line.usd_per_hour for line in lines),
+    )
+
+
+def with_pools(
+    points: Sequence[FrontierPoint], pools: Sequence[PlannedPool], seen: Latencies
+) -> tuple[FrontierPoint, ...]:
+    """The fleets of one pool in the plane of price against latency, and these pools among them."""
+    kinds = [of_one_kind(pool) for pool in pools]
+    first = kinds[0].replica.deployment
+    mine = FrontierPoint(
+        gpu=first.gpu,
+        precision=first.precision,
+        tensor_parallel=first.layout.tensor_parallel,
+        replica_count=sum(sized.replica_count for sized in kinds),
+        price_usd_per_hour=sum(sized.price_usd_per_hour for sized in kinds),
+        ttft_p99_s=seen.ttft_p99_s,
+        itl_p99_s=seen.itl_p99_s,
+        efficient=False,
+        pools=tuple(pool.name for pool in pools),
+    )
+    return marked([*points, mine])
+
+
+def anomalies(pools: Sequence[PlannedPool]) -> Iterator[str]:
+    """Where more replicas did worse than fewer, and in which pool."""
+    for pool in pools:
+        yield from (f"{pool.name}: {each}" for each in pool.plan.anomalies)

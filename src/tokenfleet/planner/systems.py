@@ -1,0 +1,200 @@
+"""The pools of a plan as one system, replayed together: what users see of all of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenfleet import simulator
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.plan import PlannedPool
+from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
+from tokenfleet.domain.trace import Bools, Trace, rows_of
+from tokenfleet.domain.ways import Takes
+from tokenfleet.domain.world import World
+from tokenfleet.planner.early import Hopeless
+from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.verdict import Verdict
+
+
+def members_of(trace: Trace, takes: Takes | None) -> Bools:
+    """The requests that a pool answers; of ``None`` all."""
+    found: Bools = np.ones(trace.request_count, dtype=np.bool_)
+    if takes is None:
+        return found
+    if takes.input_over_tokens is not None:
+        found &= trace.input_tokens > takes.input_over_tokens
+    if takes.input_up_to_tokens is not None:
+        found &= trace.input_tokens <= takes.input_up_to_tokens
+    if takes.label is not None:
+        seen = trace.observed
+        known = seen is not None and seen.label is not None and takes.label in seen.labels
+        found &= seen.label == seen.labels.index(takes.label) if known and seen is not None else False
+    if takes.priority is not None:
+        found &= (0 if trace.priority is None else trace.priority) == takes.priority
+    return found
+
+
+def pools_of(
+    trace: Trace, takes: Mapping[str, Takes | None], fleets: Mapping[str, Fleet], handover: Handover | None
+) -> Pools:
+    """The stages of every request: one pool answers it, or one after the other where there is a ``handover``.
+
+    Args:
+        trace: The requests.
+        takes: Which of them each pool answers, by its name; every request is one pool's.
+        fleets: By the same names.
+        handover: How KV gets from the first pool, which prefills, to the second; ``None``: pools side by side.
+    """
+    if handover is not None:
+        stages = simulator.apart_stages(trace, members_of(trace, None), dict(fleets), handover)
+        return Pools(fleets=fleets, stages=stages)
+    calls = tuple(
+        Call(
+            pool=name,
+            takes=members_of(trace, each),
+            input_tokens=trace.input_tokens,
+            output_tokens=trace.output_tokens,
+            shares_prefixes=True,
+        )
+        for name, each in takes.items()
+    )
+    return Pools(fleets=fleets, stages=calls)
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Pools that were sized, and how requests go through them."""
+
+    pools: tuple[PlannedPool, ...]
+    handover: Handover | None
+
+    def fleets(self, *, spare: bool, power: int = 0) -> dict[str, Fleet]:
+        """Each pool's fleet, with its spare replicas or without, steps as long as their band to a power makes them."""
+        return {pool.name: _fleet(pool, spare=spare, power=power) for pool in self.pools}
+
+    def replayed(
+        self,
+        replays: Replays,
+        traffic: Traffic,
+        *,
+        spare: bool,
+        power: int = 0,
+        telemetry_interval_s: float | None = None,
+    ) -> StagedRun:
+        """Replays the traffic through all pools."""
+        replays.count += len(self.pools)
+        takes = {pool.name: pool.takes for pool in self.pools}
+        return simulator.replay_stages(
+            traffic.trace,
+            pools_of(traffic.trace, takes, self.fleets(spare=spare, power=power), self.handover),
+            peak_window_s=traffic.window_s,
+            telemetry_interval_s=telemetry_interval_s,
+            worlds=lambda _name, _calls: replays.door,
+            run=replays.replay,
+        )
+
+
+def _fleet(pool: PlannedPool, *, spare: bool, power: int) -> Fleet:
+    fleet, (sized,) = pool.plan.fleet, pool.plan.fleets
+    if fleet is None:
+        raise ValueError(f"the pool {pool.name} has no fleet")
+    replica = sized.replica
+    if power:
+        replica = with_step_factor(replica, replica.band.step_time_factor**power)
+    count = sized.replica_count if spare else sized.carrying_count
+    return replace(fleet, groups=(replace(fleet.groups[0], replica=replica, replica_count=count),))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A system on the whole traffic, judged with the range of its error band."""
+
+    run: StagedRun
+    verdict: Verdict
+
+
+def proof(system: System, replays: Replays, traffic: Traffic, *, spare: bool, telemetry_interval_s: float) -> Proof:
+    """Replays a system as predicted, and with the steps of all pools at either end of their error bands."""
+    apart_s = telemetry_interval_s if replays.slo.gaps_apart else None
+    run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=telemetry_interval_s)
+    low, high = (
+        system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s).record
+        for power in (-1, 1)
+    )
+    factor = max(sized.replica.band.first_token_factor for pool in system.pools for sized in pool.plan.fleets)
+    verdict = replays.judged(traffic, run.record, low=low, high=high, first_token_factor=factor)
+    return Proof(run, verdict)
+
+
+def requests_of_pool(trace: Trace, takes: Takes | None) -> Trace:
+    """The requests that come to a pool."""
+    return trace if takes is None else rows_of(trace, members_of(trace, takes))
+
+
+def in_place(
+    name: str,
+    takes: Mapping[str, Takes | None],
+    fleets: Mapping[str, Fleet],
+    handover: Handover | None,
+    replay: Replay,
+) -> Replay:
+    """Replays of one pool among others, which have the fleets given; see :class:`InPlace`."""
+
+    def system(trace: Trace, fleet: Fleet) -> Pools:
+        return pools_of(trace, takes, {**fleets, name: fleet}, handover)
+
+    return InPlace(name, system, replay)
+
+
+class InPlace:
+    """Replays a system in which one pool has the fleet that is asked for.
+
+    What it tells of requests is what their users see, and what it tells of replicas is about those of that pool. So
+    whatever is asked of one fleet can be asked of one pool among others that depend on it.
+    """
+
+    def __init__(self, name: str, system: Callable[[Trace, Fleet], Pools], replay: Replay) -> None:
+        """Stand in for a replay.
+
+        Args:
+            name: The pool.
+            system: The pools with this fleet for it, for a trace.
+            replay: Runs one pool.
+        """
+        self._name = name
+        self._system = system
+        self._replay = replay
+
+    def __call__(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        *,
+        peak_window_s: tuple[float, float] | None = None,
+        telemetry_interval_s: float | None = None,
+        hopeless: Hopeless | None = None,  # noqa: ARG002 - what users see is known at the end only
+        world: World | None = None,
+    ) -> RunRecord:
+        """Replays ``trace`` with ``fleet`` in the pool, and ``world`` around it."""
+        run = simulator.replay_stages(
+            trace,
+            self._system(trace, fleet),
+            peak_window_s=peak_window_s,
+            telemetry_interval_s=telemetry_interval_s,
+            worlds=lambda name, _calls: world if name == self._name else None,
+            run=self._replay,
+        )
+        own = run.pools[self._name]
+        numbers = np.full(trace.request_count, -1, dtype=np.int32)
+        numbers[own.caller] = own.record.replica
+        return replace(
+            run.record,
+            replica=numbers,
+            busy=own.record.busy,
+            replica_count=own.record.replica_count,
+            telemetry=own.record.telemetry,
+        )

@@ -1,0 +1,160 @@
+"""A plan of several pools end to end: what is written, and what simulate, drill, contract and review make of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from commands import ended
+
+SCENARIO = """\
+name: mixed
+workload: {trace: mixed.csv}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo:
+  error_rate: 0.1%
+  classes:
+    chat: {takes: {labels: [chat]}, ttft_p99: 500ms, tpot_p95: 30ms}
+    document: {takes: {labels: [document]}, ttft_p95: 15s, tpot_p95: 60ms}
+gpus: [l40s, h100_sxm]
+precision: fp8
+tensor_parallel: 1
+cold_start: 2min
+also_try: {pools: task}
+compare: {users: 1000}
+"""
+
+
+def log():
+    """Ten minutes of chats, and every now and then a document that somebody wants read."""
+    rng = np.random.default_rng(7)
+    rows = [(t, rng.integers(100, 400), rng.integers(50, 250), "chat") for t in rng.uniform(0, 600, 3000)]
+    rows += [(t, rng.integers(20_000, 40_000), rng.integers(150, 350), "document") for t in rng.uniform(0, 600, 210)]
+    lines = [f"{t:.3f},{inputs},{outputs},{label}" for t, inputs, outputs, label in sorted(rows)]
+    return "\n".join(["arrival_s,input_tokens,output_tokens,label", *lines]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("mixed")
+    (place / "mixed.csv").write_text(log())
+    (place / "mixed.yaml").write_text(SCENARIO)
+    return place
+
+
+@pytest.fixture
+def run(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "110")
+    return lambda *arguments: ended(capsys, *arguments)
+
+
+@pytest.fixture
+def planned(run):
+    """The plan, made once for all tests of this file; its terminal text stands beside it."""
+    if not Path("plan").exists():
+        code, out, err = run("plan", "mixed.yaml", "-o", "plan", "--focus", "focus.csv", "--quiet")
+        assert (code, err) == (0, "")
+        Path("said.txt").write_text(out)
+    return json.loads(Path("plan/plan.json").read_text())
+
+
+def test_the_pools_are_what_is_bought_said_written_and_promised(planned) -> None:
+    pools = planned["pools"]
+    assert [pool["name"] for pool in pools] == ["chat", "document"]
+    assert planned["price_usd_per_hour"] < 0.8 * planned["runner_up"]["price_usd_per_hour"]
+    said = " ".join(Path("said.txt").read_text().split())
+    assert "Buy 2 pools" in said
+    assert "less than the best fleet of one pool" in said
+    assert "the spare replicas of every pool gone" in said
+    for pool in pools:
+        assert f"{pool['name']}: {pool['fleet'][0]['replica_count']} replicas of " in said
+    assert "emptier than" in said
+    page = Path("plan/report.html").read_text()
+    assert f"<h1>Buy {pools[0]['fleet'][0]['replica_count']} replicas of " in page
+    assert "for chat and" in page
+    assert "Full at the peak" in page
+    promise = yaml.safe_load(Path("plan/contract.yaml").read_text())
+    assert [(pool["name"], pool["takes"]["label"]) for pool in promise["pools"]] == [("chat",) * 2, ("document",) * 2]
+    assert "fleet" not in promise
+    lines = ("input", "cached", "output", "headroom", "idle", "spare")
+    total = sum(promise["cost"][f"{line}_usd_per_hour"] for line in lines)
+    assert total == pytest.approx(promise["cost"]["total_usd_per_hour"])
+    assert sum(pool["usd_per_hour"] for pool in promise["pools"]) == pytest.approx(total)
+    # A month of the same bill for whoever reads cloud bills.
+    rows = [line.split(",") for line in Path("focus.csv").read_text().splitlines()]
+    cost = rows[0].index("BilledCost")
+    assert sum(float(row[cost]) for row in rows[1:]) == pytest.approx(730 * total, abs=0.01)
+
+
+def test_simulate_takes_the_pools_of_the_plan(run, planned) -> None:
+    code, out, _ = run("simulate", "mixed.yaml", "--plan", "plan", "-o", "sim", "--json", "--quiet")
+    found = json.loads(out)
+    assert code == 0
+    assert found["stages"] == "chat | document"
+    for pool, bought in zip(found["pools"], planned["pools"], strict=True):
+        assert pool["name"] == bought["name"]
+        assert pool["fleet"][0]["replica_count"] == bought["fleet"][0]["replica_count"]
+        assert pool["router"] == bought["fleet"][0]["router"]
+    # The whole fleet, replayed anew, is what the plan says of it.
+    present = next(case for case in planned["redundancy"] if case["scenario"] == "all replicas present")
+    assert [each["predicted"] for each in found["peak"]["slo"]] == [each["predicted"] for each in present["slo_peak"]]
+    code, _, err = run("simulate", "mixed.yaml", "--plan", "plan", "--replicas", "3")
+    assert code == 2
+    assert "--replicas: does not go with the pools of the plan" in err
+
+
+def test_drills_of_every_pool_stand_in_the_contract(run, planned) -> None:
+    code, out, _ = run(
+        *("drill", "mixed.yaml", "--plan", "plan", "--contract", "plan/contract.yaml", "--json", "--quiet"),
+        *("--only", "replica", "--only", "burst", "--only", "rollout"),
+    )
+    drills = json.loads(out)["drills"]
+    assert code == 0
+    assert {drill["pool"] for drill in drills} == {"chat", "document"}
+    # Of each pool its own clauses are judged, and no others.
+    for drill in drills:
+        assert {result["traffic_class"] for result in drill["slo"]} == {None, drill["pool"]}
+    code, out, _ = run("contract", "plan/contract.yaml", "--scenario", "mixed.yaml", "--json")
+    standing = json.loads(out)
+    assert code == 0
+    assert standing["holds"]
+    assert standing["survives"]["replica"]
+    assert standing["spare_replica_count"] == 2
+    assert set(standing["drills"]) >= {"chat: burst", "document: replica", "document: rollout"}
+    assert planned["pools"]
+
+
+def test_a_contract_of_pools_is_not_drilled_with_another_fleet(run, planned) -> None:
+    changed = json.loads(Path("plan/plan.json").read_text())
+    changed["pools"][0]["fleet"][0]["replica_count"] += 1
+    Path("other.json").write_text(json.dumps(changed))
+    code, _, err = run("drill", "mixed.yaml", "--plan", "other.json", "--contract", "plan/contract.yaml", "--quiet")
+    assert code == 2
+    assert "is about chat: " in err
+    assert "the drills about chat: " in err
+    code, _, err = run("drill", "mixed.yaml", "--plan", "plan", "--replicas", "3")
+    assert code == 2
+    assert "the plan has 2 pools" in err
+    assert planned["pools"]
+
+
+def test_a_review_reads_a_plan_of_pools(run, planned) -> None:
+    code, out, _ = run("review", "plan/plan.json", "--json")
+    found = {finding["rule"]: finding["severity"] for finding in json.loads(out)["findings"]}
+    assert code == (1 if "mistake" in found.values() else 0)
+    # One replica may fail in each pool; the prices of both are the catalog's, and the log is somebody's.
+    assert "reference-price" in found
+    assert not found.keys() & {"no-rollout-room", "drawn-demand"}
+    assert planned["pools"]
+
+
+def test_what_surrounds_one_fleet_does_not_go_with_the_pools_of_a_plan(run, planned, folder) -> None:
+    text = SCENARIO + "autoscaling: {policy: [queue], min: 1, max: 3}\n"
+    (folder / "scaled.yaml").write_text(text)
+    code, _, err = run("simulate", "scaled.yaml", "--plan", "plan")
+    assert code == 2
+    assert "is about one fleet, and plan has pools" in " ".join(err.split())
+    assert planned["pools"]

@@ -1,0 +1,286 @@
+"""Several pools as the plan: bought where they cost less, planned like fleets, proved together."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.apart import ApartQuestion
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.gpu import Link
+from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
+from tokenfleet.domain.survival import Redundancy, Zone
+from tokenfleet.planner import plan, plan_document
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.systems import pools_of
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.simulator import replay_stages
+from tokenfleet.workload import peak_window, profile
+from unit.planner import toy
+
+CHEAP = toy.replica(gpu="l40s", step_ms=10.0, token_us=40.0, slots=24)
+FAST = toy.replica(gpu="h100_sxm", step_ms=6.0, token_us=15.0, slots=48)
+PRICES = [toy.price("h100_sxm", 3.0), toy.price("l40s", 1.0)]
+USD = {"h100_sxm": 3.0, "l40s": 1.0}
+PROMISE = Slo(
+    latency=(
+        LatencyTarget(metric="ttft", quantile=0.99, limit_s=0.25, traffic_class="chat"),
+        LatencyTarget(metric="ttft", quantile=0.95, limit_s=8.0, traffic_class="document"),
+    ),
+    error_rate_fraction=0.001,
+    classes=(TrafficClass(name="chat", takes="short prompts"), TrafficClass(name="document", takes="long prompts")),
+)
+NAMES = ("ada", "bob")
+
+
+def mixed(count=1600, rate=40.0):
+    """Chats of 200 tokens, and one request in six a document of 20,000; in turn from two tenants."""
+    drawn = toy.trace(count=count, rate=rate, inputs=200, outputs=20)
+    long = np.arange(count) % 6 == 0
+    return replace(
+        drawn,
+        input_tokens=np.where(long, 20_000, drawn.input_tokens).astype(np.int32),
+        class_bits=np.where(long, 2, 1).astype(np.int32),
+        classes=("chat", "document"),
+        tenant=(np.arange(count) % 2).astype(np.int32),
+        tenants=NAMES,
+    )
+
+
+def asked(**more):
+    question = toy.question([CHEAP, FAST], PRICES, promise=PROMISE)
+    return replace(question, **{"splits": ("length",), **more})
+
+
+@pytest.fixture(scope="module")
+def bought():
+    return plan(asked(), mixed())
+
+
+def test_a_split_that_costs_less_than_the_best_fleet_is_the_plan(bought):
+    alone = plan(asked(splits=()), mixed())
+    assert bought.chosen is None
+    assert [pool.name for pool in bought.pools] == ["short", "long"]
+    assert bought.one_fleet == alone.chosen
+    assert bought.runners_up == (alone.chosen, *alone.runners_up)
+    assert bought.price_usd_per_hour < 0.8 * alone.price_usd_per_hour
+    assert sum(pool.request_fraction for pool in bought.pools) == pytest.approx(1.0)
+    # Each pool is what a plan of its requests alone would be.
+    for pool in bought.pools:
+        (sized,) = pool.plan.fleets
+        assert sized.spare_count == 1
+        assert all(case.kept for case in pool.plan.losses if case.required)
+        assert pool.plan.limits
+
+
+def test_no_small_pools_of_any_kind_keep_the_promise_for_three_percent_less(bought):
+    """Every kind of replica and every count of both pools, judged on the whole demand at once."""
+    trace = mixed()
+    traffic = Traffic(trace, peak_window(trace))
+    replays = Replays(PROMISE, "least_in_flight")
+    takes = {pool.name: pool.takes for pool in bought.pools}
+
+    def kept(kinds, counts):
+        fleets = {
+            name: Fleet(groups=(ReplicaGroup(replica=kind, replica_count=count),))
+            for name, kind, count in zip(takes, kinds, counts, strict=True)
+        }
+        run = replay_stages(trace, pools_of(trace, takes, fleets, None), peak_window_s=traffic.window_s)
+        return replays.judged(traffic, run.record).kept
+
+    def usd(kinds, counts):
+        return sum(USD[kind.deployment.gpu] * (count + 1) for kind, count in zip(kinds, counts, strict=True))
+
+    found = bought.price_usd_per_hour
+    every = itertools.product(itertools.product((CHEAP, FAST), repeat=2), itertools.product(range(1, 12), repeat=2))
+    cheaper = sorted((each for each in every if usd(*each) < found / 1.03), key=lambda each: usd(*each))
+    assert len(cheaper) > 10
+    assert not any(kept(*each) for each in cheaper)
+
+
+def test_all_pools_are_judged_together_with_their_spare_gone(bought):
+    trace = mixed()
+    fleets = {
+        pool.name: replace(
+            pool.plan.fleet,
+            groups=(replace(pool.plan.fleet.groups[0], replica_count=pool.plan.fleets[0].carrying_count),),
+        )
+        for pool in bought.pools
+    }
+    takes = {pool.name: pool.takes for pool in bought.pools}
+    window_s = peak_window(trace)
+    run = replay_stages(trace, pools_of(trace, takes, fleets, None), peak_window_s=window_s)
+    verdict = Replays(PROMISE, "least_in_flight").judged(Traffic(trace, window_s), run.record)
+    assert [result.predicted for result in bought.slo_degraded] == [result.predicted for result in verdict.peak]
+    assert all(result.kept for result in (*bought.slo_degraded, *bought.slo_degraded_overall, *bought.slo_whole))
+    assert all(result.predicted_high >= result.predicted for result in bought.slo_degraded)
+
+
+def test_lines_of_the_bill_add_up_in_each_pool_and_over_all(bought):
+    lines = ("input", "cached", "output", "headroom", "idle", "spare")
+    bills = [pool.plan.bill for pool in bought.pools]
+    for bill in (bought.bill, *bills):
+        assert sum(getattr(bill, f"{line}_usd_per_hour") for line in lines) == bill.total_usd_per_hour
+    assert bought.bill.total_usd_per_hour == bought.price_usd_per_hour
+    for line in (*lines, "total"):
+        whole = getattr(bought.bill, f"{line}_usd_per_hour")
+        assert whole == pytest.approx(sum(getattr(bill, f"{line}_usd_per_hour") for bill in bills), abs=1e-9)
+
+
+def test_who_pays_for_pools_of_different_prices_adds_up_to_the_cent(bought):
+    invoice = bought.invoice
+    assert {share.tenant for share in invoice.tenants} == set(NAMES)
+    busy = sum(round(100 * share.busy_usd) for share in invoice.tenants)
+    kept = sum(round(100 * usd) for usd in (invoice.headroom_usd, invoice.idle_usd, invoice.spare_usd))
+    assert busy + kept == round(100 * invoice.total_usd)
+    assert sum(round(100 * share.loaded_usd) for share in invoice.tenants) == round(100 * invoice.total_usd)
+    by_class = next(each for each in bought.invoices if each.by == "class")
+    work = {share.tenant: share.busy_usd for share in by_class.tenants}
+    # Only documents are served by the long pool, and chats by the short one: each pays for its own.
+    for name, pool in zip(("chat", "document"), bought.pools, strict=True):
+        own = pool.plan.bill.input_usd_per_hour + pool.plan.bill.output_usd_per_hour
+        assert work[name] == pytest.approx(730 * own, abs=0.02)
+
+
+def test_what_binds_is_said_of_each_pool_at_rates_of_the_whole(bought):
+    peak = bought.peak_rate_per_s
+    rates = [use.rate_at_limit_per_s for use in bought.limits]
+    assert rates == sorted(rates)
+    assert {use.pool for use in bought.limits} == {"short", "long"}
+    for pool in bought.pools:
+        own = pool.plan.limits[0].rate_at_limit_per_s / pool.plan.peak_rate_per_s
+        mine = next(use for use in bought.limits if use.pool == pool.name)
+        assert mine.rate_at_limit_per_s == pytest.approx(own * peak)
+    factor = min(pool.plan.sustained_rate_per_s / pool.plan.peak_rate_per_s for pool in bought.pools)
+    assert bought.sustained_rate_per_s == pytest.approx(max(1.0, factor) * peak)
+
+
+def test_machines_read_every_pool_and_both_kinds_of_fleets(bought):
+    document = plan_document(bought, profile(mixed(), None), {})
+    assert document["feasible"]
+    assert [group["pool"] for group in document["fleet"]] == ["short", "long"]
+    assert [group["router"] for group in document["fleet"]] == ["least_in_flight"] * 2
+    assert document["price_usd_per_hour"] == bought.price_usd_per_hour
+    assert document["binding_pool"] in ("short", "long")
+    assert [pool["takes"]["input_up_to_tokens"] is None for pool in document["pools"]] == [False, True]
+    assert all(pool["binding_limit"] and pool["redundancy"] for pool in document["pools"])
+    kept = {case["scenario"]: case["kept"] for case in document["redundancy"]}
+    assert kept["all replicas present"]
+    assert kept["2 spare gone"]
+    assert kept["short: 1 replica gone"]
+    assert kept["long: 1 replica gone"]
+    assert document["runner_up"]["why_it_lost"].startswith("$")
+    pooled = [point for point in document["frontier"] if point["pools"]]
+    assert [point["price_usd_per_hour"] for point in pooled] == [bought.price_usd_per_hour]
+    assert pooled[0]["efficient"]
+    assert len(document["frontier"]) > 1
+    assert document["search"]["candidate_count"] > 2
+
+
+def test_one_fleet_stays_the_plan_where_pools_cost_as_much_or_more():
+    """Two spare replicas in each pool cost more than what the split saves."""
+    question = toy.question([toy.replica(slots=16)], PRICES, spare=2)
+    even = replace(mixed(), class_bits=None, classes=())
+    without = plan(question, even)
+    made = plan(replace(question, splits=("length",)), even)
+    assert made.pools == ()
+    assert made.chosen == without.chosen
+    assert made.splits
+    assert all(trial.price_usd_per_hour is None or trial.why.startswith("lost") for trial in made.splits)
+
+
+def test_pools_that_have_no_room_together_are_not_bought(bought):
+    """Each pool has room in the zone alone; both together need more GPUs than it has."""
+    sizes = [sized.gpu_count for pool in bought.pools for sized in pool.plan.fleets]
+    zone = Zone(name="a", gpu_limit_count=sum(sizes) - 1)
+    made = plan(asked(redundancy=Redundancy(zones=(zone,))), mixed())
+    assert made.pools == ()
+    assert any(f"they take {sum(sizes)} GPUs of zone a" in line for line in made.assumptions)
+
+
+def test_only_pools_keep_the_promise_where_no_one_fleet_does():
+    """Nobody holds a document and prefills a chat in time: what one kind of replica can, the other cannot."""
+    small = toy.replica(gpu="l40s", step_ms=8.0, token_us=10.0, block_count=200)
+    slow = toy.replica(gpu="h100_sxm", step_ms=60.0, token_us=10.0)
+    promise = Slo(
+        latency=(
+            LatencyTarget(metric="ttft", quantile=0.99, limit_s=0.05, traffic_class="chat"),
+            LatencyTarget(metric="ttft", quantile=0.95, limit_s=8.0, traffic_class="document"),
+        ),
+        error_rate_fraction=0.001,
+        classes=PROMISE.classes,
+    )
+    question = replace(toy.question([small, slow], PRICES, promise=promise), splits=("length",))
+    made = plan(question, mixed())
+    assert made.one_fleet is None
+    assert [sized.replica.deployment.gpu for sized in made.fleets] == ["l40s", "h100_sxm"]
+    assert made.reasons == ()
+    assert all(result.kept for result in made.slo_degraded)
+    document = plan_document(made, profile(mixed(), None), {})
+    assert document["feasible"]
+    assert document["runner_up"] is None
+
+
+LINK = Link(name="by hand", line_bytes_per_s=1e6, efficiency_fraction=1.0, latency_s=0.001)
+QUICK = toy.replica(gpu="h100_sxm", step_ms=8.0, token_us=30.0, context_ns=400.0, slots=48)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    question = toy.question([QUICK], [toy.price("h100_sxm", 4.0)], promise=toy.slo(ttft=0.5, itl=0.02))
+    links = ApartQuestion(links={"h100_sxm": LINK}, first_token="decode", overlap=False)
+    return plan(replace(question, apart=links), toy.trace(count=1500, rate=60.0, inputs=900, outputs=60))
+
+
+def test_prefill_and_decode_apart_are_the_plan_where_they_cost_less(apart):
+    assert [(pool.name, pool.does) for pool in apart.pools] == [("prefill", "prefills"), ("decode", "decodes")]
+    assert apart.price_usd_per_hour == apart.apart.found.price_usd_per_hour < apart.one_fleet.price_usd_per_hour
+    assert apart.handover.link == LINK
+    found = (apart.apart.found.prefill, apart.apart.found.decode)
+    assert [(sized.carrying_count, sized.spare_count) for sized in apart.fleets] == [
+        (each.carrying_count, each.spare_count) for each in found
+    ]
+    # What was found beside the plan is what is proved as the plan.
+    assert [result.predicted for result in apart.slo_degraded] == [result.predicted for result in apart.apart.found.slo]
+
+
+def test_each_phase_is_examined_in_its_place(apart):
+    prefill, decode = (pool.plan for pool in apart.pools)
+    for phase in (prefill, decode):
+        assert all(case.kept for case in phase.losses if case.required)
+        moment = next(case.moment for case in phase.losses if case.kind == "replica")
+        assert moment.lost_request_count > 0
+        assert phase.sustained_rate_per_s > 0
+        assert phase.saturated_rate_per_s > 0
+    assert prefill.degraded.busy.decode_s == 0.0
+    assert decode.degraded.busy.prefill_s == 0.0
+    # Users' times are those of both pools, gauges and replicas those of one.
+    assert np.array_equal(prefill.degraded.finish_s, decode.degraded.finish_s)
+    assert prefill.degraded.replica_count == prefill.fleets[0].carrying_count
+    assert prefill.degraded.replica.max() < prefill.fleets[0].carrying_count
+    # Prompts bind the one pool; nothing of a prompt can bind the other.
+    used = {use.limit: use.used_fraction for use in decode.limits}
+    assert used["prefill_compute"] <= 1.0
+
+
+def test_money_of_two_phases_adds_up_though_both_serve_every_request(apart):
+    prefill, decode = (pool.plan.bill for pool in apart.pools)
+    assert prefill.output_usd_per_hour == 0.0
+    assert decode.input_usd_per_hour == 0.0
+    assert apart.bill.input_usd_per_hour == prefill.input_usd_per_hour
+    assert apart.bill.output_usd_per_hour == decode.output_usd_per_hour
+    assert apart.bill.total_usd_per_hour == apart.price_usd_per_hour
+    done = int((apart.degraded.finish_s > 0).sum())
+    span_s = max(apart.degraded.end_s, float(apart.degraded.arrival_s[-1]))
+    assert apart.bill.usd_per_request == pytest.approx(apart.price_usd_per_hour * span_s / 3600 / done)
+
+
+def test_what_is_asked_of_all_pools_is_kept_by_all_or_they_are_not_bought():
+    """A cap of 70 % on what the pools take of what they sustain: the pair found is fuller than that."""
+    question = toy.question([QUICK], [toy.price("h100_sxm", 4.0)], promise=toy.slo(ttft=0.5, itl=0.02))
+    links = ApartQuestion(links={"h100_sxm": LINK}, first_token="decode", overlap=False)
+    capped = replace(question, apart=links, utilization_cap_fraction=0.5)
+    made = plan(capped, toy.trace(count=1500, rate=60.0, inputs=900, outputs=60))
+    assert made.pools == ()
+    assert any("fuller than the utilization cap allows" in line for line in made.assumptions)
