@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import count
+from itertools import count, islice
 
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_types import EventSpec
@@ -36,9 +36,9 @@ def nodes_of(asked: Scenario, fleet: Fleet) -> tuple[Node, ...]:
         if placement is None:
             what = f"no room for {group.replica_count} replicas on {group.replica.deployment.gpu}"
             raise BadInput.at("zones", what, "raise gpu_limit, or name another zone")
-        numbers = _dealt(placement.by_zone, first)
+        numbers = {zone: iter(dealt) for zone, dealt in _dealt(placement.by_zone, first).items()}
         for node in placement.nodes:
-            mine = tuple(numbers[node.zone].pop(0) for _ in range(node.replica_count))
+            mine = tuple(islice(numbers[node.zone], node.replica_count))
             nodes.append(Node(zone=node.zone, replicas=mine))
         first += group.replica_count
     return tuple(nodes)
