@@ -58,6 +58,7 @@ def test_a_plan_says_the_decision_first_and_writes_three_files(run):
         "Run",
         "Promise",
         "Losses",
+        "Obtain",
         "Limit",
         "Cost",
         "Commit",
