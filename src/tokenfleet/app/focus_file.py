@@ -1,7 +1,7 @@
 """A month of a plan's bill as a FOCUS file, for tools that read cloud bills."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ _EVERYBODY = "everybody"
 def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
     """Write the bill of a month of 730 hours, a row per tenant and kind of tokens and for each line nobody used.
 
-    The rows add up to the invoice, to the cent. The charge period is the month that begins after ``made_on``.
+    The rows add up to the invoice, to the cent, and tokens are those of such a month: as many as in the demand, for
+    longer. The charge period begins with the month after ``made_on``.
 
     Raises:
         BadInput: there is no fleet to bill, or the file cannot be written.
@@ -32,9 +33,11 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
     if record.ledger is None:
         raise ValueError("a record without a ledger says nothing of gpu time")
     usage = cost.usage_by_key(record, tenant, names, work=cost.request_work(record.ledger))
-    used = {name: counts for name, counts in usage.items() if counts.request_count}
+    months = _HOURS_PER_MONTH * 3600.0 / max(record.end_s, trace.duration_s)
+    used = {name: counts.times(months) for name, counts in usage.items() if counts.request_count}
     start = datetime(made_on.year + made_on.month // 12, made_on.month % 12 + 1, 1, tzinfo=UTC)
-    end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
+    charged_until = start + timedelta(hours=_HOURS_PER_MONTH)
+    month_end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
     rows = cost.focus_rows(
         cost.invoice(bill, used, hours=_HOURS_PER_MONTH),
         cost.FocusAccount(
@@ -47,8 +50,8 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
             model=plan.question.model.name,
             usd_per_gpu_hour=_usd_per_gpu_hour(plan.fleets),
         ),
-        charge_period=(start, end),
-        billing_period=(start, end),
+        charge_period=(start, charged_until),
+        billing_period=(start, max(month_end, charged_until)),
     )
     try:
         write_whole(cost.focus_csv(rows), path)

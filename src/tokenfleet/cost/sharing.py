@@ -5,7 +5,7 @@ kept for everybody is not hidden in anybody's price. A second view, fully loaded
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -44,6 +44,20 @@ class TokenCounts:
     def weight(self, part: Part) -> Fraction:
         """What a busy line is shared by: gpu time where it is known, else tokens."""
         return Fraction(self.of(part)) if self.work_s is None else Fraction(self.work_s[part])
+
+    def times(self, factor: float) -> "TokenCounts":
+        """The same use for longer, in whole requests and tokens; what there was stays at least one."""
+
+        def more(count: int) -> int:
+            return max(round(count * factor), 1) if count else 0
+
+        return replace(
+            self,
+            input_tokens=more(self.input_tokens),
+            cached_tokens=more(self.cached_tokens),
+            output_tokens=more(self.output_tokens),
+            request_count=more(self.request_count),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 import csv
 import json
-from datetime import date
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -214,3 +214,10 @@ def test_the_focus_file_adds_up_to_a_month_of_the_bill_to_the_cent(tmp_path):
     assert "room that the promise keeps free" in described
     assert "the day one fails" in described
     assert all(row["ChargePeriodStart"] > date.today().isoformat() for row in rows)
+    ends, starts = ([datetime.fromisoformat(row[f"ChargePeriod{edge}"]) for row in rows] for edge in ("End", "Start"))
+    assert {end - start for end, start in zip(ends, starts, strict=True)} == {timedelta(hours=730)}
+    # Dollars and tokens are of the same month: a unit price is that of the plan.
+    prices = {unit["name"]: unit["busy_usd"] for unit in document["cost"]["units"]}
+    for kind in ("input", "output"):
+        [row] = [row for row in rows if row["x_Phase"] == kind]
+        assert float(row["ListUnitPrice"]) * 1e6 == pytest.approx(prices[f"usd_per_million_{kind}_tokens"], rel=0.02)
