@@ -45,7 +45,7 @@ def test_each_kind_of_service_loads_and_is_the_example(run, kind):
     assert (EXAMPLES / f"{kind}.yaml").read_text() == Path(f"{kind}.yaml").read_text(), mend
 
 
-OF_THEIR_OWN = {"tiers"}
+OF_THEIR_OWN = {"mixed", "tiers"}
 """Examples that no question of the interview leads to."""
 
 
