@@ -426,10 +426,11 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
-        watched = [key for key in ("autoscaling", "batch") if getattr(self, key) is not None]
-        if self.pools is not None and watched:
-            what = f"has pools and {' and '.join(watched)}, and only one fleet is watched"
-            raise problem(what, "leave one out; autoscaling stands under each pool")
+        if self.pools is not None and self.autoscaling is not None:
+            raise problem("has pools and autoscaling, and each pool is scaled on its own", "write it under the pools")
+        if self.pools is not None and self.batch is not None:
+            mend = "give offline work a pool of its own, with a window, or leave pools out"
+            raise problem("has pools and batch, and the lane of batch is at the gateway of one fleet", mend)
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
             raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")

@@ -55,7 +55,7 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     ("more", "said"),
     [
         ("ladder: {queue_limit: 5, rungs: [], batch: [night]}\n", "both say what is batch"),
-        ("pools: {chat: {replicas: 1}}\n", "only one fleet is watched"),
+        ("pools: {chat: {replicas: 1}}\n", "at the gateway of one fleet"),
     ],
 )
 def test_what_makes_no_sense_is_refused(scenario, more, said):

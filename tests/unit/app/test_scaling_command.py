@@ -291,7 +291,7 @@ def test_tiers_have_replicas_of_their_own(capsys, folder):
         ("max: 4", "max: 4\n  kv: 0.8", "write 0.8% or 80%"),
         ("max: 4", "max: 4\n  schedule: {noon: 3}", '"noon" is no time of day'),
         ("max: 4", "maximum: 4", "unknown key"),
-        ("cold_start: 2min", "pools: {chat: {replicas: 1}}", "only one fleet is watched"),
+        ("cold_start: 2min", "pools: {chat: {replicas: 1}}", "each pool is scaled on its own"),
     ],
 )
 def test_scaling_that_makes_no_sense_is_refused(folder, old, new, said):
