@@ -276,7 +276,18 @@ def requests_of(record: RunRecord, chosen: Bools) -> RunRecord:
     """The record of some of its requests; gaps and gauges stay those of all."""
     columns: dict[str, Any] = {name: getattr(record, name) for name in RECORD_COLUMNS}
     kept: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if column is not None}
-    return replace(record, ledger=None if record.ledger is None else entries_of(record.ledger, chosen), **kept)
+    return replace(
+        record,
+        ledger=None if record.ledger is None else entries_of(record.ledger, chosen),
+        turmoil=None if record.turmoil is None else _turmoil_of(record.turmoil, chosen),
+        **kept,
+    )
+
+
+def _turmoil_of(turmoil: Turmoil, chosen: Bools) -> Turmoil:
+    """What happened to some requests; counts and replicas stay those of all."""
+    names = ("attempt_count", "degraded", "left_s", "partial_output_tokens")
+    return replace(turmoil, **{name: getattr(turmoil, name)[chosen] for name in names})
 
 
 def entries_of(ledger: Ledger, rows: npt.NDArray[np.integer] | Bools) -> Ledger:
