@@ -142,11 +142,12 @@ def with_speculation(draw: np.random.Generator, on: Fleet) -> Fleet:
         drafted = int(draw.integers(0, 6))
         rules = group.replica.deployment.engine
         least = rules.max_sequence_count * (1 + drafted)
+        longest = rules.long_prefill_tokens
+        longest = longest if longest is None else max(longest, 1 + drafted)
         rules = replace(
             rules,
             max_batched_tokens=max(rules.max_batched_tokens, least),
-            long_prefill_tokens=None,
-            scheduling="fcfs",
+            long_prefill_tokens=longest,
             preemption="recompute",
             swap_bytes=0,
             speculation=Speculation(

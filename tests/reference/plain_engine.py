@@ -66,6 +66,9 @@ class Request:
     partial: int = 0
     left: int = -1  # when it ended, well or not
     swapped: int = 0  # its blocks in host memory
+    drafts: int = 0  # tokens drafted for it in the step fixed last
+    ahead: int = 0  # blocks that they may need
+    reads_until: int = NEVER  # its answer is there, and its client still reads
 
     @property
     def tokens(self) -> int:
@@ -232,19 +235,23 @@ class Replica:
                 index += 1
                 continue
             need = self.blocks_for(request.computed + tokens) - len(request.blocks)
-            ahead = 0 if request.prefilling else self.ahead_of(request)
+            drafts = 0 if request.prefilling else min(self.drafted, budget - 1)
+            ahead = self.ahead_of(request, drafts)
             while need + ahead + self.ahead > len(self.pool.free):
                 victim = max(self.running, key=self.urgency) if self.by_priority else self.running[-1]
                 index -= self.running.index(victim) < index
-                budget += sum(entry[2] for entry in planned if entry[0] is victim)
+                served = sum(entry[2] for entry in planned if entry[0] is victim)
+                budget += served + (victim.drafts if served else 0)
+                self.ahead -= victim.ahead if served else 0
                 planned = [entry for entry in planned if entry[0] is not victim]
                 self.preempt(victim)
                 preempted = True
                 if victim is request:
                     return planned
+            request.drafts, request.ahead = drafts, ahead
             self.compute(request, tokens, planned)
             self.ahead += ahead
-            budget -= tokens if request.prefilling else tokens + self.drafted
+            budget -= tokens + drafts
             index += 1
         while not preempted and budget > 0 and len(self.running) < self.engine.max_sequence_count:
             request = self.head()
@@ -253,17 +260,18 @@ class Replica:
                 break
             self.waiting.remove(request)
             self.running.append(request)
-            if not request.prefilling:
-                self.ahead += self.ahead_of(request)
-                budget -= self.drafted
+            request.drafts = 0 if request.prefilling else self.drafted
+            request.ahead = self.ahead_of(request, request.drafts)
+            self.ahead += request.ahead
+            budget -= request.drafts
             self.compute(request, tokens, planned)
             budget -= tokens
         return planned
 
-    def ahead_of(self, request: Request) -> int:
+    def ahead_of(self, request: Request, drafts: int) -> int:
         """Blocks that the drafts of a decode need behind the token of its own."""
         reach = request.computed + 1
-        return self.blocks_for(reach + self.drafted) - self.blocks_for(reach)
+        return self.blocks_for(reach + drafts) - self.blocks_for(reach) if drafts else 0
 
     def give_way(self) -> None:
         """Batch sequences make room for interactive requests that have waited for long enough."""
@@ -404,6 +412,7 @@ class Replica:
         if decodes:
             self.decodes_due = max(0, self.decodes_due - 1)
         for request in decodes:
+            request.drafts = self.drafted
             self.compute(request, 1, planned)
         return planned
 
@@ -419,7 +428,8 @@ class Replica:
     def duration(self, decodes: list, prefills: list) -> int:
         step = self.step
         contexts = [request_start + 1 for _, request_start, _ in decodes]
-        base = int(step.token_ps[len(decodes) * (1 + self.drafted) + sum(tokens for _, _, tokens in prefills)])
+        tokens = sum(1 + request.drafts for request, _, _ in decodes) + sum(tokens for _, _, tokens in prefills)
+        base = int(step.token_ps[tokens])
         base += int(step.draft_ps[len(decodes)]) if self.drafted and step.draft_ps is not None else 0
         base += step.sequence_ps * len(decodes) + step.context_ps * sum(contexts)
         base += step.window_ps * sum(min(context, step.window_tokens) for context in contexts)
@@ -477,7 +487,7 @@ class Replica:
         """The step has ended: how much of what was drafted is right, as far as it is wanted."""
         drawn = control.scrambled(control.scrambled(request.row, request.computed), request.computed)
         kept = 0
-        while kept < self.drafted and drawn < round(self.acceptance ** (kept + 1) * 2**31):
+        while kept < request.drafts and drawn < round(self.acceptance ** (kept + 1) * 2**31):
             kept += 1
         kept = min(kept, request.output - request.produced - 1)
         request.blocks += self.pool.take(self.blocks_for(request.computed + kept) - len(request.blocks))
@@ -510,8 +520,7 @@ class Replica:
                 self.pool.release([*request.blocks, *request.fixed])
                 request.blocks, request.fixed = [], []
                 (self.running if request in self.running else self.waiting).remove(request)
-                self.run.end_in_session(request, end)
-                self.run.leave(request, end)
+                self.run.be_read(request, end)
                 self.run.release_next(end)
 
     def is_served(self, request: Request) -> bool:

@@ -423,17 +423,34 @@ class PlainRun:
         """A request has ended: whoever waits for that comes."""
         request.left = time
         self.end = max(self.end, time)
+        self.free_user(request, time)
+
+    def free_user(self, request: Request, time: int) -> None:
+        """Those that wait for a request come, or else the next in line."""
         followers = request.followers or ([self.line.popleft()] if self.line else [])
         for follower, delay in followers:
             self.send(follower, time + max(1, delay))
 
+    def be_read(self, request: Request, time: int) -> None:
+        """An answer is there: its user is free when it is read, at the client's rate from the first token on."""
+        self.end = max(self.end, time)
+        rate = self.world.clients.read_tokens_per_s
+        until = -1 if rate is None else request.first + (request.output - 1) * round(1e12 / rate)
+        if until > time:
+            request.reads_until = until
+        else:
+            self.end_in_session(request, time)
+            self.free_user(request, time)
+
     def next_alarm(self) -> tuple:
-        """Who gives up next, and when."""
-        waited_for = [request for request in self.requests if request.sent < NEVER]
+        """Who gives up next, or has read, and when."""
+        waited_for = [request for request in self.requests if min(request.sent, request.reads_until) < NEVER]
         found = min(waited_for, key=lambda request: (self.alarm(request), request.late, request.row), default=None)
         return (NEVER if found is None else self.alarm(found)), found
 
     def alarm(self, request: Request) -> int:
+        if request.reads_until < NEVER:
+            return request.reads_until
         clients, times = self.world.clients, [request.leaves]
         if clients.timeout_s is not None:
             times.append(request.sent + round(clients.timeout_s * 1e12))
@@ -442,6 +459,11 @@ class PlainRun:
         return min(times)
 
     def give_up(self, request: Request, time: int) -> None:
+        if request.reads_until < NEVER:
+            request.reads_until = NEVER
+            self.end_in_session(request, time)
+            self.free_user(request, time)
+            return
         status = Status.CANCELLED if request.leaves <= time else Status.TIMED_OUT
         self.given_up[status] += 1
         replica = self.replicas[request.replica]

@@ -179,6 +179,7 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
             longest_backoff_s=float(draw.choice([0.0, 0.05, 60.0])),
             first_token_timeout_s=random_timeout_s(draw),
             timeout_s=random_timeout_s(draw),
+            read_tokens_per_s=None if draw.random() < 0.8 else float(draw.choice([20.0, 77.7, 100.0, 1000.0])),
         ),
         admission=Admission(
             queue_limit_count=None if draw.random() < 0.4 else int(draw.integers(1, 5)),

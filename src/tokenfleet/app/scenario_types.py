@@ -246,9 +246,8 @@ class EngineChoice(Strict):
         if self.prefill_decode_interval is not None and not self.name.startswith("sglang"):
             what = f"prefill_decode_interval is a setting of sglang, not of {self.name}"
             raise problem(what, "leave it out, or take sglang")
-        others = (self.long_prefill_tokens is not None, self.scheduling == "priority", self.preemption == "swap")
-        if self.speculation is not None and any(others):
-            what = "speculation is not replayed with long_prefill_tokens, priorities or swap"
+        if self.speculation is not None and self.preemption == "swap":
+            what = "speculation is not replayed with swap: no engine of today has both"
             raise problem(what, "leave one of them out")
         return self
 

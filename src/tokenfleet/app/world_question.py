@@ -99,6 +99,7 @@ def clients_of(asked: Scenario) -> Clients:
         longest_backoff_s=spec.longest_backoff,
         first_token_timeout_s=spec.first_token_timeout,
         timeout_s=spec.timeout,
+        read_tokens_per_s=spec.reads,
     )
 
 

@@ -83,7 +83,7 @@ class ClientsSpec(Strict):
     """The same for the last token. Each attempt is timed anew; when all are spent, it counts as an error."""
     reads: Rate | None = None
     """Tokens that a client reads in a second, such as ``15/s``; left out, as fast as they come. The engine does not
-    wait for it, its connection lasts longer."""
+    wait for it; its connection lasts longer, and users send their next request when they have read the answer."""
 
 
 class AdmissionSpec(Strict):

@@ -108,6 +108,9 @@ class Clients:
     """An attempt is given up when its first token has not come by then; ``None``: never."""
     timeout_s: float | None = None
     """The same for the last token. Each attempt is timed from its own start."""
+    read_tokens_per_s: float | None = None
+    """Tokens that a client reads in a second, from the first one on; ``None``: as fast as they come. No engine waits
+    for it. Its user does: what follows is sent, and the session is idle, when the answer has been read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,7 +138,7 @@ def admit_delivered(memory: Memory, replica: int, request: int) -> int:
     join_decodes(memory, replica, sequence)
     if not pauses:
         memory[replica + BUDGET] -= memory[group + STEP_TOKENS]
-        memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence)
+        memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence, memory[group + STEP_TOKENS] - 1)
     return sequence
 
 

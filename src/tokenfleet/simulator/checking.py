@@ -189,6 +189,9 @@ def _speculation_problems(where: str, engine: EngineSettings, speculation: Specu
             f"{engine.step_token_count} tokens of a sequence and step",
             "fewer sequences or a larger step",
         )
-    for name in ("long_prefill_tokens", "scheduling", "preemption"):
-        if getattr(engine, name) not in (None, "fcfs", "recompute"):
-            yield Problem(f"{where}.{name}", "is not replayed with speculative decoding", "leave one of them out")
+    if engine.long_prefill_tokens is not None and engine.long_prefill_tokens < engine.step_token_count:
+        what = f"{engine.long_prefill_tokens} is less than the {engine.step_token_count} tokens of a sequence and step"
+        yield Problem(f"{where}.long_prefill_tokens", what, "at least as many")
+    if engine.preemption == "swap":
+        what = "swap is not replayed with speculative decoding: no engine of today has both"
+        yield Problem(f"{where}.preemption", what, "leave one of them out")

@@ -110,6 +110,10 @@ def client_problems(where: str, clients: Clients) -> Iterator[Problem]:
         timeout_s = getattr(clients, name)
         if timeout_s is not None and not SHORTEST_TIMEOUT_S <= timeout_s <= LONGEST_WAIT_S:
             yield Problem(f"{where}.clients.{name}", f"{timeout_s} s", "a microsecond up to a day, or None")
+    rate = clients.read_tokens_per_s
+    if rate is not None and not 0.0 < rate < math.inf:
+        what = f"{rate} tokens/s"
+        yield Problem(f"{where}.clients.read_tokens_per_s", what, "above 0, or None: as fast as they come")
 
 
 def _admission_problems(admission: Admission) -> Iterator[Problem]:

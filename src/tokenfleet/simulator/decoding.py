@@ -72,13 +72,13 @@ from tokenfleet.simulator.memory import (
     produced_tokens,
     set_produced_tokens,
 )
-from tokenfleet.simulator.patience import leave_with_token, leaving_step, note_token
+from tokenfleet.simulator.patience import leave_with_token, leaving_step, note_token, reads_on
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
-from tokenfleet.simulator.visits import leave, note_first
+from tokenfleet.simulator.visits import free_user, note_end, note_first
 
 
 @compiled
@@ -328,8 +328,10 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
     spare_slot(memory, replica, sequence)
     if memory[VISITS_AT] != NONE:
         request = memory[sequence + REQUEST]
-        end_in_session(memory, request, memory[replica + CLOCK])
-        leave(memory, request, memory[replica + CLOCK])
+        note_end(memory, request, memory[replica + CLOCK])
+        if not reads_on(memory, request, memory[replica + CLOCK]):
+            end_in_session(memory, request, memory[replica + CLOCK])
+            free_user(memory, request, memory[replica + CLOCK])
         leave_slot(memory, replica, request, memory[replica + CLOCK])
 
 

@@ -66,6 +66,7 @@ from tokenfleet.simulator.memory import (
     set_produced_tokens,
 )
 from tokenfleet.simulator.patience import (
+    READING,
     STAYS_ON,
     clear_alarm,
     next_alarm_ps,
@@ -79,7 +80,7 @@ from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.swapping import leave_host
-from tokenfleet.simulator.visits import come_to_nothing
+from tokenfleet.simulator.visits import come_to_nothing, free_user
 
 NOT_HEARD = -1
 """Of ``SENT``, once a client has given up: its engine does not know yet."""
@@ -278,11 +279,15 @@ def put_with_gone(memory: Memory, replica: int, row: int) -> None:
 
 @compiled
 def ring(memory: Memory) -> int:
-    """The first alarm rings: its client gives up, or stays on until the next; the number of its replica."""
+    """The first alarm rings: its client gives up, has read the answer, or stays on until the next; its replica."""
     row = memory[memory[ALARMS_AT]]
     time_ps = memory[row + ALARM]
     request = request_of(memory, row)
     number = memory[request + PLACE] & HALF
+    if memory[row + VERDICT] == READING:
+        end_in_session(memory, request, time_ps)
+        free_user(memory, request, time_ps)
+        return number
     status = verdict(memory, row, time_ps)
     clear_alarm(memory, row)
     if status == STAYS_ON:

@@ -71,6 +71,7 @@ LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
 SMALLER_AT = 48  # pool row of the smaller model; NONE without one
 CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where nobody asks
+READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
@@ -237,6 +238,8 @@ DECODES_DUE = 74  # rounds of decode before anybody prefills again (SGLang)
 DRAFTED = 75  # whether the step fixed last drafted tokens of which it is not known yet how many are kept
 AHEAD_BLOCKS = 76  # free blocks that the drafts of the step being fixed may need
 CLASSES_AT = 77  # decoding sequences of each class; DECODING itself where there is one
+CUT_SEQUENCE = 78  # the one that drafted less than the others in the step fixed last, for want of budget
+CUT_TOKENS = 79  # how much less, 0 where none did
 REPLICA_WORDS = 80
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -327,7 +330,7 @@ STAYS = 3  # how long its user stays, 0 for as long as it takes
 STAYS_TOKENS = 4  # output tokens with which its user leaves, 0 for none
 LEAVES = 5  # when its user leaves; once its client has given up, when SGLang lets it go
 SERVED_BY = 6  # its sequence; NONE while it waits
-VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up
+VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up; READING behind its end
 PATIENCE_WORDS = 8
 
 # ---- door: one; then level and time of each tenant's bucket, then the sessions

@@ -20,6 +20,7 @@ from tokenfleet.simulator.layout import (
     ORIGIN,
     PATIENCE_AT,
     PATIENCE_WORDS,
+    READ_PS,
     READY,
     REQUEST,
     REQUEST_WORDS,
@@ -33,10 +34,12 @@ from tokenfleet.simulator.layout import (
     VERDICT,
     WHOLE_PATIENCE,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
 
 STAYS_ON = 0
 """Of :func:`verdict`: the client does not give up."""
+READING = 1 << 40
+"""Of ``VERDICT``: the answer is there, and its client still reads."""
 NO_STEP = -1
 """Of :func:`leaving_step`: none of its steps."""
 
@@ -160,6 +163,25 @@ def start_waiting(memory: Memory, request: int) -> None:
     time_ps = next_alarm_ps(memory, row, sent_ps)
     if time_ps < NEVER_PS:
         set_alarm(memory, row, time_ps)
+
+
+@compiled
+def reads_on(memory: Memory, request: int, time_ps: int) -> bool:
+    """Whether a client has not read an answer to its end that has left whole; an alarm rings when it has.
+
+    It reads at its rate from the first token on, and never ahead of the engine.
+    """
+    each_ps = memory[READ_PS]
+    if each_ps == 0:
+        return False
+    later = min(output_tokens(memory, request) - 1, NEVER_PS // 2 // each_ps)
+    read_ps = memory[request + FIRST_TOKEN] + later * each_ps
+    if read_ps <= time_ps:
+        return False
+    row = patience_of(memory, request)
+    memory[row + VERDICT] = READING
+    set_alarm(memory, row, read_ps)
+    return True
 
 
 @compiled

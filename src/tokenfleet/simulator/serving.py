@@ -21,6 +21,8 @@ from tokenfleet.simulator.layout import (
     CLOCK,
     COMPUTED,
     CONTENDED,
+    CUT_SEQUENCE,
+    CUT_TOKENS,
     DECODE,
     DECODING,
     DOOR_AT,
@@ -89,7 +91,7 @@ from tokenfleet.simulator.queues import (
     spare_slot,
     stop_running,
 )
-from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
+from tokenfleet.simulator.speculating import decoded_tokens, draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import swap_out
 from tokenfleet.simulator.urgency import first_interactive, last_batch, least_urgent
 
@@ -198,7 +200,9 @@ def preempt(memory: Memory, replica: int, sequence: int, served: int) -> None:
 def take_back(memory: Memory, replica: int, sequence: int) -> int:
     """Undo what a sequence was given in the step being fixed, which now goes on without it; the tokens it was given."""
     if memory[sequence + STATE] == DECODE:
-        memory[replica + BUDGET] += 1
+        whole = memory[memory[replica + GROUP] + STEP_TOKENS]
+        memory[replica + BUDGET] += whole
+        memory[replica + AHEAD_BLOCKS] -= draft_blocks_of(memory, replica, sequence, whole - 1)
         return 1
     if memory[sequence + STATE] == ENDING:
         return 0
@@ -228,11 +232,16 @@ def preempt_for(memory: Memory, replica: int, sequence: int) -> bool:
 
 @compiled
 def serve_decode(memory: Memory, replica: int, sequence: int, wanted: int) -> None:
-    """Give one decoding sequence its token of this step."""
+    """Give one decoding sequence its token of this step, and as many drafted ones as the budget has left."""
     if memory[sequence + STATE] == LEFT_OUT:
         resume_decoding(memory, replica, sequence)
-    memory[replica + BUDGET] -= memory[memory[replica + GROUP] + STEP_TOKENS]
-    memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence)
+    whole = memory[memory[replica + GROUP] + STEP_TOKENS]
+    tokens = min(whole, memory[replica + BUDGET])
+    if tokens < whole:
+        memory[replica + CUT_SEQUENCE] = sequence
+        memory[replica + CUT_TOKENS] = whole - tokens
+    memory[replica + BUDGET] -= tokens
+    memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence, tokens - 1)
     take_blocks(memory, replica, wanted)
     if memory[sequence + IS_CONTENDED] != 0:
         name_contended(memory, replica, sequence, memory[sequence + RUNNING_NEXT])
@@ -280,8 +289,7 @@ def first_prefill(memory: Memory, replica: int) -> int:
     """Where to look for prefills, when the budget was spent on more than decodes; else ``NONE``."""
     group = memory[replica + GROUP]
     spent = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
-    decoded = memory[replica + DECODING] * memory[group + STEP_TOKENS]
-    return memory[replica + FIRST_RUNNING] if spent > decoded else NONE
+    return memory[replica + FIRST_RUNNING] if spent > decoded_tokens(memory, replica) else NONE
 
 
 @compiled
@@ -293,7 +301,8 @@ def serve_by_order(memory: Memory, replica: int) -> int:
         state = memory[sequence + STATE]
         tokens = chunk_tokens(memory, replica, sequence) if state == PREFILL else 1
         wanted = blocks_wanted(memory, replica, sequence, tokens)
-        ahead = draft_blocks_of(memory, replica, sequence)
+        drafted = min(memory[memory[replica + GROUP] + STEP_TOKENS], memory[replica + BUDGET]) - 1
+        ahead = draft_blocks_of(memory, replica, sequence, drafted)
         while wanted + ahead + memory[replica + AHEAD_BLOCKS] > memory[replica + FREE_BLOCKS]:
             after = memory[sequence + RUNNING_NEXT]
             if not preempt_for(memory, replica, sequence):

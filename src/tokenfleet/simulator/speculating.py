@@ -10,7 +10,10 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import await_event
 from tokenfleet.simulator.layout import (
     CONTEXT,
+    CUT_SEQUENCE,
+    CUT_TOKENS,
     DECODE,
+    DECODING,
     DRAFTED,
     FIRST_RUNNING,
     FIRST_STEP,
@@ -20,6 +23,7 @@ from tokenfleet.simulator.layout import (
     KEPT_AT,
     LAST_STEP,
     LEDGER_AT,
+    LEFT_OUT,
     NONE,
     ORIGIN,
     REQUEST,
@@ -36,7 +40,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.ledger import charge_own
 from tokenfleet.simulator.memory import Memory
-from tokenfleet.simulator.prefixes import first_order, write_up_to
+from tokenfleet.simulator.prefixes import computed_tokens, first_order, write_up_to
 from tokenfleet.simulator.ring import take_from_ring
 from tokenfleet.simulator.visits import scrambled, visit_of
 
@@ -49,14 +53,19 @@ def draft_blocks(memory: Memory, replica: int) -> int:
 
 
 @compiled
-def draft_blocks_of(memory: Memory, replica: int, sequence: int) -> int:
-    """Blocks that the drafts of one running sequence need behind the token of its own."""
-    group = memory[replica + GROUP]
-    drafted = memory[group + STEP_TOKENS] - 1
-    if drafted == 0 or memory[sequence + STATE] != DECODE:
+def draft_blocks_of(memory: Memory, replica: int, sequence: int, drafted: int) -> int:
+    """Blocks that so many drafted tokens of one running sequence need behind the token of its own, if it decodes."""
+    if drafted == 0 or memory[sequence + STATE] not in (DECODE, LEFT_OUT):
         return 0
-    tokens = memory[sequence + ORIGIN] + memory[replica + STEP] + 1
+    group = memory[replica + GROUP]
+    tokens = computed_tokens(memory, replica, sequence) + 1
     return blocks_for(memory, group, tokens + drafted) - blocks_for(memory, group, tokens)
+
+
+@compiled
+def decoded_tokens(memory: Memory, replica: int) -> int:
+    """Tokens that the decoding sequences compute in the step being fixed, drafted ones included."""
+    return memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS] - memory[replica + CUT_TOKENS]
 
 
 @compiled
@@ -108,6 +117,10 @@ def keep_drafts(memory: Memory, replica: int) -> None:
             computed = memory[sequence + ORIGIN] + step
             kept = kept_tokens(memory, group, memory[sequence + REQUEST], computed)
             kept = min(kept, memory[sequence + LAST_STEP] - step + 1)
+            if sequence == memory[replica + CUT_SEQUENCE]:
+                kept = min(kept, memory[group + STEP_TOKENS] - 1 - memory[replica + CUT_TOKENS])
             if kept > 0:
                 leap(memory, replica, sequence, kept)
         sequence = memory[sequence + RUNNING_NEXT]
+    memory[replica + CUT_SEQUENCE] = NONE
+    memory[replica + CUT_TOKENS] = 0

@@ -83,7 +83,7 @@ from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
-from tokenfleet.simulator.speculating import keep_drafts
+from tokenfleet.simulator.speculating import decoded_tokens, keep_drafts
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
 from tokenfleet.simulator.swapping import take_moving_time
 from tokenfleet.simulator.urgency import lanes_meet
@@ -142,10 +142,10 @@ def start_run(memory: Memory, replica: int) -> None:
             steps = min(steps, memory[replica + DECODES_DUE])
     memory[replica + RUN] = steps
     moving_ps = take_moving_time(memory, replica)
-    decoded = decoding * memory[group + STEP_TOKENS]
+    decoded = decoded_tokens(memory, replica)
     memory[replica + SHARED_PS] = token_ps(memory, group, decoded, decoding) + moving_ps
     memory[replica + STEP_PS] = moving_ps + decode_step_ps(
-        memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
+        memory, group, decoded, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
     )
     memory[replica + GROWTH_PS] = memory[group + CONTEXT_PS] * decoding + memory[group + WINDOW_PS] * growing
     head = memory[replica + QUEUE_HEAD]
@@ -213,12 +213,12 @@ def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, ste
     """
     group = memory[replica + GROUP]
     pairs = memory[replica + PAIRS]
-    decoded = decoding * memory[group + STEP_TOKENS]
+    decoded = decoded_tokens(memory, replica) if decoding > 0 else 0
     tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoded
     prefill_ps = step_ps
     if decoding > 0:
         decode_alone_ps = decode_step_ps(
-            memory, group, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
+            memory, group, decoded, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
         )
         prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, pairs)
         own_ps = decode_alone_ps - token_ps(memory, group, decoded, decoding)

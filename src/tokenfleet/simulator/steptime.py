@@ -13,7 +13,6 @@ from tokenfleet.simulator.layout import (
     NONE,
     PAIR_PS,
     SEQUENCE_PS,
-    STEP_TOKENS,
     TOKEN_TABLE_AT,
     WINDOW_PS,
 )
@@ -65,9 +64,8 @@ def prefill_step_ps(
 
 
 @compiled
-def decode_step_ps(memory: Memory, group: int, sequences: int, context: int, window_context: int) -> int:
-    """A step that only decodes."""
-    tokens = sequences * memory[group + STEP_TOKENS]
+def decode_step_ps(memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int) -> int:
+    """A step that only decodes: ``tokens``, drafted ones included."""
     return base_step_ps(memory, group, tokens, sequences, context, window_context, 0)
 
 

@@ -157,9 +157,16 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.PATIENCE_AT, around.patience.start if around.patience.words else at.NONE),
         (at.ALARMS_AT, around.alarms.start),
         (at.FIRST_PATIENCE, 0 if clients.first_token_timeout_s is None else to_ps(clients.first_token_timeout_s)),
+        (at.READ_PS, token_read_ps(clients)),
         (at.WHOLE_PATIENCE, 0 if clients.timeout_s is None else to_ps(clients.timeout_s)),
     ):
         memory[field] = value
+
+
+def token_read_ps(clients: Clients) -> int:
+    """How long a client reads at a token; 0 where it takes them as they come."""
+    rate = clients.read_tokens_per_s
+    return 0 if rate is None else min(round(1e12 / rate), at.NEVER_PS // 2)
 
 
 def has_door(world: World) -> bool:
@@ -169,9 +176,10 @@ def has_door(world: World) -> bool:
 
 
 def gives_up(world: World) -> bool:
-    """Whether any client ever does."""
+    """Whether any client ever does, or reads on when its answer is there: then each has an alarm."""
     clients = world.clients
-    return clients.first_token_timeout_s is not None or clients.timeout_s is not None or world.leaving is not None
+    times_out = clients.first_token_timeout_s is not None or clients.timeout_s is not None
+    return times_out or world.leaving is not None or clients.read_tokens_per_s is not None
 
 
 def write_patience(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:

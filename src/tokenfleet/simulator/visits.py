@@ -77,10 +77,22 @@ def enter(memory: Memory, request: int) -> None:
 
 @compiled
 def leave(memory: Memory, request: int, time_ps: int) -> None:
-    """A request has ended, well or not: those that waited for it will come, or else the next in line."""
-    stop_waiting(memory, request)
+    """A request has ended, well or not, and its user is free."""
+    note_end(memory, request, time_ps)
+    free_user(memory, request, time_ps)
+
+
+@compiled
+def note_end(memory: Memory, request: int, time_ps: int) -> None:
+    """A request has ended, well or not."""
     memory[ENDED] = max(memory[ENDED], time_ps)
     memory[visit_of(memory, request) + LEFT] = time_ps
+
+
+@compiled
+def free_user(memory: Memory, request: int, time_ps: int) -> None:
+    """Those that waited for a request to end, or to be read, will come, or else the next in line."""
+    stop_waiting(memory, request)
     follower = memory[visit_of(memory, request) + FIRST_FOLLOWER]
     if follower == NONE and memory[LINE] != NONE:
         follower = memory[LINE]

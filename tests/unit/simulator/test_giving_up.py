@@ -9,7 +9,7 @@ from reference.fleets import engine, fleet, physics, trace
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import PrefixTree
-from tokenfleet.domain.world import Clients, ClosedLoop, Happening, Leaving, World
+from tokenfleet.domain.world import Clients, ClosedLoop, Door, Happening, Leaving, World
 from tokenfleet.simulator import replay
 
 ONE_AT_A_TIME = physics(settings=engine(max_sequence_count=1))
@@ -172,6 +172,26 @@ def test_whoever_leaves_frees_the_user_for_the_next_request() -> None:
     assert ms(record.finish_s[1:]) == [70]
 
 
+def test_slow_readers_hold_up_their_next_request_and_no_engine() -> None:
+    """The answer leaves from 10 to 50 ms; at 50 tokens/s it is read from 10 to 90 ms."""
+    loop = ClosedLoop(after=np.array([-1, 0], dtype=np.int32), delay_s=np.array([0.0, 0.02]))
+    record = run([(0, 10, 5), (0, 10, 1)], fleet(), clients=Clients(read_tokens_per_s=50.0), closed_loop=loop)
+    assert ms(record.arrival_s) == [0, 110]
+    assert ms(record.finish_s) == [50, 120]
+    assert record.telemetry.running[48:51, 0].tolist() == [1, 0, 0], "at 49, 50 and 51 ms"
+    quick = run([(0, 10, 5), (0, 10, 1)], fleet(), clients=Clients(read_tokens_per_s=200.0), closed_loop=loop)
+    assert ms(quick.arrival_s) == [0, 70], "nobody reads ahead of the engine"
+
+
+def test_an_answer_that_is_read_keeps_its_session_open() -> None:
+    door = Door(session_limit_count=1)
+    rows = [(0, 10, 5), (60, 10, 1), (95, 10, 1)]
+    record = run(rows, fleet(), clients=Clients(read_tokens_per_s=50.0), door=door)
+    assert record.status.tolist() == [Status.FINISHED, Status.REJECTED_NEW_SESSION, Status.FINISHED]
+    assert run(rows, fleet(), door=door).status.tolist() == [Status.FINISHED] * 3
+    assert record.end_s == 0.105, "the run ends with the last token, not with its reader"
+
+
 def test_who_has_given_up_is_not_lost_with_the_replica() -> None:
     fails = Happening(time_s=0.037, kind="fail", replicas=(0,))
     record = run([(0, 10, 9), (0, 10, 9)], fleet(), leaving=after_s(0.035, STAYS), happenings=(fails,))
@@ -186,6 +206,7 @@ def test_who_has_given_up_is_not_lost_with_the_replica() -> None:
     [
         (World(clients=Clients(timeout_s=0.0)), "world.clients.timeout_s"),
         (World(clients=Clients(first_token_timeout_s=np.nan)), "world.clients.first_token_timeout_s"),
+        (World(clients=Clients(read_tokens_per_s=0.0)), "world.clients.read_tokens_per_s"),
         (World(leaving=after_tokens(1)), "world.leaving.after_tokens"),
         (World(leaving=after_tokens(1, -1)), "world.leaving.after_tokens"),
         (World(leaving=after_s(1.0, 0.0)), "world.leaving.after_s"),

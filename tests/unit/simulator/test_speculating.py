@@ -54,6 +54,28 @@ def test_without_drafts_nothing_is_drawn_and_steps_run_together():
     assert idle.finish_s[0] == plain.finish_s[0]
 
 
+def test_a_sequence_behind_a_long_prompt_drafts_what_the_budget_has_left():
+    """Of 12 tokens the prompt takes 10 in each step, so the other one drafts a single token instead of three."""
+    tight = {"max_batched_tokens": 12, "max_sequence_count": 3, "long_prefill_tokens": 10}
+    run = replay(trace([(0, 100, 1), (0, 2, 9)]), fleet(drafting(3, 1.0, **tight)))
+    assert run.finish_s[1] == pytest.approx(0.050)
+    assert run.finish_s[0] == pytest.approx(0.100)
+    alone = replay(trace([(0, 2, 9)]), fleet(drafting(3, 1.0, **tight)))
+    assert alone.finish_s[0] == pytest.approx(0.030)
+
+
+def test_the_more_urgent_one_takes_the_blocks_and_drafts_on():
+    """Nine blocks of four tokens: the first one fills them when the second, which comes first, is there."""
+    rows = replace(trace([(0, 16, 40), (15, 4, 9)]), priority=np.array([5, 0], dtype=np.int32))
+    tight = replace(drafting(1, 1.0, scheduling="priority"), kv_block_count=15)
+    run = replay(rows, fleet(tight))
+    assert run.preemption_count.tolist() == [0, 0]
+    tight = replace(tight, kv_block_count=14)
+    run = replay(replace(rows, output_tokens=np.array([40, 30], dtype=np.int32)), fleet(tight))
+    assert run.preemption_count[0] > 0
+    assert run.preemption_count[1] == 0
+
+
 def test_what_is_refused():
     with pytest.raises(BadInput) as caught:
         replay(trace([(0, 10, 5)]), fleet(drafting(8, 1.2, max_batched_tokens=32, long_prefill_tokens=8)))
@@ -62,6 +84,8 @@ def test_what_is_refused():
         "max_batched_tokens",
         "long_prefill_tokens",
     }
+    with pytest.raises(BadInput, match="no engine of today has both"):
+        replay(trace([(0, 10, 5)]), fleet(drafting(1, 0.5, preemption="swap")))
     with pytest.raises(BadInput, match="take sglang"):
         replay(trace([(0, 10, 5)]), fleet(physics(settings=engine(prefill_decode_interval_count=2))))
 
