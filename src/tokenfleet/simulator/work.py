@@ -5,6 +5,7 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     BUSY_UNTIL,
     CONTEXT,
+    DECODE,
     DECODE_BUSY,
     DECODE_TOKENS,
     DECODING,
@@ -39,6 +40,7 @@ from tokenfleet.simulator.layout import (
     SAMPLE_WAITING,
     SAMPLE_WORDS,
     SAMPLES_AT,
+    STATE,
     STEP,
     STEP_PS,
     STEPS,
@@ -79,15 +81,23 @@ def busy_ps(memory: Memory, replica: int, time_ps: int) -> int:
 
 
 @compiled
+def active_tokens(memory: Memory, replica: int) -> int:
+    """Computed tokens of its running sequences before the current run; of those that decode the sum is known."""
+    decoding = memory[replica + DECODING]
+    active = memory[replica + CONTEXT] - decoding
+    sequence = memory[replica + FIRST_RUNNING] if memory[replica + RUNNING] > decoding else NONE
+    while sequence != NONE:
+        if memory[sequence + STATE] != DECODE:
+            active += computed_tokens(memory, replica, sequence)
+        sequence = memory[sequence + RUNNING_NEXT]
+    return active
+
+
+@compiled
 def gauge_work(memory: Memory, replica: int, sample: int, fixed: int, time_ps: int) -> None:
     """Write what a replica has done by now, where ``fixed`` steps of its current run are fixed."""
     decoding = memory[replica + DECODING]
-    active = decoding * fixed
-    sequence = memory[replica + FIRST_RUNNING]
-    while sequence != NONE:
-        active += computed_tokens(memory, replica, sequence)
-        sequence = memory[sequence + RUNNING_NEXT]
-    memory[sample + SAMPLE_ACTIVE_TOKENS] = active
+    memory[sample + SAMPLE_ACTIVE_TOKENS] = active_tokens(memory, replica) + decoding * fixed
     memory[sample + SAMPLE_BUSY] = busy_ps(memory, replica, time_ps)
     memory[sample + SAMPLE_STEPS] = memory[replica + STEPS] + fixed
     memory[sample + SAMPLE_STEPS_WITH_PREFILL] = memory[replica + STEPS_WITH_PREFILL]
