@@ -80,8 +80,15 @@ from tokenfleet.simulator.queues import (
     ready_waiting,
     start_running,
 )
-from tokenfleet.simulator.serving import chunk_tokens, give_way, preempt, prefill_chunk, prefill_partials, serve_running
-from tokenfleet.simulator.speculating import draft_blocks, draft_blocks_of
+from tokenfleet.simulator.serving import (
+    chunk_tokens,
+    give_way,
+    preempt,
+    prefill_chunk,
+    prefill_partials,
+    serve_running,
+)
+from tokenfleet.simulator.speculating import draft, draft_blocks
 from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
 from tokenfleet.simulator.urgency import sort_ready
 
@@ -137,8 +144,7 @@ def admit_delivered(memory: Memory, replica: int, request: int) -> int:
     take_blocks(memory, replica, blocks_for(memory, group, tokens - 1 if pauses else tokens))
     join_decodes(memory, replica, sequence)
     if not pauses:
-        memory[replica + BUDGET] -= memory[group + STEP_TOKENS]
-        memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence, memory[group + STEP_TOKENS] - 1)
+        draft(memory, replica, sequence, memory[group + STEP_TOKENS] - 1, 1)
     return sequence
 
 

@@ -21,8 +21,6 @@ from tokenfleet.simulator.layout import (
     CLOCK,
     COMPUTED,
     CONTENDED,
-    CUT_SEQUENCE,
-    CUT_TOKENS,
     DECODE,
     DECODING,
     DOOR_AT,
@@ -91,7 +89,7 @@ from tokenfleet.simulator.queues import (
     spare_slot,
     stop_running,
 )
-from tokenfleet.simulator.speculating import decoded_tokens, draft_blocks, draft_blocks_of
+from tokenfleet.simulator.speculating import decoded_tokens, draft, draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import swap_out
 from tokenfleet.simulator.urgency import first_interactive, last_batch, least_urgent
 
@@ -200,9 +198,7 @@ def preempt(memory: Memory, replica: int, sequence: int, served: int) -> None:
 def take_back(memory: Memory, replica: int, sequence: int) -> int:
     """Undo what a sequence was given in the step being fixed, which now goes on without it; the tokens it was given."""
     if memory[sequence + STATE] == DECODE:
-        whole = memory[memory[replica + GROUP] + STEP_TOKENS]
-        memory[replica + BUDGET] += whole
-        memory[replica + AHEAD_BLOCKS] -= draft_blocks_of(memory, replica, sequence, whole - 1)
+        draft(memory, replica, sequence, memory[sequence + CHUNK], -1)
         return 1
     if memory[sequence + STATE] == ENDING:
         return 0
@@ -231,17 +227,11 @@ def preempt_for(memory: Memory, replica: int, sequence: int) -> bool:
 
 
 @compiled
-def serve_decode(memory: Memory, replica: int, sequence: int, wanted: int) -> None:
-    """Give one decoding sequence its token of this step, and as many drafted ones as the budget has left."""
+def serve_decode(memory: Memory, replica: int, sequence: int, wanted: int, drafted: int) -> None:
+    """Give one decoding sequence its token of this step and blocks for it, and so many drafted ones."""
     if memory[sequence + STATE] == LEFT_OUT:
         resume_decoding(memory, replica, sequence)
-    whole = memory[memory[replica + GROUP] + STEP_TOKENS]
-    tokens = min(whole, memory[replica + BUDGET])
-    if tokens < whole:
-        memory[replica + CUT_SEQUENCE] = sequence
-        memory[replica + CUT_TOKENS] = whole - tokens
-    memory[replica + BUDGET] -= tokens
-    memory[replica + AHEAD_BLOCKS] += draft_blocks_of(memory, replica, sequence, tokens - 1)
+    draft(memory, replica, sequence, drafted, 1)
     take_blocks(memory, replica, wanted)
     if memory[sequence + IS_CONTENDED] != 0:
         name_contended(memory, replica, sequence, memory[sequence + RUNNING_NEXT])
@@ -311,7 +301,7 @@ def serve_by_order(memory: Memory, replica: int) -> int:
         if state == PREFILL:
             prefill_partial(memory, replica, sequence, tokens)
         elif state != ENDING:
-            serve_decode(memory, replica, sequence, wanted)
+            serve_decode(memory, replica, sequence, wanted, drafted)
         sequence = memory[sequence + RUNNING_NEXT]
     leave_out(memory, replica, sequence)
     return first_prefill(memory, replica)

@@ -9,8 +9,10 @@ from tokenfleet.simulator.blocks import blocks_for, count_phase, decode_blocks, 
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import await_event
 from tokenfleet.simulator.layout import (
+    AHEAD_BLOCKS,
+    BUDGET,
+    CHUNK,
     CONTEXT,
-    CUT_SEQUENCE,
     CUT_TOKENS,
     DECODE,
     DECODING,
@@ -60,6 +62,15 @@ def draft_blocks_of(memory: Memory, replica: int, sequence: int, drafted: int) -
     group = memory[replica + GROUP]
     tokens = computed_tokens(memory, replica, sequence) + 1
     return blocks_for(memory, group, tokens + drafted) - blocks_for(memory, group, tokens)
+
+
+@compiled
+def draft(memory: Memory, replica: int, sequence: int, drafted: int, sign: int) -> None:
+    """Count a decoding sequence among those served, with so many drafted tokens, or no more."""
+    memory[sequence + CHUNK] = drafted
+    memory[replica + CUT_TOKENS] += sign * (memory[memory[replica + GROUP] + STEP_TOKENS] - 1 - drafted)
+    memory[replica + BUDGET] -= sign * (1 + drafted)
+    memory[replica + AHEAD_BLOCKS] += sign * draft_blocks_of(memory, replica, sequence, drafted)
 
 
 @compiled
@@ -117,10 +128,9 @@ def keep_drafts(memory: Memory, replica: int) -> None:
             computed = memory[sequence + ORIGIN] + step
             kept = kept_tokens(memory, group, memory[sequence + REQUEST], computed)
             kept = min(kept, memory[sequence + LAST_STEP] - step + 1)
-            if sequence == memory[replica + CUT_SEQUENCE]:
-                kept = min(kept, memory[group + STEP_TOKENS] - 1 - memory[replica + CUT_TOKENS])
+            if memory[replica + CUT_TOKENS] > 0:
+                kept = min(kept, memory[sequence + CHUNK])
             if kept > 0:
                 leap(memory, replica, sequence, kept)
         sequence = memory[sequence + RUNNING_NEXT]
-    memory[replica + CUT_SEQUENCE] = NONE
     memory[replica + CUT_TOKENS] = 0

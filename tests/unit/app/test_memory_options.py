@@ -127,11 +127,21 @@ def test_speculation_is_drafted_by_the_draft_of_the_memory() -> None:
     assert with_memory(asked, model, gpu, MemorySpec()).engine.speculation == engine.speculation
 
 
+def test_speculation_goes_with_priorities_and_limits_on_long_prompts() -> None:
+    choice = EngineChoice.model_validate(
+        {"speculation": {"tokens": 2, "acceptance": "50%"}, "scheduling": "priority", "long_prefill_tokens": 500}
+    )
+    assert choice.scheduling == "priority"
+
+
 @pytest.mark.parametrize(
     ("engine", "says"),
     [
         ({"prefill_decode_interval": 4}, "is a setting of sglang"),
-        ({"speculation": {"tokens": 2, "acceptance": "50%"}, "scheduling": "priority"}, "is not replayed with"),
+        (
+            {"speculation": {"tokens": 2, "acceptance": "50%"}, "preemption": "swap", "swap_space": "4GB"},
+            "is not replayed with swap",
+        ),
         ({"speculation": {"tokens": 2}}, "acceptance"),
         ({"speculation": {"tokens": -1, "acceptance": "50%"}}, "tokens"),
     ],

@@ -184,6 +184,14 @@ def test_users_wait_for_their_answers(tmp_path):
     assert summary["peak"]["request_count"] > 0
 
 
+def test_users_who_read_slowly_send_less(tmp_path):
+    def sent(more: str) -> int:
+        return json.loads((simulated(tmp_path, SCENARIO + USERS + more) / "summary.json").read_text())["duration_s"]
+
+    quick, slow = sent(""), sent("clients: {reads: 4/s}\n")
+    assert slow > 1.5 * quick, "the same requests take longer: about 45 s to read an answer, 5 s to think"
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
