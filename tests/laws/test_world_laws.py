@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from reference.fleets import engine, fleet, physics, random_fleet, random_trace, trace, with_any_router
 from reference.worlds import Recorder, random_world
+from tokenfleet import contract
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace, rows_of
@@ -100,7 +101,9 @@ def test_nothing_happens_before_its_cause(seed: int) -> None:
     after = world.closed_loop.after
     follows = np.flatnonzero(after >= 0)
     ended = follows[run.status[after[follows]] == Status.FINISHED]
-    think_s = run.arrival_s[ended] - run.finish_s[after[ended]]
+    rate = world.clients.read_tokens_per_s
+    read_s = run.finish_s if rate is None else contract.read_s(run, rate)
+    think_s = run.arrival_s[ended] - read_s[after[ended]]
     assert (think_s > 0.0).all()
     np.testing.assert_allclose(think_s, np.maximum(world.closed_loop.delay_s[ended], 1e-12), atol=1e-9)
 

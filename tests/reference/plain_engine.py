@@ -535,9 +535,9 @@ class Replica:
 
     def let_go_with_a_token(self) -> None:
         """SGLang frees a request with the first token it yields after SGLang heard that its client is gone."""
-        speaking = {request for end, yields, _ in self.flying for request in yields if end <= self.clock}
+        spoken = {request for end, yields, _ in self.flying for request in yields if end <= self.clock}
         for request, status in list(self.gone):
-            speaks = request in speaking
+            speaks = request in spoken and request in self.running
             ends = speaks and request.produced + 1 >= request.output
             is_prompt = request.prefilling and request not in self.heard
             if ends or is_prompt or (speaks and request in self.heard):
