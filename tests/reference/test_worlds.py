@@ -1,6 +1,7 @@
 """With failures, starts, clients that come back, admission, closed loops and a controller, both still agree."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from reference.fleets import (
     with_smaller_model,
     with_speculation,
 )
+from reference.plain_engine import Replica, Request
+from reference.plain_fleet import PlainRun
 from reference.worlds import random_world, with_lane
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Leaving, World
 
 NAMES = ("vllm-0.32", "vllm-0.32", "sglang-0.5", "trtllm-1.2")
 
@@ -58,6 +62,41 @@ def test_worlds(seed: int) -> None:
     ends = set(np.concatenate([run.status for run in runs]).tolist())
     assert ends == set(map(int, Status)), "every way to end occurs"
     assert any(run.turmoil.degraded.any() for run in runs), "somebody is sent to the smaller model"
+
+
+def check_retracted(seed: int) -> int:
+    """Clients of SGLang give up right before it retracts somebody; how many it retracts that it knows of by then."""
+    draw = np.random.default_rng(seed)
+    rows, fleet = random_overcommitted(draw)
+    retracted = Retractions(rows, fleet).clocks
+    if not retracted:
+        return 0
+    after_s = retracted[int(draw.integers(0, len(retracted)))] / 1e12 - 1e-5 - rows.arrival_s
+    after_s[(after_s <= 1e-5) | (draw.random(rows.request_count) < 0.3)] = np.inf
+    world = World(leaving=Leaving(after_s=after_s))
+    assert_equal(rows, fleet, world)
+    return Retractions(rows, fleet, world=world).of_gone
+
+
+class Retractions(PlainRun):
+    """A plain run that remembers when somebody was retracted, and how often one whose client was gone."""
+
+    def __init__(self, *case, **more) -> None:
+        self.clocks, self.of_gone = [], 0
+        with mock.patch.object(Replica, "preempt", self.note(Replica.preempt)):
+            super().__init__(*case, **more)
+
+    def note(self, preempt):
+        def noted(replica: Replica, request: Request) -> None:
+            self.clocks.append(replica.clock)
+            self.of_gone += request in replica.heard
+            preempt(replica, request)
+
+        return noted
+
+
+def test_sglang_retracts_who_has_given_up() -> None:
+    assert sum(check_retracted(seed) for seed in range(40)) > 3
 
 
 def first_come(fleet: Fleet) -> Fleet:

@@ -228,6 +228,8 @@ def may_go(memory: Memory, replica: int, row: int) -> bool:
     """
     sequence = memory[row + SERVED_BY]
     if sequence == NONE:
+        # It was retracted: a token that was under way does not count.
+        memory[row + LEAVES] = NEVER_PS
         return False
     if has_ended(memory, replica, sequence):
         return True
