@@ -433,7 +433,7 @@ class PlainRun:
 
     def be_read(self, request: Request, time: int) -> None:
         """An answer is there: its user is free when it is read, at the client's rate from the first token on."""
-        self.end = max(self.end, time)
+        self.end, request.left = max(self.end, time), time
         rate = self.world.clients.read_tokens_per_s
         until = -1 if rate is None else request.first + (request.output - 1) * round(1e12 / rate)
         if until > time:
