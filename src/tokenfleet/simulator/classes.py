@@ -30,6 +30,8 @@ class Combinations:
 def combinations(trace: Trace) -> Combinations:
     """Traffic classes and priorities of a trace as combinations; one for all where there are too many of them."""
     nothing = np.zeros(trace.request_count, dtype=np.int64)
+    if not trace.classes and trace.priority is None:
+        return Combinations(nothing, {}, 1)
     bits = nothing if trace.class_bits is None else trace.class_bits.astype(np.int64)
     priority = nothing if trace.priority is None else trace.priority.astype(np.int64)
     pairs, of = np.unique(np.stack([bits, priority]), axis=1, return_inverse=True)
