@@ -189,7 +189,6 @@ def test_requests_that_had_to_come_back_blame_no_replica():
         wasted_output_tokens=0,
         left_s=np.full(100, 2.0),
         partial_output_tokens=np.zeros(100, dtype=np.int32),
-        left_s=np.full(100, np.nan),
         state_s=np.full((1, len(ReplicaState)), 2.0),
         decisions=(),
     )
