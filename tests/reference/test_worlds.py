@@ -96,7 +96,7 @@ class Retractions(PlainRun):
 
 
 def test_sglang_retracts_who_has_given_up() -> None:
-    assert sum(check_retracted(seed) for seed in range(40)) > 3
+    assert sum(check_retracted(seed) for seed in range(20)) > 1
 
 
 def first_come(fleet: Fleet) -> Fleet:

@@ -1,5 +1,6 @@
 """Where everything lies in the buffer: how much each part of trace and fleet takes, one behind the other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,12 @@ class Planner:
         section = Section(self.used, words)
         self.used = (section.stop + 7) // 8 * 8
         return section
+
+    def take_for_each(self, fleet: Fleet, words: Sequence[int]) -> tuple[Section, ...]:
+        """A stretch for each replica, of as many words as ``words`` says of its group."""
+        return tuple(
+            self.take(size) for group, size in zip(fleet.groups, words, strict=True) for _ in range(group.replica_count)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,26 +184,26 @@ def duration_words(group: ReplicaGroup) -> int:
 def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
     """Lay the sections out: what every event touches first, the requests last; a ledger if it is to be ``detailed``."""
     planner = Planner()
-    replicas = [group for group in fleet.groups for _ in range(group.replica_count)]
-    leaves = leaf_count(len(replicas))
+    replica_count = sum(group.replica_count for group in fleet.groups)
+    leaves = leaf_count(replica_count)
     ring = ring_size(trace)
     sections = {
-        "replicas": planner.take(len(replicas) * at.REPLICA_WORDS),
+        "replicas": planner.take(replica_count * at.REPLICA_WORDS),
         "groups": planner.take(len(fleet.groups) * at.GROUP_WORDS),
         "events": planner.take(leaves),
-        "in_flight": planner.take(len(replicas)),
+        "in_flight": planner.take(replica_count),
         "tree": planner.take(2 * leaves),
         "bounds": planner.take(GAP_BINS + 1),
         "guesses": planner.take(GUESSES),
         "gaps": planner.take(GAP_BINS * (MOST_CLASSES if detailed else 1)),
         "peak_gaps": planner.take(GAP_BINS * (MOST_CLASSES if detailed else 1)),
-        "samples": planner.take(len(replicas) * at.SAMPLE_WORDS),
-        "scrapes": planner.take(len(replicas) * at.SCRAPE_WORDS),
+        "samples": planner.take(replica_count * at.SAMPLE_WORDS),
+        "scrapes": planner.take(replica_count * at.SCRAPE_WORDS),
         "pools": planner.take(len(pool_sizes(fleet)) * at.POOL_WORDS),
     }
     tables = tuple(planner.take(duration_words(group)) for group in fleet.groups)
-    states = tuple(planner.take(sum(state_words(trace, group, ring))) for group in replicas)
-    caches = tuple(planner.take(sum(cache_words(trace, group))) for group in replicas)
+    states = planner.take_for_each(fleet, [sum(state_words(trace, group, ring)) for group in fleet.groups])
+    caches = planner.take_for_each(fleet, [sum(cache_words(trace, group)) for group in fleet.groups])
     nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * node_words(fleet))
     path = planner.take(longest_path(trace))
     requests = planner.take(trace.request_count * at.REQUEST_WORDS)
