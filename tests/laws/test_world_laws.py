@@ -17,7 +17,7 @@ from tokenfleet.domain.world import Clients, Door, Happening, Leaving, World
 from tokenfleet.simulator import replay
 
 SEEDS = st.integers(0, 2**32 - 1)
-LAWS = settings(max_examples=60, deadline=None)
+LAWS = settings(max_examples=45, deadline=None)
 WATCHED = settings(LAWS, max_examples=25)
 """Of runs that a controller watches tick by tick."""
 GAVE_UP = (Status.CANCELLED, Status.TIMED_OUT)

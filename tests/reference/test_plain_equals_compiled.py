@@ -73,7 +73,7 @@ def test_other_rule_sets(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_with_kv_that_comes_along(name: str, seed: int) -> None:
-    for step in range(25):
+    for step in range(15):
         draw = np.random.default_rng(1000 * seed + 700 + step)
         drawn = random_fleet(draw, name=name)
         assert_equal(random_trace(draw, shared=bool(step % 2), delivered=True), drawn)
@@ -122,7 +122,7 @@ def test_with_many_shared_prefixes(blocks: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_with_drafted_tokens(name: str, seed: int) -> None:
-    for step in range(20):
+    for step in range(12):
         draw = np.random.default_rng(1000 * seed + 800 + step)
         drawn = with_speculation(draw, random_fleet(draw, name=name))
         assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)

@@ -58,7 +58,7 @@ def check(seed: int) -> RunRecord:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_worlds(seed: int) -> None:
-    runs = [check(1000 * seed + step) for step in range(60)]
+    runs = [check(1000 * seed + step) for step in range(40)]
     ends = set(np.concatenate([run.status for run in runs]).tolist())
     assert ends == set(map(int, Status)), "every way to end occurs"
     assert any(run.turmoil.degraded.any() for run in runs), "somebody is sent to the smaller model"
@@ -123,7 +123,7 @@ def check_lane(seed: int) -> RunRecord:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_batch_in_a_lane(seed: int) -> None:
-    runs = [check_lane(1000 * seed + step) for step in range(50)]
+    runs = [check_lane(1000 * seed + step) for step in range(35)]
     assert sum(int(run.preemption_count.sum()) for run in runs) > 0
 
 
