@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
-    from tokenfleet.planner.steps import smaller_steps
     from tokenfleet.planner.systems import in_place, pools_of, requests_of_pool
     from tokenfleet.planner.tiering import TierOption, tiers
+    from tokenfleet.planner.trading import balanced, excess_of, sizes_between
     from tokenfleet.planner.utilization import Filled, filled
     from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict, Verdicts
     from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
@@ -79,11 +79,13 @@ _HOME = {
     "Verdicts": "verdict",
     "Warmed": "warming",
     "anew": "recalling",
+    "balanced": "trading",
     "bursts": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
     "described_hours": "buying",
     "drills": "drilling",
+    "excess_of": "trading",
     "filled": "utilization",
     "gpus_by_slot": "money",
     "in_place": "systems",
@@ -100,7 +102,7 @@ _HOME = {
     "quote": "quotes",
     "requests_of_pool": "systems",
     "room_for_failover": "packing",
-    "smaller_steps": "steps",
+    "sizes_between": "trading",
     "smallest_enough": "counting",
     "split_trials": "splits",
     "tiers": "tiering",
@@ -144,11 +146,13 @@ __all__ = [
     "Verdicts",
     "Warmed",
     "anew",
+    "balanced",
     "bursts",
     "cheapest",
     "cheapest_counts",
     "described_hours",
     "drills",
+    "excess_of",
     "filled",
     "gpus_by_slot",
     "in_place",
@@ -165,7 +169,7 @@ __all__ = [
     "quote",
     "requests_of_pool",
     "room_for_failover",
-    "smaller_steps",
+    "sizes_between",
     "smallest_enough",
     "split_trials",
     "tiers",

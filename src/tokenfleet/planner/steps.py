@@ -35,12 +35,6 @@ def step_variants(question: PlanQuestion, recall: Recall = anew) -> tuple[Replic
     return recall("smaller steps", asked, lambda: _physics(question.model, smaller))
 
 
-def smaller_steps(model: ModelArchitecture, replica: ReplicaPhysics, slo: Slo) -> tuple[ReplicaPhysics, ...]:
-    """One replica with the smaller steps that :func:`step_variants` tries, the smallest first."""
-    limit_s = _tightest_s(slo)
-    return () if limit_s is None else _physics(model, _smaller(replica, limit_s))
-
-
 def _smaller(candidate: ReplicaPhysics, limit_s: float) -> tuple[Deployment, ...]:
     engine = candidate.deployment.engine
     if not engine.chunked_prefill:

@@ -10,7 +10,8 @@ import pytest
 from commands import ended
 from tokenfleet.app import compose
 from tokenfleet.app.cli import main
-from tokenfleet.app.pool_sizes import size_pools, with_counts
+from tokenfleet.app.pool_sizes import size_pools
+from tokenfleet.app.pool_trials import with_counts
 from tokenfleet.app.pools_document import FILES
 from tokenfleet.app.pools_question import pool_system, waits_s
 from tokenfleet.app.pools_run import late_count, promised
@@ -371,6 +372,46 @@ def test_smaller_steps_are_tried_where_nobody_fixed_them(tmp_path) -> None:
     said = f"The pool main takes steps of {steps:,} tokens (by default 2,048)"
     assert any(said in text for text in found.assumptions)
     assert all(result.kept for result in (*found.peak, *found.whole))
+
+
+DECODE = """\
+name: decode
+workload: {lengths: {input: 1500:3000, output: 200:400}, mean_rate: 12, duration: 4min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 3s, itl_p99: 22ms, error_rate: 0.1%}
+gpus: l40s
+precision: fp8
+pools: {main: {prefill: {}, decode: {}, link: infiniband_200g}}
+"""
+
+
+def test_fewer_sequences_at_once_let_fewer_replicas_decode(tmp_path) -> None:
+    found = size_pools(load_scenario(written(tmp_path, DECODE)), Quiet())
+    fixed_text = DECODE.replace("decode: {}", "decode: {max_sequence_count: 256}")
+    fixed = size_pools(load_scenario(written(tmp_path, fixed_text)), Quiet())
+    free, usual = found.pools[1], fixed.pools[1]
+    slots = free.named.replica.deployment.engine.max_sequence_count
+    assert usual.named.replica.deployment.engine.max_sequence_count == 256
+    assert slots < 256
+    assert free.carrying_count < usual.carrying_count
+    assert any(
+        f"The pool main-decode takes at most {slots} sequences at once (by default 256)" in text
+        for text in found.assumptions
+    )
+    assert all(result.kept for result in (*found.peak, *found.whole))
+
+
+def test_a_pool_with_a_cap_is_tried_with_other_steps_too(tmp_path) -> None:
+    capped_text = STEPS.replace("main: {}", "main: {utilization_cap: 70%}")
+    found = size_pools(load_scenario(written(tmp_path, capped_text)), Quiet())
+    (capped,) = found.pools
+    tokens = capped.named.replica.deployment.engine.max_batched_tokens
+    fixed_text = STEPS.replace("main: {}", f"main: {{utilization_cap: 70%, max_batched_tokens: {tokens}}}")
+    (fixed,) = size_pools(load_scenario(written(tmp_path, fixed_text)), Quiet()).pools
+    assert tokens < 2048
+    assert capped.carrying_count == fixed.carrying_count
+    (open_pool,) = size_pools(load_scenario(written(tmp_path, STEPS)), Quiet()).pools
+    assert capped.carrying_count > open_pool.carrying_count
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,126 @@
+"""Counts of every pool of a scenario, replayed once each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tokenfleet import planner, simulator, workload
+from tokenfleet.app.pools_doors import without_gates
+from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_question import PoolSystem, pool_system
+from tokenfleet.app.pools_run import judged
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.simulate_run import Window
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.stages import Pools, StagedRun
+from tokenfleet.domain.trace import Trace
+
+Counts = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many counts were replayed, whatever the settings."""
+
+    replayed_count: int = 0
+
+
+class Trials:
+    """One scenario with pools; counts of them are replayed once each."""
+
+    def __init__(self, asked: Scenario, text: Trace, window_s: Window, tally: Tally) -> None:
+        """Look every name up.
+
+        Args:
+            asked: A scenario with ``pools``.
+            text: Its demand, text alone.
+            window_s: The peak.
+            tally: Counts replays.
+
+        Raises:
+            BadInput: the pools do not serve the demand.
+        """
+        found = pool_system(asked, text)
+        # Sizes keep the promise with nothing given up.
+        self.system: PoolSystem = replace(found, pools=without_gates(found.pools))
+        self.asked, self.text, self.window_s, self.tally = asked, text, window_s, tally
+        self._slo = asked.slo.targets()
+        self._seen: dict[Counts, tuple[tuple[SloResult, ...], tuple[SloResult, ...]]] = {}
+
+    def judged(self, counts: Counts) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
+        """The promise at the peak and over the whole run."""
+        if counts not in self._seen:
+            self.tally.replayed_count += 1
+            run = self.run(counts)
+            peak = judged(self.system, run, self._slo, window_s=self.window_s)
+            self._seen[counts] = peak, judged(self.system, run, self._slo)
+        return self._seen[counts]
+
+    @property
+    def largest(self) -> Counts:
+        """The most replicas that were tried."""
+        return max(self._seen, key=sum)
+
+    def run(self, counts: Counts) -> StagedRun:
+        """Replays pools of so many replicas."""
+        pools = with_counts(self.system.pools, self.system.named, counts)
+        trace = self.system.trace
+        # Gaps are counted class by class along with telemetry: one sample of it is enough.
+        interval_s = max(1.0, trace.duration_s) if self._slo.gaps_apart else None
+        return simulator.replay_stages(trace, pools, peak_window_s=self.window_s, telemetry_interval_s=interval_s)
+
+    def broken(self, counts: Counts) -> tuple[SloResult, ...]:
+        """Clauses that are not kept, over all requests and in the peak window where it has samples."""
+        peak, whole = self.judged(counts)
+        over_all = (each for each in whole if not each.kept and not each.says_nothing)
+        return (*over_all, *(each for each in peak if not each.kept and each.sample_count))
+
+    def enough(self, counts: Counts) -> bool:
+        """Every clause is kept."""
+        return not self.broken(counts)
+
+    def with_asked(self, asked: Scenario) -> "Trials":
+        """The same demand on pools of other settings."""
+        return Trials(asked, self.text, self.window_s, self.tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """What a cap on the utilization of one pool asks for: demand denser by as much, the other pools in nobody's way."""
+
+    trials: Trials
+    index: int
+    plenty: Counts
+
+    def broken(self, count: int) -> tuple[SloResult, ...]:
+        """Clauses that so many replicas of the pool break."""
+        return self.trials.broken((*self.plenty[: self.index], count, *self.plenty[self.index + 1 :]))
+
+    def least_count(self, start: Counts) -> int:
+        """The fewest replicas that take no more of what they sustain than the cap allows."""
+        return planner.least_count(self.trials.enough, self.plenty, start, self.index)
+
+
+def caps_of(trials: Trials, start: Counts, cap_factor: int) -> Iterator[Capped]:
+    """One for each pool with a cap that some number of replicas keeps."""
+    for index, named in enumerate(trials.system.named):
+        if named.cap_fraction is None:
+            continue
+        denser_text = workload.grow(trials.text, 1.0 / named.cap_fraction)
+        denser = Trials(trials.asked, denser_text, trials.window_s, trials.tally)
+        plenty = planner.plenty_of(denser.enough, start, cap_factor)
+        if plenty is not None:
+            yield Capped(denser, index, plenty)
+
+
+def with_counts(pools: Pools, named: Sequence[NamedPool], counts: Sequence[int]) -> Pools:
+    """The same pools with other numbers of replicas."""
+    return replace(
+        pools,
+        fleets={each.name: of_count(each.fleet, count) for each, count in zip(named, counts, strict=True)},
+    )
+
+
+def of_count(fleet: Fleet, count: int) -> Fleet:
+    """The same fleet with another number of replicas."""
+    return replace(fleet, groups=tuple(replace(group, replica_count=count) for group in fleet.groups))
