@@ -1,16 +1,19 @@
 """Laws of requests through several pools."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.chains import random_stages, with_gates, with_people
-from reference.fleets import random_fleet, random_trace
-from reference.worlds import random_loop
+from reference.fleets import first_come, random_fleet, random_trace
+from reference.worlds import random_loop, with_lane
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Handover
-from tokenfleet.simulator import apart, replay_stages
+from tokenfleet.domain.stages import Call, Handover, Pools
+from tokenfleet.domain.world import World
+from tokenfleet.simulator import apart, replay, replay_stages
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAWS = settings(max_examples=60, deadline=None)
@@ -95,3 +98,54 @@ def test_with_doors_and_users_everybody_comes_and_ends_once(seed: int) -> None:
     followers = np.flatnonzero(after >= 0)
     late_s = record.arrival_s[followers] - record.turmoil.left_s[after[followers]]
     assert (late_s > 0.0).all(), "nobody comes before what they wait for"
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_a_lane_at_the_only_pool_is_that_of_one_fleet(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = random_trace(draw)
+    fleet = first_come(random_fleet(draw, name="vllm-0.32", prefix_caching=False))
+    world = with_lane(draw, World(), rows.request_count)
+    rows = replace(rows, priority=world.batch.astype(np.int32))
+    everybody = np.ones(rows.request_count, dtype=np.bool_)
+    call = Call(pool="all", takes=everybody, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens)
+    staged = replay_stages(
+        rows,
+        Pools(fleets={"all": fleet}, stages=(call,)),
+        telemetry_interval_s=0.5,
+        worlds=lambda _name, calls: replace(world, batch=calls.priority > 0),
+    ).record
+    alone = replay(rows, fleet, telemetry_interval_s=0.5, world=world)
+    np.testing.assert_array_equal(staged.finish_s, alone.finish_s)
+    np.testing.assert_array_equal(staged.preemption_count, alone.preemption_count)
+    np.testing.assert_array_equal(staged.gaps.count, alone.gaps.count)
+    for name, gaps in alone.class_gaps.items():
+        np.testing.assert_array_equal(staged.class_gaps[name].gaps.count, gaps.gaps.count)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_batch_gives_way_in_the_pools_that_it_comes_to(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = random_trace(draw)
+    fleets = [first_come(random_fleet(draw, name="vllm-0.32", prefix_caching=False)) for _ in range(2)]
+    fleets = [replace(fleet, groups=fleet.groups[:1], router="least_in_flight") for fleet in fleets]
+    link = Link(name="drawn", line_bytes_per_s=1e4, efficiency_fraction=1.0, latency_s=0.001)
+    lane = with_lane(draw, World(), rows.request_count)
+    rows = replace(rows, priority=lane.batch.astype(np.int32))
+    run = replay_stages(
+        rows,
+        apart(rows, *fleets, Handover(link=link)),
+        telemetry_interval_s=0.5,
+        worlds=lambda _name, calls: replace(lane, batch=calls.priority > 0) if calls.priority.any() else None,
+    )
+    record = run.record
+    np.testing.assert_array_equal(np.isfinite(record.finish_s), record.status == Status.FINISHED)
+    by_lane = sum(gaps.gaps.count for name, gaps in record.class_gaps.items() if name.startswith("lane"))
+    if len(np.unique(rows.priority)) > 1 and lane.batch.any():
+        np.testing.assert_array_equal(by_lane, record.gaps.count)
+    prefill = run.pools["prefill"]
+    early = (prefill.trace.arrival_s < lane.lane.opens_s) & (lane.lane.open_for_s < 86_400.0)
+    held = (prefill.trace.priority > 0) & early
+    assert not (prefill.record.finish_s[held] < lane.lane.opens_s).any(), "batch waits for its window"

@@ -123,6 +123,17 @@ def random_fleet(draw: np.random.Generator, *, name: str = "test", **settings) -
     return Fleet(groups=tuple(groups), router=router)
 
 
+def first_come(fleet: Fleet) -> Fleet:
+    """The fleet with engines that do not schedule by priority."""
+
+    def plain(group: ReplicaGroup) -> ReplicaGroup:
+        deployment = group.replica.deployment
+        deployment = replace(deployment, engine=replace(deployment.engine, scheduling="fcfs"))
+        return replace(group, replica=replace(group.replica, deployment=deployment))
+
+    return replace(fleet, groups=tuple(plain(group) for group in fleet.groups))
+
+
 def with_any_router(draw: np.random.Generator, on: Fleet) -> Fleet:
     """The fleet behind any router, its groups of different weight and bound."""
     weights = draw.choice([1.0, 1.0, 2.0, 0.3], len(on.groups))

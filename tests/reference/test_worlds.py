@@ -8,6 +8,7 @@ import pytest
 
 from reference.comparing import assert_equal
 from reference.fleets import (
+    first_come,
     random_copies,
     random_fleet,
     random_overcommitted,
@@ -19,7 +20,7 @@ from reference.fleets import (
 from reference.plain_engine import Replica, Request
 from reference.plain_fleet import PlainRun
 from reference.worlds import random_world, with_lane
-from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Leaving, World
@@ -97,17 +98,6 @@ class Retractions(PlainRun):
 
 def test_sglang_retracts_who_has_given_up() -> None:
     assert sum(check_retracted(seed) for seed in range(20)) > 1
-
-
-def first_come(fleet: Fleet) -> Fleet:
-    """The fleet with engines that do not schedule by priority."""
-
-    def plain(group: ReplicaGroup) -> ReplicaGroup:
-        deployment = group.replica.deployment
-        deployment = replace(deployment, engine=replace(deployment.engine, scheduling="fcfs"))
-        return replace(group, replica=replace(group.replica, deployment=deployment))
-
-    return replace(fleet, groups=tuple(plain(group) for group in fleet.groups))
 
 
 def check_lane(seed: int) -> RunRecord:

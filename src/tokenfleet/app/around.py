@@ -78,9 +78,14 @@ class Around:
         loops = self.loop is not None or self.leaving is not None or self.lane is not None
         return not (self.is_watched or self.happenings or bound or loops or gives_up(self.clients))
 
+    @property
+    def in_lane(self) -> npt.NDArray[np.bool_] | None:
+        """The requests in the batch lane; ``None`` without one."""
+        return None if self.lane is None else self.batch
+
     def waiting_for(self, record: RunRecord) -> RunRecord:
         """The requests that somebody waits for: all of them, or all but those in the batch lane."""
-        return record if self.lane is None or self.batch is None else requests_of(record, ~self.batch)
+        return record if self.in_lane is None else requests_of(record, ~self.in_lane)
 
     def controller(self) -> Controller:
         """Somebody new to watch: every replay needs its own."""

@@ -5,19 +5,17 @@ from typing import Final
 import numpy as np
 
 from tokenfleet.app.quantities import shown_duration
-from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract.quantile import order_statistic
-from tokenfleet.domain.run import Status
+from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import Bools
 
 _QUANTILE: Final = 0.95
 
 
-def lane_document(run: Simulated) -> dict[str, object] | None:
+def lane_document(record: RunRecord, batch: Bools | None) -> dict[str, object] | None:
     """The summary of batch; ``None`` without a lane."""
-    around, record = run.around, run.record
-    if around.lane is None or around.batch is None:
+    if batch is None:
         return None
-    batch = around.batch
     done = batch & (record.status == Status.FINISHED)
     return {
         "request_count": int(batch.sum()),
@@ -29,9 +27,9 @@ def lane_document(run: Simulated) -> dict[str, object] | None:
     }
 
 
-def lane_lines(run: Simulated) -> list[str]:
+def lane_lines(record: RunRecord, batch: Bools | None) -> list[str]:
     """How the offline work went; none without a lane."""
-    found = lane_document(run)
+    found = lane_document(record, batch)
     if found is None:
         return []
     lines = [f"{found['finished_count']:,} of {found['request_count']:,} requests done"]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_lanes import check_lanes, in_lanes
 from tokenfleet.app.pools_question import PoolSystem, about_handover
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
@@ -22,7 +23,7 @@ from tokenfleet.domain.stages import Handover, Pools
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
 
-_ONE_FLEET_ONLY: Final = ("autoscaling", "ladder", "users", "batch", "events")
+_ONE_FLEET_ONLY: Final = ("autoscaling", "ladder", "events")
 
 
 _Kind = TypeVar("_Kind", bound=BaseModel)
@@ -139,7 +140,9 @@ def planned_system(asked: Scenario, trace: Trace, path: Path) -> PoolSystem:
         for name, fleet in found.fleets.items()
     )
     notes = () if found.handover is None else (about_handover(named[0].name, found.handover),)
-    return PoolSystem(trace=trace, pools=found.stages(trace), named=named, notes=notes, windows={})
+    check_lanes(asked, named)
+    lanes, batch = in_lanes(asked, trace)
+    return PoolSystem(trace=lanes, pools=found.stages(trace), named=named, notes=notes, windows={}, batch=batch)
 
 
 def _checked(model: type[_Kind], values: object, where: str) -> _Kind:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tokenfleet import planner, simulator, workload
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_lanes import lanes_alone
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import judged
 from tokenfleet.app.scenario_types import Scenario
@@ -67,7 +68,13 @@ class Trials:
         trace = self.system.trace
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, trace.duration_s) if self._slo.gaps_apart else None
-        return simulator.replay_stages(trace, pools, peak_window_s=self.window_s, telemetry_interval_s=interval_s)
+        return simulator.replay_stages(
+            trace,
+            pools,
+            peak_window_s=self.window_s,
+            telemetry_interval_s=interval_s,
+            worlds=lanes_alone(self.asked, self.system.named),
+        )
 
     def broken(self, counts: Counts) -> tuple[SloResult, ...]:
         """Clauses that are not kept, over all requests and in the peak window where it has samples."""

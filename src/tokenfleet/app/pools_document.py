@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.plan_files import whole_or_nothing
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.simulate_document import (
@@ -57,6 +58,7 @@ def pools_document(run: SimulatedPools) -> dict[str, object]:
         "outside_mean_s": run.wait_mean_s,
         "transfer_mean_s": run.transfer_mean_s,
         "world": world_document(run.record.turmoil),
+        "batch": lane_document(record, run.batch),
         "whole": {"slo": [asdict(result) for result in run.whole]},
         "peak": {"start_s": start_s, "end_s": end_s, "slo": [asdict(result) for result in run.peak]},
         "telemetry_interval_s": run.interval_s,

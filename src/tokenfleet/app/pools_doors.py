@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
+from tokenfleet.app.scaling_question import ladder_of, without_effect
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_question import clients_of
@@ -34,7 +34,13 @@ class Climber:
 
 
 def gate_of(
-    asked: Scenario, spec: LadderSpec, name: str, trace: Trace, takes: Bools, watched: tuple[str, ...]
+    asked: Scenario,
+    spec: LadderSpec,
+    name: str,
+    trace: Trace,
+    takes: Bools,
+    watched: tuple[str, ...],
+    batch: Bools | None,
 ) -> tuple[Gate, tuple[str, ...]]:
     """The door of a ladder, and what it cannot do to this traffic.
 
@@ -45,16 +51,17 @@ def gate_of(
         trace: The traffic.
         takes: Requests that come to it.
         watched: Pools whose pressure moves it.
+        batch: Which requests are batch; ``None``: none is.
 
     Raises:
         BadInput: a ladder that cannot be climbed, a rung that needs one fleet, pools that are looked at at different
-            times, or a label that no request has.
+            times.
     """
     where = "ladder" if name == ALL_POOLS else f"pools.{name}.ladder"
     if any(rung.give_up == "smaller_model" for rung in spec.rungs):
         what = "smaller_model, and requests find their model by pool"
         raise BadInput.at(f"{where}.rungs", what, "give the smaller model a pool, with takes")
-    ladder, batch = ladder_of(spec), batch_of(spec, trace)
+    ladder = ladder_of(spec)
     gate = Gate(
         name=name,
         takes=takes,

@@ -13,8 +13,10 @@ from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
 from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
+from tokenfleet.app.pools_lanes import check_lanes, in_lanes
 from tokenfleet.app.pools_rollout import with_new_version
 from tokenfleet.app.quantities import parse_duration_s
+from tokenfleet.app.scaling_question import batch_of
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.takes_types import WindowSpec
@@ -42,6 +44,8 @@ class PoolSystem:
     notes: tuple[str, ...]
     windows: dict[str, Hold]
     """Daily window of the pools that have one."""
+    batch: Bools | None = None
+    """Which requests are batch, with a lane at each pool; ``None``: there is no lane."""
 
 
 def pool_system(asked: Scenario, trace: Trace) -> PoolSystem:
@@ -63,7 +67,7 @@ class _Builder:
 
     def __init__(self, asked: Scenario, trace: Trace) -> None:
         self.asked = asked
-        self.trace = trace
+        self.trace, self.batch = in_lanes(asked, trace)
         self.specs: dict[str, PoolSpec] = asked.pools or {}
         self.stages: list[Stage] = []
         self.named: list[NamedPool] = []
@@ -97,8 +101,14 @@ class _Builder:
             watched = tuple(each.name for each in self.named if each.does in ("answers", "prefills", "decodes"))
             self.stages.insert(0, self._gate(self.asked.ladder, ALL_POOLS, everybody, watched))
         pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
+        check_lanes(self.asked, self.named)
         return PoolSystem(
-            trace=self.trace, pools=pools, named=tuple(self.named), notes=tuple(self.notes), windows=self.windows
+            trace=self.trace,
+            pools=pools,
+            named=tuple(self.named),
+            notes=tuple(self.notes),
+            windows=self.windows,
+            batch=self.batch,
         )
 
     # ---- the chain before the answer
@@ -272,7 +282,8 @@ class _Builder:
         )
 
     def _gate(self, spec: LadderSpec, name: str, takes: Bools, watched: tuple[str, ...]) -> Gate:
-        gate, notes = gate_of(self.asked, spec, name, self.trace, takes, watched)
+        batch = batch_of(spec, self.trace) if self.batch is None else self.batch
+        gate, notes = gate_of(self.asked, spec, name, self.trace, takes, watched, batch)
         self.notes += notes
         return gate
 

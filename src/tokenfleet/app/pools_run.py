@@ -48,7 +48,7 @@ class PoolRow:
     refused_count: int
     preemption_count: int
     stay_p50_s: float | None
-    """From a call's arrival at the pool to its end."""
+    """From a call's arrival at the pool to its end; batch in a lane aside."""
     stay_p95_s: float | None
     slower_p95_factor: float | None
     """``stay_p95_s`` over that of calls that come one at a time."""
@@ -78,6 +78,8 @@ class SimulatedPools:
     workload: Workload
     trace: Trace
     """Images in the prompts included."""
+    batch: Bools | None
+    """Which requests are batch in a lane; ``None`` without one."""
     pools: Pools
     staged: StagedRun
     interval_s: float
@@ -145,6 +147,7 @@ def simulate_pools(
         slo=asked.slo.targets(),
         workload=described,
         trace=trace,
+        batch=system.batch,
         pools=pools,
         staged=staged,
         interval_s=sampled_s,
@@ -216,7 +219,7 @@ def judged(
     low: StagedRun | None = None,
     high: StagedRun | None = None,
 ) -> tuple[SloResult, ...]:
-    """The clauses of a promise: those about waiting for requests that wait for no daily window, deadlines for all."""
+    """The clauses of a promise: those about waiting for requests that are no offline work, deadlines for all."""
 
     def judge(part: Slo, everybody: bool) -> tuple[SloResult, ...]:
         def of(run: StagedRun) -> RunRecord:
@@ -235,8 +238,9 @@ def judged(
 
 
 def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:
-    """The requests that the promise is about: all but those that wait for a daily window, unless all do."""
+    """The requests that the promise is about: all but batch and those that wait for a daily window, unless all do."""
     held = [stage.takes for stage in system.pools.stages if isinstance(stage, Hold)]
+    held += [] if system.batch is None else [system.batch]
     free = ~np.logical_or.reduce(held) if held else np.zeros(0, dtype=np.bool_)
     if not free.any():
         return staged.record
@@ -258,10 +262,10 @@ def at_band(pools: Pools, *, slow: bool) -> Pools:
     return replace(pools, fleets={name: scaled(fleet) for name, fleet in pools.fleets.items()})
 
 
-def alone(trace: Trace, pools: Pools) -> StagedRun:
-    """Up to a thousand requests, spread evenly over the trace, an hour apart: what they take with nobody else there."""
-    count = trace.request_count
-    chosen = np.unique(np.linspace(0, max(count - 1, 0), min(count, _ALONE_COUNT)).astype(np.int64))
+def alone(trace: Trace, pools: Pools, among: Bools) -> StagedRun:
+    """Up to a thousand of these requests, spread evenly, an hour apart: what they take with nobody else there."""
+    rows = np.flatnonzero(among)
+    chosen = rows[np.unique(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), _ALONE_COUNT)).astype(np.int64))]
     moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
     apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
     kept = tuple(stage for stage in pools.stages if not isinstance(stage, (Hold, Gate)))
@@ -270,7 +274,8 @@ def alone(trace: Trace, pools: Pools) -> StagedRun:
 
 def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:
     """One row for each pool, in the order of the stages."""
-    idle = alone(system.trace, system.pools)
+    waiting = np.ones(system.trace.request_count, dtype=np.bool_) if system.batch is None else ~system.batch
+    idle = alone(system.trace, system.pools, waiting)
     count = max(system.trace.request_count, 1)
     span_s = staged.record.end_s - (float(system.trace.arrival_s[0]) if system.trace.request_count else 0.0)
     return tuple(
@@ -282,7 +287,10 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
     record, gauges = run.record, run.record.telemetry
     if gauges is None:
         raise ValueError("the run sampled no gauges")
-    stay_s = stays_s(run)
+    whole_s, batch = stays_s(run), system.batch
+    # How long batch waits in its lane says nothing about how full the pool is for the others.
+    waits = None if batch is None or batch[run.caller].all() else ~batch[run.caller]
+    stay_s = whole_s if waits is None else stays_s(run, waits)
     loaded_s, alone_s = order_statistic(stay_s, 0.95), order_statistic(stays_s(idle), 0.95)
     busy_s = record.busy.prefill_s + record.busy.decode_s
     window = system.windows.get(named.behind)
@@ -294,7 +302,7 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
         stay_p50_s=order_statistic(stay_s, 0.5),
         stay_p95_s=loaded_s,
         slower_p95_factor=loaded_s / alone_s if loaded_s is not None and alone_s else None,
-        mean_s=float(stay_s.sum()) / count,
+        mean_s=float(whole_s.sum()) / count,
         busy_fraction=busy_s / served_s if (served_s := serving_s(record, span_s)) > 0 else None,
         prefill_fraction=record.busy.prefill_s / busy_s if busy_s > 0 else None,
         running_peak_count=int(gauges.running.max(initial=0)),
@@ -314,15 +322,18 @@ def serving_s(record: RunRecord, span_s: float) -> float:
     return float(record.turmoil.state_s[:, serving].sum())
 
 
-def stays_s(run: PoolRun) -> Floats:
-    """Seconds that each caller spent in a pool, from its first call to the end of its last."""
-    if not len(run.caller):
+def stays_s(run: PoolRun, among: Bools | None = None) -> Floats:
+    """Seconds that each caller spent in a pool, from its first call to the end of its last; of some calls, or all."""
+    mine = slice(None) if among is None else among
+    caller = run.caller[mine]
+    if not len(caller):
         return np.zeros(0)
-    callers, place = np.unique(run.caller, return_inverse=True)
+    callers, place = np.unique(caller, return_inverse=True)
     begin_s, end_s = np.full(len(callers), np.inf), np.full(len(callers), -np.inf)
-    np.minimum.at(begin_s, place, run.trace.arrival_s)
+    np.minimum.at(begin_s, place, run.trace.arrival_s[mine])
     # A caller one of whose calls came to nothing has no end.
-    np.maximum.at(end_s, place, np.where(np.isnan(run.record.finish_s), np.inf, run.record.finish_s))
+    finish_s = run.record.finish_s[mine]
+    np.maximum.at(end_s, place, np.where(np.isnan(finish_s), np.inf, finish_s))
     stay_s: Floats = end_s - begin_s
     return stay_s[np.isfinite(stay_s)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.quantities import shown_count, shown_duration
 from tokenfleet.app.scaling_words import changes_of, refusal_lines, rung_lines
@@ -25,6 +26,7 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
         ("Latency", latency_lines(run.record)),
         *([("World", around_lines(run))] if run.record.turmoil is not None else []),
         *([("Ladder", door_lines(run))] if run.climbers else []),
+        *([("Batch", lane_lines(run.record, run.batch))] if run.batch is not None else []),
         ("Time", time_lines(run)),
         ("Promise", promise_lines(run.peak_window_s, run.peak, run.whole)),
         ("Found", found_lines(run)),

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from tokenfleet.app.pools_doors import queue_limit_of
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_rollout import change_of, ready_after, rollout_in
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
@@ -31,8 +32,11 @@ class PoolWorlds:
         Raises:
             BadInput: a policy that cannot work, or an event at a replica that there is not.
         """
-        asked = self.asked
         pool = next(each for each in self.named if each.name == name)
+        return with_lane(self.asked, pool, calls, self._around(pool, calls))
+
+    def _around(self, pool: NamedPool, calls: Trace) -> World | None:
+        asked, name = self.asked, pool.name
         if pool.scaling is not None:
             setting = setting_of(asked, pool.scaling, pool.fleet, calls, name)
             setting = replace(setting, admission=self._admission(pool))

@@ -371,7 +371,8 @@ class Scenario(Strict):
     admission: AdmissionSpec | None = None
     """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
     batch: BatchSpec | None = None
-    """Offline work in what interactive requests leave over, for ``simulate``; the promise is judged over the others."""
+    """Offline work in what interactive requests leave over, for ``simulate`` and ``size``, in each pool where there are
+    several; the promise is judged over the others."""
     users: UsersSpec | None = None
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = Prices()
@@ -427,9 +428,6 @@ class Scenario(Strict):
     def _pools_are_not_scaled(self) -> "Scenario":
         if self.pools is not None and self.autoscaling is not None:
             raise problem("has pools and autoscaling, and each pool is scaled on its own", "write it under the pools")
-        if self.pools is not None and self.batch is not None:
-            mend = "give offline work a pool of its own, with a window, or leave pools out"
-            raise problem("has pools and batch, and the lane of batch is at the gateway of one fleet", mend)
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
             raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")

@@ -138,7 +138,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "world": world_document(record.turmoil),
         "reading": reading_document(run),
         "fairness": None if run.fairness is None else asdict(run.fairness),
-        "batch": lane_document(run),
+        "batch": lane_document(record, run.around.in_lane),
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }

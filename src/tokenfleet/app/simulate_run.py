@@ -271,7 +271,7 @@ def _judged(
 
 def _waiting(around: Around, seen_s: Floats | None) -> Floats | None:
     """What clients of requests that somebody waits for saw."""
-    return seen_s if seen_s is None or around.lane is None or around.batch is None else seen_s[~around.batch]
+    return seen_s if seen_s is None or around.in_lane is None else seen_s[~around.in_lane]
 
 
 def _slots(fleet: Fleet) -> list[int]:

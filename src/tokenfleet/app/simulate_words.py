@@ -193,7 +193,7 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Tenants", tenant_lines(run.fairness)),
         ("Scaling", scaling_lines(run)),
         ("Ladder", ladder_lines(run)),
-        ("Batch", lane_lines(run)),
+        ("Batch", lane_lines(run.record, run.around.in_lane)),
     ):
         if lines:
             blocks.append((name, lines))

@@ -21,7 +21,7 @@ from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.classes import combinations
 from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
 from tokenfleet.simulator.joining import Journey, added
-from tokenfleet.simulator.replaying import replay
+from tokenfleet.simulator.replaying import LANES, replay
 from tokenfleet.simulator.watching import Watched
 
 Buffer = npt.NDArray[np.int64]
@@ -98,6 +98,7 @@ class Passing:
         gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
         self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
         self.done = Passage(journey=start(script.arrivals_ps))
+        self.has_lanes = False
 
     def run(self) -> Passage:
         """Stage after stage."""
@@ -114,6 +115,8 @@ class Passing:
                 self._enter(stage, np.flatnonzero(going))
             else:
                 self._call(stage, going)
+        if self.has_lanes:
+            self.done.runs = {name: called_by_lane(run) for name, run in self.done.runs.items()}
         return self.done
 
     def _enter(self, gate: Gate, rows: Buffer) -> None:
@@ -158,6 +161,7 @@ class Passing:
     def _world(self, name: str, calls: Trace) -> World | None:
         """The world around a pool, watched where it stands behind a gate."""
         world, tick_s = self.worlds(name, calls), self.ticks_s.get(name)
+        self.has_lanes |= world is not None and world.lane is not None
         if tick_s is None:
             return world
         if world is not None and world.controller is not None and world.tick_s != tick_s:
@@ -296,17 +300,27 @@ def seen_class_gaps(
     trace: Trace, calls: Trace, record: RunRecord, bridges: Bridges, peak_window_s: Window | None
 ) -> dict[str, ClassGaps]:
     """What users see of the gaps of a pool, by the traffic classes and priorities of all requests."""
-    everybody, here = combinations(trace), combinations(calls)
+    everybody, here, own_names = combinations(trace), combinations(calls), lane_names(record)
     nothing = ClassGaps(gaps=added([]), peak_gaps=None if record.peak_gaps is None else added([]))
     found = {}
     for name, numbers in everybody.names.items():
-        own = record.class_gaps.get(name, nothing)
+        own = record.class_gaps.get(own_names.get(name, name), nothing)
         if name not in here.names and calls.request_count and name == f"priority {only_level(calls)}":
             # Calls of one priority are not told apart in their pool.
             own = ClassGaps(gaps=record.gaps, peak_gaps=record.peak_gaps)
         gaps, peak_gaps = with_bridges(own, bridges.of(np.isin(everybody.of[bridges.rows], numbers)), peak_window_s)
         found[name] = ClassGaps(gaps=gaps, peak_gaps=peak_gaps)
     return found
+
+
+def lane_names(record: RunRecord) -> Mapping[str, str]:
+    """What the two priorities are called in a record of requests in lanes."""
+    return {name: lane for name, lane in LANES.items() if lane in record.class_gaps}
+
+
+def called_by_lane(run: PoolRun) -> PoolRun:
+    """The run of a pool with the lanes named; where one pool has lanes, the priorities of all pools stand for them."""
+    return replace(run, class_gaps={LANES.get(name, name): gaps for name, gaps in run.class_gaps.items()})
 
 
 def only_level(calls: Trace) -> int | None:

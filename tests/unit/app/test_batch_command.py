@@ -51,11 +51,76 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     assert ttft["predicted"] < 20.0, "nobody counts the night"
 
 
+POOLS = """\
+pools:
+  small: {model: Qwen/Qwen3-0.6B, replicas: 1, takes: {input_up_to: 500}}
+  main: {prefill: {replicas: 1}, decode: {replicas: 1}, link: infiniband_200g}
+"""
+
+
+def test_each_pool_has_a_lane_of_its_own(capsys, scenario):
+    scenario.write_text(SCENARIO + POOLS)
+    code, out, err = ended(capsys, "simulate", scenario, "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    found = json.loads(Path("out/summary.json").read_text())
+    batch = found["batch"]
+    assert batch["finished_count"] == batch["request_count"] > 0
+    assert f"{batch['finished_count']:,} of {batch['request_count']:,} requests done" in out
+    calls = pl.read_parquet("out/calls.parquet")
+    early = calls.filter((pl.col("arrival_s") < 110.0) & (pl.col("pool") != "main-decode"))
+    for _, pool in early.group_by("pool"):
+        held = pool.filter(pl.col("scheduled_s") > 120.0)
+        assert 0.1 < len(held) / len(pool) < 0.5, "batch waits for its window at the first pool of its way"
+        assert pool.filter(pl.col("scheduled_s").is_between(100.0, 119.9)).height
+    decode = calls.filter((pl.col("pool") == "main-decode") & (pl.col("arrival_s") < 115.0))
+    assert (decode["scheduled_s"] - decode["queued_s"]).max() < 5.0, "a pool that decodes holds nobody until night"
+    ttft = next(clause for clause in found["whole"]["slo"] if clause["name"].startswith("ttft"))
+    assert ttft["predicted"] < 20.0, "nobody counts the night"
+    gaps = json.loads(Path("out/gaps.json").read_text())
+    counted = {name: sum(each["count"] for each in lane["whole"]) for name, lane in gaps["classes"].items()}
+    assert counted.keys() == {"lane interactive", "lane batch"}
+    assert sum(counted.values()) == sum(each["count"] for each in gaps["whole"])
+
+
+SIZED = """\
+name: sized
+workload: {lengths: {input: 900:2000, output: 150:300}, mean_rate: 14, peak_to_mean: 1, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 400ms}
+gpus: l40s
+precision: fp8
+pools: {main: {max_batched_tokens: 2048}}
+"""
+
+
+def test_pools_are_sized_with_batch_in_its_lane(capsys, scenario):
+    counts = []
+    for lane in ("", "batch: {takes: {share: 60%}, slots: 20%}\n"):
+        scenario.write_text(SIZED + lane)
+        code, out, err = ended(capsys, "size", scenario, "--quiet", "--json")
+        assert (code, err) == (0, "")
+        counts.append(json.loads(out)["pools"][0]["carrying_replica_count"])
+    assert counts == [2, 1], "batch takes what the others leave over"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("engine: {scheduling: priority}\n", "the lanes of batch and of the others are the only ones"),
+        ("router: by_tier\n", "the lanes of batch and of the others are the only ones"),
+    ],
+)
+def test_lanes_are_the_only_priorities_of_pools(capsys, scenario, more, said):
+    scenario.write_text(SCENARIO + POOLS + more)
+    code, _, err = ended(capsys, "simulate", scenario, "-o", "out")
+    assert code == 2
+    assert said in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         ("ladder: {queue_limit: 5, rungs: [], batch: [night]}\n", "both say what is batch"),
-        ("pools: {chat: {replicas: 1}}\n", "at the gateway of one fleet"),
     ],
 )
 def test_what_makes_no_sense_is_refused(scenario, more, said):

@@ -158,3 +158,15 @@ def test_what_surrounds_one_fleet_does_not_go_with_the_pools_of_a_plan(run, plan
     assert code == 2
     assert "is about one fleet, and plan has pools" in " ".join(err.split())
     assert planned["pools"]
+
+
+def test_batch_and_users_go_with_the_pools_of_a_plan(run, planned, folder) -> None:
+    some = "\n".join(log().splitlines()[:200]) + "\n"
+    (folder / "some.csv").write_text(some)
+    text = SCENARIO.replace("mixed.csv", "some.csv") + "batch: {takes: {share: 20%}}\nusers: {count: 20, think: 1s}\n"
+    (folder / "lanes.yaml").write_text(text)
+    code, out, _ = run("simulate", "lanes.yaml", "--plan", "plan", "-o", "lanes", "--json")
+    assert code == 0
+    batch = json.loads(out)["batch"]
+    assert batch["request_count"] == batch["finished_count"] > 0
+    assert planned["pools"]

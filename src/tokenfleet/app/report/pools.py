@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.pools_run import SimulatedPools, stage_words
 from tokenfleet.app.pools_words import door_lines, found_lines, time_lines
 from tokenfleet.app.report.charts import FIRST, SECOND, Chart, Table, TimeAxis, axis, layout, line, plain
@@ -32,7 +33,7 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
         lead=f"{exact(len(record.arrival_s))} requests, each by {stage_words(run.pools)}, as far as it takes part. "
         f"The peak is {clock(start_s)} to {clock(end_s)} after the start of the traffic.",
         finding=_finding(run),
-        whole=(*time_lines(run), *door_lines(run)),
+        whole=(*time_lines(run), *door_lines(run), *lane_lines(run.record, run.batch)),
         promises=promises_table(run.peak, run.whole),
         latency=latency_table(record),
         totals=_totals(run),
