@@ -1,15 +1,15 @@
 """``pack``: the fleets of several scenarios on shared nodes, and whose bill the nodes are."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tokenfleet import catalog, planner
-from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.compose import Teller
+from tokenfleet.app.pack_ways import Part, Way, ways_of
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.summary import Block, replica_name
+from tokenfleet.app.summary import Block, deployment_name
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.plan import Sized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,24 @@ class Shared:
 class Packed:
     """All scenarios."""
 
-    sized: dict[str, Sized]
-    """Chosen together: the fleets whose whole nodes cost least."""
-    alone: dict[str, Sized]
-    """The cheapest fleet of each scenario, for itself."""
+    chosen: dict[str, Way]
+    """Chosen together: the fleets and pools whose whole nodes cost least."""
+    alone: dict[str, Way]
+    """What is cheapest for each scenario, for itself."""
     alone_usd_per_hour: float
     """Whole nodes of those, packed as well as they can be."""
     shared: tuple[Shared, ...]
     infeasible: dict[str, tuple[str, ...]]
     """Scenarios that no fleet serves, and why."""
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """What was chosen, by name."""
+        return {part.name: part for way in self.chosen.values() for part in way}
+
+    def alone_of(self, part: Part) -> Part | None:
+        """The same part where its scenario is cheapest; ``None`` where that has other pools."""
+        return next((each for each in self.alone[part.scenario] if each.name == part.name), None)
 
 
 def packed(
@@ -70,101 +79,78 @@ def packed(
 ) -> Packed:
     """Plans each scenario on each of its gpus, then takes the fleets that together need the cheapest whole nodes.
 
+    Pools that a scenario names are sized as they are, each on its own gpu, and stand on nodes one by one; so do the
+    pools of a plan that buys pools.
+
     Raises:
         BadInput: as for a plan; two scenarios of one name, or an isolated one that is not among them.
     """
     from tokenfleet import simulator
 
-    _check(scenarios, isolated)
+    _check_names(scenarios)
     simulator.warm_up(announce=teller.announce)
-    fleets: dict[str, list[Sized]] = {}
+    ways: dict[str, list[Way]] = {}
     infeasible: dict[str, tuple[str, ...]] = {}
     for scenario in scenarios:
-        found, reasons = _fleets(scenario, teller, replay)
+        found, reasons = ways_of(scenario, teller, replay)
         if found:
-            fleets[scenario.name] = found
+            ways[scenario.name] = found
         else:
             infeasible[scenario.name] = reasons
     teller.say("packing nodes")
     asked = {scenario.name: scenario for scenario in scenarios}
-    options = [[_option(name, each, asked[name], name in isolated) for each in found] for name, found in fleets.items()]
+    apart = _isolated(isolated, scenarios, ways)
+    options = [[[part.option(asked[name], apart) for part in way] for way in found] for name, found in ways.items()]
     choice = planner.pack_together(options) if options else ()
-    sized = {name: found[at] for (name, found), at in zip(fleets.items(), choice, strict=True)}
-    gpus = dict.fromkeys(each.replica.deployment.gpu for each in sized.values())
+    chosen = {name: found[at] for (name, found), at in zip(ways.items(), choice, strict=True)}
+    parts = [part for way in chosen.values() for part in way]
+    gpus = dict.fromkeys(part.deployment.gpu for part in parts)
     return Packed(
-        sized=sized,
-        alone={name: found[0] for name, found in fleets.items()},
-        alone_usd_per_hour=planner.nodes_usd_per_hour([each[0] for each in options]),
-        shared=tuple(_shared(gpu, sized, asked, isolated) for gpu in gpus),
+        chosen=chosen,
+        alone={name: found[0] for name, found in ways.items()},
+        alone_usd_per_hour=planner.nodes_usd_per_hour([option for each in options for option in each[0]]),
+        shared=tuple(
+            _shared(gpu, [part for part in parts if part.deployment.gpu == gpu], asked, apart) for gpu in gpus
+        ),
         infeasible=infeasible,
     )
 
 
-def _fleets(scenario: Scenario, teller: Teller, replay: planner.Replay | None) -> tuple[list[Sized], tuple[str, ...]]:
-    """The cheapest fleet on each gpu of the scenario, the cheapest first; why there is none where there is none."""
-    composition = compose(scenario, teller)
-    question = composition.question
-    found: list[Sized] = []
-    reasons: tuple[str, ...] = tuple(reason.text for each in question.rejected for reason in each.reasons)
-    for gpu in dict.fromkeys(candidate.deployment.gpu for candidate in question.candidates):
-        mine = tuple(candidate for candidate in question.candidates if candidate.deployment.gpu == gpu)
-        asked = replace(question, candidates=mine, rejected=())
-        made = planner.cheapest(asked, composition.trace, progress=teller.step, replay=replay)
-        if made.sized is not None:
-            found.append(made.sized)
-        else:
-            reasons = tuple(reason.text for reason in made.reasons)
-    # A replica that spans nodes takes whole ones and shares none; it is there where nothing else is.
-    inside = [each for each in found if _fits_a_node(each)] or found
-    return sorted(inside, key=lambda each: (each.price_usd_per_hour, each.replica.deployment.gpu)), reasons
-
-
-def _fits_a_node(sized: Sized) -> bool:
-    deployment = sized.replica.deployment
-    return deployment.layout.gpu_count <= catalog.gpu(deployment.gpu).gpus_per_node_count
-
-
-def _option(name: str, sized: Sized, scenario: Scenario, isolated: bool) -> planner.Option:
-    gpu = sized.replica.deployment.gpu
-    return planner.Option(
-        gpu=gpu,
-        gpus_per_node_count=catalog.gpu(gpu).gpus_per_node_count,
-        usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
-        pool=_pool(name, sized, scenario, isolated),
-    )
-
-
-def _check(scenarios: Sequence[Scenario], isolated: Sequence[str]) -> None:
+def _check_names(scenarios: Sequence[Scenario]) -> None:
     names = [scenario.name for scenario in scenarios]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInput.at("name", f"{', '.join(twice)} stands for several scenarios", "give each its own name")
-    strangers = [name for name in isolated if name not in names]
+
+
+def _isolated(names: Sequence[str], scenarios: Sequence[Scenario], ways: dict[str, list[Way]]) -> frozenset[str]:
+    """Scenarios and pools that share with nobody.
+
+    Raises:
+        BadInput: a name of neither.
+    """
+    known = dict.fromkeys(
+        [
+            *(scenario.name for scenario in scenarios),
+            *(part.name for found in ways.values() for way in found for part in way),
+        ]
+    )
+    strangers = [name for name in names if name not in known]
     if strangers:
-        raise BadInput.at("--isolate", f"no scenario is called {strangers[0]}", f"scenarios: {', '.join(names)}")
+        what = f"no scenario or pool is called {strangers[0]}"
+        raise BadInput.at("--isolate", what, f"there are {', '.join(known)}")
+    return frozenset(names)
 
 
-def _shared(gpu: str, sized: dict[str, Sized], asked: dict[str, Scenario], isolated: Sequence[str]) -> Shared:
-    mine = {name: each for name, each in sized.items() if each.replica.deployment.gpu == gpu}
-    pools = tuple(_pool(name, each, asked[name], name in isolated) for name, each in mine.items())
+def _shared(gpu: str, parts: Sequence[Part], asked: dict[str, Scenario], isolated: frozenset[str]) -> Shared:
+    pools = tuple(part.pool(asked[part.scenario], isolated) for part in parts)
     per_node = catalog.gpu(gpu).gpus_per_node_count
     return Shared(
         gpu=gpu,
-        price_usd_per_gpu_hour=max(each.price.price_usd_per_gpu_hour for each in mine.values()),
+        price_usd_per_gpu_hour=max(part.price.price_usd_per_gpu_hour for part in parts),
         pools=pools,
         packing=planner.pack(pools, per_node),
         apart_node_count=sum(planner.pack([pool], per_node).node_count for pool in pools),
-    )
-
-
-def _pool(name: str, sized: Sized, scenario: Scenario, isolated: bool) -> planner.Pool:
-    return planner.Pool(
-        name=name,
-        gpu_count=sized.replica.deployment.layout.gpu_count,
-        carrying_count=sized.carrying_count,
-        spare_count=scenario.spare_replica_count,
-        survives_node=scenario.redundancy.nodes != "none",
-        isolated=isolated,
     )
 
 
@@ -189,27 +175,32 @@ def _document(shared: Shared, found: Packed) -> dict[str, object]:
         "free_gpu_count": packing.free_gpu_count(shared.pools),
         "usd_per_hour": shared.usd_per_hour,
         "mixes": [{"node_count": node.node_count, "replicas": node.replicas} for node in packing.nodes],
-        "pools": [
-            {
-                "name": pool.name,
-                "gpu_count_per_replica": pool.gpu_count,
-                "replica_count": packing.replica_count(pool.name),
-                "carrying_replica_count": pool.carrying_count,
-                "lost_with_a_node_count": packing.lost_with_a_node(pool.name),
-                "survives_node": _survives(packing, pool),
-                "neighbours": list(packing.neighbours(pool.name)),
-                "usd_per_hour": shared.share_usd_per_hour(pool),
-                "usd_per_hour_alone": found.alone[pool.name].price_usd_per_hour,
-                "gpu_alone": found.alone[pool.name].replica.deployment.gpu,
-            }
-            for pool in shared.pools
-        ],
+        "pools": [_pool_document(pool, shared, found) for pool in shared.pools],
         "failover": {
             "pool": hottest.name,
             "replica_count": shared.hottest_room_count,
             "wanted_count": hottest.carrying_count,
             "more_node_count": shared.more_nodes_for_hottest_count,
         },
+    }
+
+
+def _pool_document(pool: planner.Pool, shared: Shared, found: Packed) -> dict[str, object]:
+    part, packing = found.parts[pool.name], shared.packing
+    alone = found.alone_of(part)
+    return {
+        "name": pool.name,
+        "scenario": part.scenario,
+        "model": part.deployment.model,
+        "gpu_count_per_replica": pool.gpu_count,
+        "replica_count": packing.replica_count(pool.name),
+        "carrying_replica_count": pool.carrying_count,
+        "lost_with_a_node_count": packing.lost_with_a_node(pool.name),
+        "survives_node": _survives(packing, pool),
+        "neighbours": list(packing.neighbours(pool.name)),
+        "usd_per_hour": shared.share_usd_per_hour(pool),
+        "usd_per_hour_alone": None if alone is None else alone.price_usd_per_hour,
+        "gpu_alone": None if alone is None else alone.deployment.gpu,
     }
 
 
@@ -233,13 +224,20 @@ def pack_blocks(found: Packed) -> list[Block]:
 def _cost(found: Packed) -> Iterator[str]:
     total = sum(shared.usd_per_hour for shared in found.shared)
     yield f"{shown_usd(total)}/h for whole nodes, whatever stays free on them"
-    for name, sized in found.sized.items():
-        gpu, usual = sized.replica.deployment.gpu, found.alone[name].replica.deployment.gpu
-        if gpu != usual:
-            yield f"{name} alone would be cheapest on {usual}; beside the others it is on {gpu}"
+    for name, way in found.chosen.items():
+        usual = found.alone[name]
+        if way != usual:
+            yield f"{name} alone would be cheapest on {_gpus(usual)}; beside the others it is on {_gpus(way)}"
     saved = found.alone_usd_per_hour - total
     if saved > 0.005:
         yield f"{shown_usd(saved)}/h less than the cheapest fleet of each, packed as well as they can be"
+
+
+def _gpus(way: Way) -> str:
+    """Which gpus, pool by pool where there are several."""
+    if len(way) == 1:
+        return way[0].deployment.gpu
+    return ", ".join(f"{part.deployment.gpu} ({part.name.removeprefix(f'{part.scenario}.')})" for part in way)
 
 
 def _nodes(shared: Shared) -> Iterator[str]:
@@ -263,7 +261,8 @@ def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
     keeps = "keeps its promise" if _survives(packing, pool) else "breaks its promise"
     beside = packing.neighbours(pool.name)
     shares = f"shares nodes with {', '.join(beside)}" if beside else "alone on its nodes"
-    replicas = f"{_plural(packing.replica_count(pool.name), 'replica')} of {replica_name(found.sized[pool.name])}"
+    deployment = found.parts[pool.name].deployment
+    replicas = f"{_plural(packing.replica_count(pool.name), 'replica')} of {deployment_name(deployment)}"
     return (
         f"{pool.name}: {replicas}, {pool.carrying_count} carry; a lost node takes {lost} and it {keeps}; {shares}; "
         f"{shown_usd(shared.share_usd_per_hour(pool))}/h"

@@ -19,6 +19,7 @@ from tokenfleet.app.simulate_document import group_document
 from tokenfleet.app.simulate_run import Window
 from tokenfleet.app.simulate_words import fleet_name, promise_lines
 from tokenfleet.app.spot import refuse_spot_for_online
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.slo import SloResult
 
@@ -69,6 +70,21 @@ class PoolSizes:
         prices = [pool.price_usd_per_hour for pool in self.pools]
         known = [price for price in prices if price is not None]
         return sum(known) if prices and len(known) == len(prices) else None
+
+
+def refuse_unsizable(asked: Scenario) -> None:
+    """Only counts that stay as they are can be sized, for requests that come whatever becomes of others.
+
+    Raises:
+        BadInput: pools are scaled or struck, or requests wait for answers.
+    """
+    scaled = [f"pools.{name}" for name, pool in (asked.pools or {}).items() if pool.is_scaled]
+    if scaled or asked.events:
+        where = scaled[0] if scaled else "events"
+        raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
+    if asked.users is not None:
+        what = "wait for answers before they ask again, so that they never come too fast"
+        raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
 
 
 def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:

@@ -19,7 +19,7 @@ from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Sized, TenantInvoice
-from tokenfleet.domain.replica import Layout
+from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Quality, Workload
@@ -157,7 +157,11 @@ def layout_name(layout: Layout) -> str:
 
 def replica_name(sized: Sized) -> str:
     """``2 x h100_sxm (TP2, fp8)``."""
-    deployment = sized.replica.deployment
+    return deployment_name(sized.replica.deployment)
+
+
+def deployment_name(deployment: Deployment) -> str:
+    """The same of a deployment."""
     size = deployment.layout.gpu_count
     gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
     kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""

@@ -36,7 +36,9 @@ class Pool:
     survives_node: bool = False
     """It keeps ``carrying_count`` when any node is gone."""
     isolated: bool = False
-    """It shares no node with another pool."""
+    """It shares no node with pools of another owner."""
+    owner: str = ""
+    """The scenario that it is a pool of; empty: nobody else is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,11 @@ def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing:
     """
     _check(pools, gpus_per_node_count)
     shared = [pool for pool in pools if not pool.isolated]
-    groups = [*([shared] if shared else []), *([pool] for pool in pools if pool.isolated)]
+    apart: dict[str, list[Pool]] = {}
+    for pool in pools:
+        if pool.isolated:
+            apart.setdefault(pool.owner or pool.name, []).append(pool)
+    groups = [*([shared] if shared else []), *apart.values()]
     packed = [_packed(group, gpus_per_node_count) for group in groups]
     return Packing(
         gpus_per_node_count=gpus_per_node_count,
@@ -103,7 +109,7 @@ def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One fleet that serves a scenario."""
+    """One fleet that serves a scenario, or one pool of it."""
 
     gpu: str
     gpus_per_node_count: int
@@ -117,34 +123,37 @@ class Option:
         return used * self.usd_per_gpu_hour
 
 
-def pack_together(options: Sequence[Sequence[Option]]) -> tuple[int, ...]:
-    """Which fleet of each scenario makes the whole nodes of all of them cheapest.
+def pack_together(ways: Sequence[Sequence[Sequence[Option]]]) -> tuple[int, ...]:
+    """Which way to serve each scenario makes the whole nodes of all of them cheapest.
 
     A fleet that is dearer alone may share nodes that others leave half empty. Choices are packed in order of what their
     replicas cost, until that alone is more than the cheapest nodes found.
 
     Args:
-        options: Of each scenario, the fleets that serve it.
+        ways: Of each scenario, the ways to serve it: one fleet, or several pools.
 
     Returns:
-        The place of the fleet chosen in each list; of equal prices, the choice whose replicas cost less.
+        The place of the way chosen in each list; of equal prices, the choice whose replicas cost less.
 
     Raises:
         BadInput: as for :func:`pack`, or more choices than can be tried.
     """
-    count = int(np.prod([float(len(each)) for each in options]))
+    count = int(np.prod([float(len(each)) for each in ways]))
     if count > _MOST_CHOICES:
-        what = f"{len(options)} scenarios have {count:,} choices of fleets together"
+        what = f"{len(ways)} scenarios have {count:,} choices of fleets together"
         raise BadInput.at("gpus", what, "name fewer gpus in each scenario")
 
+    def chosen(choice: tuple[int, ...]) -> list[Option]:
+        return [option for each, at in zip(ways, choice, strict=True) for option in each[at]]
+
     def least(choice: tuple[int, ...]) -> float:
-        return sum(each[at].least_usd_per_hour for each, at in zip(options, choice, strict=True))
+        return sum(option.least_usd_per_hour for option in chosen(choice))
 
     best: tuple[float, tuple[int, ...]] | None = None
-    for choice in sorted(product(*(range(len(each)) for each in options)), key=lambda choice: (least(choice), choice)):
+    for choice in sorted(product(*(range(len(each)) for each in ways)), key=lambda choice: (least(choice), choice)):
         if best is not None and least(choice) >= best[0]:
             break
-        usd = nodes_usd_per_hour([each[at] for each, at in zip(options, choice, strict=True)])
+        usd = nodes_usd_per_hour(chosen(choice))
         if best is None or usd < best[0] - _SAME_USD:
             best = usd, choice
     if best is None:

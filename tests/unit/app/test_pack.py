@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tokenfleet.app.cli import main
+from tokenfleet.app.pool_sizes import size_pools
+from tokenfleet.app.scenario import load_scenario
 
 SCENARIO = """\
 name: {name}
@@ -66,7 +68,7 @@ def test_what_cannot_be_packed_is_said(run):
     assert "chat stands for several scenarios" in err
     code, _, err = run("chat.yaml", "--isolate", "premium")
     assert code == 2
-    assert "no scenario is called premium; scenarios: chat" in err
+    assert "no scenario or pool is called premium; there are chat" in " ".join(err.split())
     Path("hasty.yaml").write_text(Path("chat.yaml").read_text().replace("2s", "1ms").replace("chat", "hasty"))
     code, out, _ = run("hasty.yaml", "search.yaml")
     assert code == 0
@@ -95,3 +97,60 @@ def test_scenarios_are_planned_together(run):
         more = move["wanted_count"] - move["replica_count"]
         assert (move["more_node_count"] > 0) == (more > 0)
     assert run("chat.yaml", "search.yaml", "--json", "--no-cache")[1] == out
+
+
+DESK = """\
+name: desk
+workload: {lengths: {input: 1500:3000, output: 100:200}, mean_rate: 3, duration: 3min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s, itl_p99: 80ms}
+gpus: [l40s]
+precision: fp8
+pools:
+  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
+  main: {tensor_parallel: 2}
+chain: {steps: [{pool: rank, input: 300, calls: 10}]}
+"""
+
+
+def test_pools_of_a_scenario_stand_beside_other_models(run, tmp_path):
+    Path("desk.yaml").write_text(DESK)
+    code, out, err = run("desk.yaml", "search.yaml", "--json")
+    assert (code, err) == (0, "")
+    by_gpu = {shared["gpu"]: shared for shared in json.loads(out)["nodes"]}
+    pools = {pool["name"]: pool for shared in by_gpu.values() for pool in shared["pools"]}
+    assert set(pools) == {"desk.rank", "desk.main", "search"}
+    assert [pool["name"] for pool in by_gpu["l4"]["pools"]] == ["desk.rank"]
+    assert pools["desk.rank"]["model"] == "BAAI/bge-reranker-v2-m3"
+    assert pools["desk.main"]["neighbours"] == ["search"]
+    sized = sizes_of(tmp_path)
+    assert {name: pools[f"desk.{name}"]["carrying_replica_count"] for name in sized} == sized
+    _, out, _ = run("desk.yaml", "search.yaml", "--isolate", "desk.main", "--json")
+    alone = {pool["name"]: pool for shared in json.loads(out)["nodes"] for pool in shared["pools"]}
+    assert alone["desk.main"]["neighbours"] == []
+    _, said, _ = run("desk.yaml", "search.yaml")
+    assert "desk.main: " in said
+
+
+def sizes_of(folder):
+    found = size_pools(load_scenario(folder / "desk.yaml"), Silent())
+    return {pool.named.name: pool.carrying_count for pool in found.pools}
+
+
+class Silent:
+    def say(self, text: str) -> None: ...
+
+    def step(self, step, /) -> None: ...
+
+    def announce(self, text: str) -> None: ...
+
+
+def test_pools_that_come_and_go_are_not_packed(run):
+    Path("desk.yaml").write_text(DESK.replace("main: {tensor_parallel: 2}", "main: {autoscaling: {min: 1, max: 2}}"))
+    code, _, err = run("desk.yaml", "search.yaml")
+    assert code == 2
+    assert "changes how many replicas run" in " ".join(err.split())
+    Path("desk.yaml").write_text(DESK.replace("ttft_p95: 2s", "ttft_p95: 1ms"))
+    code, out, _ = run("desk.yaml", "search.yaml")
+    assert code == 0
+    assert "no counts of its pools that were tried keep ttft_p95" in " ".join(out.split())

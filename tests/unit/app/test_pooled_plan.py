@@ -61,6 +61,21 @@ def planned(run):
     return json.loads(Path("plan/plan.json").read_text())
 
 
+def test_pack_puts_the_pools_of_a_plan_on_nodes_where_that_is_cheapest(planned, run) -> None:
+    chosen = {pool["name"]: pool["fleet"][0] for pool in planned["pools"]}
+    code, out, err = run("pack", "mixed.yaml", "--json")
+    assert (code, err) == (0, "")
+    packed = json.loads(out)
+    pools = {pool["name"]: (shared["gpu"], pool) for shared in packed["nodes"] for pool in shared["pools"]}
+    assert set(pools) == {"mixed.chat", "mixed.document"}
+    for name, group in chosen.items():
+        gpu, pool = pools[f"mixed.{name}"]
+        assert (gpu, pool["replica_count"]) == (group["gpu"], group["replica_count"])
+    alone = sum(pool["usd_per_hour_alone"] for _, pool in pools.values())
+    assert alone == pytest.approx(planned["price_usd_per_hour"])
+    assert packed["usd_per_hour"] == packed["alone_usd_per_hour"]
+
+
 def test_the_pools_are_what_is_bought_said_written_and_promised(planned) -> None:
     pools = planned["pools"]
     assert [pool["name"] for pool in pools] == ["chat", "document"]

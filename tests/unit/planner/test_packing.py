@@ -37,6 +37,30 @@ def test_pools_fill_the_gaps_of_each_other():
     assert pack(apart, 8).free_gpu_count(apart) == 8
 
 
+def test_an_isolated_owner_keeps_its_pools_together():
+    pools = [
+        pool("desk.big", 5, 1, spare=0, isolated=True, owner="desk"),
+        pool("desk.small", 3, 1, spare=0, isolated=True, owner="desk"),
+        pool("other", 1, 1, spare=0),
+    ]
+    packing = pack(pools, 8)
+    check(packing, pools)
+    assert packing.node_count == 2
+    assert packing.neighbours("desk.big") == ("desk.small",)
+    assert packing.neighbours("other") == ()
+
+
+def test_pools_of_one_way_are_taken_together():
+    fleet = [option("h100_sxm", 2.0, 8, 1)]
+    pools = [option("l40s", 1.0, 4, 1), option("h100_sxm", 2.0, 4, 1)]
+    pools = [replace(each, pool=replace(each.pool, name=f"a.{at}")) for at, each in enumerate(pools)]
+    other = [replace(option("l40s", 1.0, 4, 1), pool=pool("b", 4, 1, 0))]
+    # Alone the pools need a node of each kind, for 24, and the fleet one for 16. Where the node of L40S is there for
+    # the other scenario anyway both come to 24, and the replicas of the pools cost less.
+    assert pack_together([[fleet, pools]]) == (0,)
+    assert pack_together([[fleet, pools], [other]]) == (1, 0)
+
+
 def test_sharing_makes_the_loss_of_a_node_cheap():
     alone = [pool("chat", 2, 3, spare=0, survives_node=True)]
     # Two nodes with three replicas each, or four with one: two are fewer.
@@ -105,6 +129,11 @@ def option(gpu, usd, gpus, carrying, spare=0, **how):
     return Option(gpu=gpu, gpus_per_node_count=8, usd_per_gpu_hour=usd, pool=pool("", gpus, carrying, spare, **how))
 
 
+def ways(options):
+    """Each fleet as the only pool of its way."""
+    return [[(each,) for each in those] for those in options]
+
+
 def named(options):
     """The same, each scenario's pool by its own name."""
     return [
@@ -118,7 +147,7 @@ def test_a_fleet_that_is_dearer_alone_fills_nodes_that_others_leave_half_empty()
     options = named([small, large])
     # Apart: a node of eight L40S for three, and one of eight H100 for four. The H100 node has room for both.
     assert nodes_usd_per_hour([options[0][0], options[1][0]]) == 8.0 + 16.0
-    assert pack_together(options) == (1, 0)
+    assert pack_together(ways(options)) == (1, 0)
     assert nodes_usd_per_hour([options[0][1], options[1][0]]) == 16.0
 
 
@@ -137,10 +166,10 @@ def test_a_fleet_that_is_dearer_alone_fills_nodes_that_others_leave_half_empty()
 def test_no_other_choice_of_fleets_needs_cheaper_nodes(drawn):
     usd = {"l40s": 1.0, "h100_sxm": 2.5}
     options = named([[option(gpu, usd[gpu], gpus, carrying) for gpu, gpus, carrying in those] for those in drawn])
-    chosen = nodes_usd_per_hour([those[at] for those, at in zip(options, pack_together(options), strict=True)])
+    chosen = nodes_usd_per_hour([those[at] for those, at in zip(options, pack_together(ways(options)), strict=True)])
     assert chosen == pytest.approx(min(nodes_usd_per_hour(choice) for choice in product(*options)))
 
 
 def test_more_choices_than_can_be_tried_are_bad_input():
     with pytest.raises(BadInput, match="choices of fleets"):
-        pack_together(named([[option("l40s", 1.0, 1, 1)] * 12] * 5))
+        pack_together(ways(named([[option("l40s", 1.0, 1, 1)] * 12] * 5)))

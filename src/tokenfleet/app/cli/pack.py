@@ -9,17 +9,22 @@ from tokenfleet.app.cli.face import Face, face_options
 
 @click.command("pack", short_help="Put the fleets of several scenarios on shared nodes.")
 @click.argument("scenarios", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--isolate", metavar="NAME", multiple=True, help="This scenario shares no node; repeat for several.")
+@click.option(
+    "--isolate",
+    metavar="NAME",
+    multiple=True,
+    help="This scenario, or this pool of one, shares no node; repeat for several.",
+)
 @click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
 def command(face: Face, scenarios: tuple[Path, ...], isolate: tuple[str, ...], no_cache: bool) -> int:
     """Plan SCENARIOS together: the fleets, one of each, that need the cheapest whole nodes.
 
-    Each is planned on every gpu it names. Says what stays free, who shares nodes and their fate, who survives the loss
-    of a node, what each pays of the whole nodes, and how much of the hottest pool could move in from another region
-    without starving others. A scenario with redundancy: {nodes: n+1} gets as many more replicas as its fullest node
-    holds.
+    Each is planned on every gpu it names; pools that it names, or that its plan buys, are put on nodes one by one. Says
+    what stays free, who shares nodes and their fate, who survives the loss of a node, what each pays of the whole
+    nodes, and how much of the hottest pool could move in from another region without starving others. A scenario with
+    redundancy: {nodes: n+1} gets as many more replicas as its fullest node holds.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays

@@ -24,7 +24,7 @@ def command(face: Face, /, scenario: Path, report: Path | None) -> int:
     replicas that the scenario names are where the search starts; 64 times as many are the most that is tried.
     """
     from tokenfleet.app.cli.progress import shown
-    from tokenfleet.app.pool_sizes import size_pools, sizes_blocks, sizes_document
+    from tokenfleet.app.pool_sizes import refuse_unsizable, size_pools, sizes_blocks, sizes_document
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
     from tokenfleet.domain.errors import BadInput
 
@@ -32,13 +32,7 @@ def command(face: Face, /, scenario: Path, report: Path | None) -> int:
     asked = load_scenario(scenario)
     if asked.pools is None:
         raise BadInput.at(str(scenario), "names no pools", "tokenfleet plan sizes one fleet")
-    scaled = [f"pools.{name}" for name, pool in asked.pools.items() if pool.is_scaled]
-    if scaled or asked.events:
-        where = scaled[0] if scaled else "events"
-        raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
-    if asked.users is not None:
-        what = "wait for answers before they ask again, so that they never come too fast"
-        raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
+    refuse_unsizable(asked)
     with shown(face) as teller, placed(lines_of(scenario)):
         found = size_pools(asked, teller)
         if report is not None:
