@@ -1,14 +1,55 @@
 """What a claim says, by kind, and its check."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from tokenfleet.app.scenario_words import Count, Duration, Fraction, GpuName, ModelName, Positive, Rate, Strict, Tokens
+from tokenfleet.app.compose import Teller
+from tokenfleet.app.pool_types import LinkName
+from tokenfleet.app.quantities import Unreadable, parse_fraction, parse_positive, quoted
+from tokenfleet.app.scenario_words import (
+    Count,
+    Duration,
+    Fraction,
+    GpuName,
+    ModelName,
+    Positive,
+    Rate,
+    Strict,
+    Tokens,
+    problem,
+)
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import Deployment, Layout, Precision, ReplicaPhysics
 from tokenfleet.planner import claims
-from tokenfleet.planner.claims import Checked
+from tokenfleet.planner.claims import Checked, Claimed
+
+_RANGE: Final = re.compile(r"(?<=[\d%x])\s*(?:-|\u2013|\.\.|to)\s*(?=[$\d.])")
+
+
+def _claimed(parse: Callable[[object], float]) -> Callable[[object], Claimed]:
+    """``2``, ``2x``, ``22%``, ``$0.15``, or a range of them as ``2-7x``; a unit at its end is meant for both ends."""
+
+    def read(value: object) -> Claimed:
+        parts = _RANGE.split(str(value).strip())
+        bare = [part.strip().removeprefix("$").removesuffix("x") for part in parts]
+        unit = "%" if bare[-1].endswith("%") else ""
+        try:
+            ends = [parse(part if part.endswith(unit) else part + unit) for part in bare]
+        except Unreadable as error:
+            raise problem(error.what, f"{error.mend}, or a range such as 2-7") from None
+        if len(ends) > 2 or ends != sorted(ends):
+            raise problem(f"{quoted(value)} is no range", "write the lower end first: 2-7")
+        return Claimed(low=ends[0], high=ends[1] if len(ends) == 2 else None)
+
+    return read
+
+
+ClaimedFactor = Annotated[Claimed, BeforeValidator(_claimed(parse_positive))]
+ClaimedFraction = Annotated[Claimed, BeforeValidator(_claimed(parse_fraction))]
 
 
 class ContractClaim(Strict):
@@ -47,7 +88,7 @@ class TokenPriceClaim(Strict):
     """Tokens per second while busy."""
     busy: Fraction = 1.0
     """Share of the paid time with work."""
-    claimed: Positive
+    claimed: ClaimedFactor
     """Dollars per million tokens."""
 
     def check(self) -> Checked:
@@ -68,7 +109,7 @@ class BreakEvenClaim(Strict):
     """Dollars per available hour of an owned GPU."""
     rent: Positive
     """Dollars per rented GPU-hour."""
-    claimed: Fraction
+    claimed: ClaimedFraction
     """Utilisation."""
 
     def check(self) -> Checked:
@@ -90,7 +131,7 @@ class SpeedUpClaim(Strict):
     """The same afterwards."""
     after_gpus: Count
     """GPUs that took."""
-    claimed: Positive
+    claimed: ClaimedFactor
     """Factor."""
 
     def check(self) -> Checked:
@@ -116,7 +157,7 @@ class SavingClaim(Strict):
     """Bill afterwards."""
     after_units: Positive
     """What was served for that."""
-    claimed: Fraction
+    claimed: ClaimedFraction
     """Share saved."""
 
     def check(self) -> Checked:
@@ -148,7 +189,7 @@ class PrecisionClaim(Strict):
     """Mean context of a sequence."""
     sequences: Annotated[Count | None, Field()] = None
     """Sequences in both; left out, as many as each holds."""
-    claimed: Positive
+    claimed: ClaimedFactor
     """Factor."""
 
     def check(self) -> Checked:
@@ -184,7 +225,36 @@ class PrecisionClaim(Strict):
         return performance.replica_physics(model, gpu, deployment)
 
 
-Claim = ContractClaim | TokenPriceClaim | BreakEvenClaim | SpeedUpClaim | SavingClaim | PrecisionClaim
+class DisaggregationClaim(Strict):
+    """Prefill and decode apart carry so many times the load of one fleet, on as many GPUs."""
+
+    kind: Literal["disaggregation"]
+    scenario: Path
+    """Whose demand, model, gpu and promise."""
+    gpu: GpuName | None = None
+    """One of the scenario's gpus; may be left out where it names one."""
+    gpus: Count | None = None
+    """GPUs of each way; a node of them when left out."""
+    link: LinkName | None = None
+    """What KV crosses between the two pools; left out, what the scenario says under ``disaggregated``."""
+    claimed: ClaimedFactor
+    """Factor."""
+
+    def check_on(self, teller: Teller) -> Checked:
+        """By replay of both ways, every split of the GPUs tried.
+
+        Raises:
+            BadInput: the scenario cannot be planned, names several gpus, or no link; too few GPUs for two pools.
+        """
+        from tokenfleet.app.claim_replay import at_equal_gpus
+
+        compared = at_equal_gpus(self.scenario, self.gpu, self.gpus, self.link, teller)
+        return claims.disaggregation(compared, self.claimed)
+
+
+Claim = (
+    ContractClaim | TokenPriceClaim | BreakEvenClaim | SpeedUpClaim | SavingClaim | PrecisionClaim | DisaggregationClaim
+)
 KINDS: Final[dict[str, type[Claim]]] = {
     "contract": ContractClaim,
     "token-price": TokenPriceClaim,
@@ -192,5 +262,6 @@ KINDS: Final[dict[str, type[Claim]]] = {
     "speed-up": SpeedUpClaim,
     "saving": SavingClaim,
     "precision": PrecisionClaim,
+    "disaggregation": DisaggregationClaim,
 }
 """Every kind of claim."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.document import plan_document, why_it_lost
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless, Look
+    from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.packing import (
         Option,
@@ -54,6 +55,7 @@ _HOME = {
     "Cheapest": "answer",
     "DrillPlan": "drilling",
     "Endured": "spike",
+    "EqualGpus": "equal_gpus",
     "Event": "spike",
     "Filled": "utilization",
     "FirstMinute": "warming",
@@ -79,6 +81,7 @@ _HOME = {
     "Verdicts": "verdict",
     "Warmed": "warming",
     "anew": "recalling",
+    "at_equal_gpus": "equal_gpus",
     "balanced": "trading",
     "bursts": "bursting",
     "cheapest": "answer",
@@ -121,6 +124,7 @@ __all__ = [
     "Cheapest",
     "DrillPlan",
     "Endured",
+    "EqualGpus",
     "Event",
     "Filled",
     "FirstMinute",
@@ -146,6 +150,7 @@ __all__ = [
     "Verdicts",
     "Warmed",
     "anew",
+    "at_equal_gpus",
     "balanced",
     "bursts",
     "cheapest",

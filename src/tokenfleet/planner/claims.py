@@ -1,14 +1,47 @@
 """Claims about speed, money and load, checked with the arithmetic that decides them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from tokenfleet.cost import break_even_utilization_fraction, usd_per_million
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
+from tokenfleet.planner.equal_gpus import Carried, EqualGpus
 from tokenfleet.planner.floors import decode_step_s, pool_tokens
 
 TOLERANCE = 0.05
 """Claims are rounded when they are told: one that misses by less than this share stands."""
+Position = Literal["below", "within", "above"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A figure as somebody told it, or the range it is said to lie in."""
+
+    low: float
+    high: float | None = None
+    """``None``: one figure, of which each claim says on which side it errs."""
+
+    def position(self, found: float | None, slack: Callable[[float], float]) -> Position | None:
+        """Where a figure lies in the range, edges forgiven by ``slack``; ``None`` where either is missing."""
+        if self.high is None or found is None:
+            return None
+        if found < self.low - slack(self.low):
+            return "below"
+        return "above" if found > self.high + slack(self.high) else "within"
+
+    def told(self, shown: Callable[[float], str], side: str) -> str:
+        """``at least 2``, or ``2 to 7``."""
+        return f"{side} {shown(self.low)}" if self.high is None else f"{shown(self.low)} to {shown(self.high)}"
+
+
+def _share(value: float) -> float:
+    return TOLERANCE * value
+
+
+def _points(_value: float) -> float:
+    return TOLERANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +51,13 @@ class Checked:
     claim: str
     """In words."""
     supported: bool
-    claimed: float
+    claimed: Claimed
     found: float | None
     """The same figure as reckoned; ``None`` where it does not exist."""
     arithmetic: tuple[str, ...]
     """Each step, with its numbers."""
+    position: Position | None = None
+    """Of a range: where the figure lies in it."""
 
 
 def little(
@@ -58,28 +93,31 @@ def little(
     return Checked(
         claim=f"{sequence_count} sequences carry {rate_per_s:g} {asked} a second",
         supported=most >= 1.0 and wanted <= most * (1.0 + TOLERANCE),
-        claimed=wanted,
+        claimed=Claimed(low=wanted),
         found=most if most >= 1.0 else None,
         arithmetic=tuple(lines),
     )
 
 
-def token_price(*, usd_per_hour: float, tokens_per_s: float, busy_fraction: float, claimed: float) -> Checked:
+def token_price(*, usd_per_hour: float, tokens_per_s: float, busy_fraction: float, claimed: Claimed) -> Checked:
     """A price per million tokens, from the bill and the tokens that are really served.
 
     Args:
         usd_per_hour: the whole bill.
         tokens_per_s: while busy, > 0.
         busy_fraction: share of the paid time with work, above 0 to 1.
-        claimed: dollars per million tokens.
+        claimed: dollars per million tokens, or their range.
     """
     found = usd_per_million(usd_per_hour, tokens_per_s, busy_fraction=busy_fraction)
     served = tokens_per_s * 3600.0 * busy_fraction / 1e6
+    position = claimed.position(found, _share)
+    cheap = found is not None and found <= claimed.low * (1.0 + TOLERANCE)
     return Checked(
-        claim=f"at most ${claimed:g} per million tokens",
-        supported=found is not None and found <= claimed * (1.0 + TOLERANCE),
+        claim=f"{claimed.told(_usd, 'at most')} per million tokens",
+        supported=cheap if claimed.high is None else position == "within",
         claimed=claimed,
         found=found,
+        position=position,
         arithmetic=(
             f"{tokens_per_s:,.0f} tokens/s x 3,600 s x {busy_fraction:.0%} busy = {served:.3g} million tokens an hour",
             f"${usd_per_hour:.2f} / {served:.3g} million = "
@@ -88,7 +126,11 @@ def token_price(*, usd_per_hour: float, tokens_per_s: float, busy_fraction: floa
     )
 
 
-def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, claimed_fraction: float) -> Checked:
+def _usd(value: float) -> str:
+    return f"${value:g}"
+
+
+def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, claimed_fraction: Claimed) -> Checked:
     """From which utilisation owning beats renting by the hour: own price over rent.
 
     The claim is a point, so it is wrong on either side: who waits for a higher one rents too long.
@@ -96,13 +138,17 @@ def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, cla
     Args:
         own_usd_per_gpu_hour: of an available hour, everything included, >= 0.
         rent_usd_per_gpu_hour: > 0.
-        claimed_fraction: the utilisation claimed.
+        claimed_fraction: the utilisation claimed, or its range.
     """
     found = break_even_utilization_fraction(own_usd_per_gpu_hour, rent_usd_per_gpu_hour)
     verdict = "" if found <= 1.0 else ": above 100 %, so owning never wins"
+    point = claimed_fraction.low
+    position = claimed_fraction.position(found, _share)
+    near = abs(found - point) <= TOLERANCE * point
     return Checked(
-        claim=f"owning begins to win at {claimed_fraction:.0%} busy",
-        supported=found <= 1.0 and abs(found - claimed_fraction) <= TOLERANCE * claimed_fraction,
+        claim=f"owning begins to win {claimed_fraction.told(_percent, 'at')} busy",
+        supported=found <= 1.0 and (near if claimed_fraction.high is None else position == "within"),
+        position=position,
         claimed=claimed_fraction,
         found=found,
         arithmetic=(
@@ -112,8 +158,12 @@ def break_even(*, own_usd_per_gpu_hour: float, rent_usd_per_gpu_hour: float, cla
     )
 
 
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
 def speed_up(
-    *, before_per_s: float, before_gpu_count: int, after_per_s: float, after_gpu_count: int, claimed: float
+    *, before_per_s: float, before_gpu_count: int, after_per_s: float, after_gpu_count: int, claimed: Claimed
 ) -> Checked:
     """A speed-up, brought to equal GPUs.
 
@@ -122,13 +172,14 @@ def speed_up(
         before_gpu_count: GPUs that took.
         after_per_s: the same afterwards.
         after_gpu_count: GPUs that took.
-        claimed: factor.
+        claimed: factor, or its range.
     """
     before, after = before_per_s / before_gpu_count, after_per_s / after_gpu_count
     found = after / before
     return Checked(
-        claim=f"at least {claimed:g} times as fast",
-        supported=found >= claimed * (1.0 - TOLERANCE),
+        claim=f"{claimed.told(_plain, 'at least')} times as fast",
+        supported=_fast_enough(found, claimed),
+        position=claimed.position(found, _share),
         claimed=claimed,
         found=found,
         arithmetic=(
@@ -140,8 +191,19 @@ def speed_up(
     )
 
 
+def _plain(value: float) -> str:
+    return f"{value:g}"
+
+
+def _fast_enough(found: float | None, claimed: Claimed) -> bool:
+    """At least one figure, or within a range."""
+    if claimed.high is not None:
+        return claimed.position(found, _share) == "within"
+    return found is not None and found >= claimed.low * (1.0 - TOLERANCE)
+
+
 def saving(
-    *, before_usd: float, before_units: float, after_usd: float, after_units: float, claimed_fraction: float
+    *, before_usd: float, before_units: float, after_usd: float, after_units: float, claimed_fraction: Claimed
 ) -> Checked:
     """A saving, brought to equal work.
 
@@ -150,13 +212,16 @@ def saving(
         before_units: what was served for it (tokens, requests, successful tasks), > 0.
         after_usd: bill afterwards.
         after_units: what was served for that, > 0.
-        claimed_fraction: share saved.
+        claimed_fraction: share saved, or its range.
     """
     before, after = before_usd / before_units, after_usd / after_units
     found = 1.0 - after / before
+    position = claimed_fraction.position(found, _points)
+    enough = found >= claimed_fraction.low - TOLERANCE
     return Checked(
-        claim=f"at least {claimed_fraction:.0%} saved",
-        supported=found >= claimed_fraction - TOLERANCE,
+        claim=f"{claimed_fraction.told(_percent, 'at least')} saved",
+        supported=enough if claimed_fraction.high is None else position == "within",
+        position=position,
         claimed=claimed_fraction,
         found=found,
         arithmetic=(
@@ -169,7 +234,7 @@ def saving(
 
 
 def decode_speed_up(
-    before: ReplicaPhysics, after: ReplicaPhysics, *, context_tokens: int, sequence_count: int | None, claimed: float
+    before: ReplicaPhysics, after: ReplicaPhysics, *, context_tokens: int, sequence_count: int | None, claimed: Claimed
 ) -> Checked:
     """A speed-up of decoding by another precision or layout, from the step time of both, per GPU.
 
@@ -178,7 +243,7 @@ def decode_speed_up(
         after: replica as claimed.
         context_tokens: mean context of a sequence, > 0.
         sequence_count: sequences in both; ``None``: as many as each holds, which is what memory saved is good for.
-        claimed: factor.
+        claimed: factor, or its range.
     """
     figures = []
     for name, replica in (("before", before), ("after ", after)):
@@ -197,8 +262,9 @@ def decode_speed_up(
     found = fast / slow if slow else None
     factor = max(before.band.step_time_factor, after.band.step_time_factor)
     return Checked(
-        claim=f"at least {claimed:g} times the decode throughput",
-        supported=found is not None and found >= claimed * (1.0 - TOLERANCE),
+        claim=f"{claimed.told(_plain, 'at least')} times the decode throughput",
+        supported=_fast_enough(found, claimed),
+        position=claimed.position(found, _share),
         claimed=claimed,
         found=found,
         arithmetic=(
@@ -210,6 +276,49 @@ def decode_speed_up(
             f"{words.tokens(context_tokens)} of context; each step time may be wrong by a factor of {factor:.3g}",
         ),
     )
+
+
+def disaggregation(compared: EqualGpus, claimed: Claimed) -> Checked:
+    """What prefill and decode apart carry over what one fleet carries on as many GPUs, within the same promise.
+
+    Args:
+        compared: Both, by replay.
+        claimed: factor, or its range.
+    """
+    found = compared.factor
+    gpus = f"{compared.gpu_count} GPUs"
+    together, apart = compared.together, compared.apart
+    lines = [
+        _carries(f"together, the best of {compared.together_count} fleets of {gpus}", together),
+        _carries(f"apart, the best of {compared.apart_count} splits of {gpus}", apart),
+    ]
+    if found is None or together is None or apart is None:
+        lines.append("one of them keeps the promise at no load")
+    else:
+        lines.append(
+            f"{apart.rate_per_s:.3g} / {together.rate_per_s:.3g} = {found:.3g} times, each found to 3 % by "
+            f"{compared.replayed_count} replays"
+        )
+    if apart is not None and together is not None and compared.usual != together:
+        usual = compared.usual
+        against = "nothing" if usual is None else f"{usual.rate_per_s:.3g}"
+        more = "" if usual is None else f", which would make it {apart.rate_per_s / usual.rate_per_s:.3g} times"
+        lines.append(f"with the engine's own size of steps the fleet would carry {against}{more}")
+    return Checked(
+        claim=f"{claimed.told(_plain, 'at least')} times the load at equal GPUs with prefill and decode apart",
+        supported=_fast_enough(found, claimed),
+        claimed=claimed,
+        found=found,
+        position=claimed.position(found, _share),
+        arithmetic=tuple(lines),
+    )
+
+
+def _carries(who: str, carried: Carried | None) -> str:
+    if carried is None:
+        return f"{who}: none keeps the promise at any load"
+    least = "at least " if carried.at_least else ""
+    return f"{who}: {carried.said} keep the promise up to {least}{carried.rate_per_s:.3g} requests/s at the peak"
 
 
 def most_sequences(replica: ReplicaPhysics, context_tokens: int) -> int:

@@ -68,3 +68,74 @@ def test_every_field_of_a_kind_has_an_option():
     assert {name for kind in KINDS.values() for name in kind.model_fields} <= options
     (choices,) = (option.type.choices for option in command.params if option.name == "kind")
     assert list(choices) == list(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("written", "low", "high"),
+    [
+        ("2", 2.0, None),
+        ("2x", 2.0, None),
+        ("2-7", 2.0, 7.0),
+        ("2-7x", 2.0, 7.0),
+        ("2x to 7x", 2.0, 7.0),
+        ("2..7", 2.0, 7.0),
+    ],
+)
+def test_a_factor_may_be_a_range(capsys, written, low, high):
+    line = "speed-up --before 1000 --before-gpus 8 --after 3000 --after-gpus 8 --json --claimed"
+    with pytest.raises(SystemExit) as ended:
+        main(["check-claim", *line.split(), written])
+    document = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
+    assert (document["claimed"], document["claimed_high"]) == (low, high)
+    assert document["position"] == (None if high is None else "within")
+
+
+def test_a_range_says_where_the_figure_lies(capsys):
+    code, shown = run(capsys, "break-even --own 2.41 --rent 7.91 --claimed 65-80%")
+    assert code == 1
+    assert "owning begins to win 65% to 80% busy" in shown.out
+    assert "refuted: below what is claimed" in shown.out
+    code, shown = run(capsys, "token-price --usd-per-hour 24.56 --tokens-per-s 5000 --claimed $1-2")
+    assert code == 0
+    assert "$1 to $2 per million tokens" in shown.out
+    assert "supported: within what is claimed" in shown.out
+
+
+@pytest.mark.parametrize("written", ["7-2", "2-3-4", "2-x", "much", "2-"])
+def test_what_is_no_range_is_said(capsys, written):
+    code, shown = run(capsys, f"speed-up --before 1 --before-gpus 1 --after 2 --after-gpus 1 --claimed {written}")
+    assert code == 2
+    assert "--claimed:" in shown.err
+
+
+APART = """\
+name: apart
+workload: {lengths: {input: 800:1500, output: 60:120}, mean_rate: 6, peak_to_mean: 1, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s, tpot_p95: 60ms}
+gpus: [l40s, h100_sxm]
+precision: fp8
+tensor_parallel: 1
+"""
+
+
+def test_pools_apart_are_replayed_at_equal_gpus(capsys, tmp_path):
+    path = tmp_path / "apart.yaml"
+    path.write_text(APART)
+    line = f"disaggregation --scenario {path} --claimed 2-7x"
+    code, shown = run(capsys, line)
+    assert code == 2
+    assert "--link: is missing" in " ".join(shown.err.split())
+    code, shown = run(capsys, f"{line} --link infiniband_200g")
+    assert code == 2
+    assert "the scenario names l40s, h100_sxm" in " ".join(shown.err.split())
+    code, shown = run(capsys, f"{line} --link infiniband_200g --gpu l40s --gpus 1")
+    assert code == 2
+    assert "1 GPUs hold no two pools of replicas of 1" in " ".join(shown.err.split())
+    code, shown = run(capsys, f"{line} --link infiniband_200g --gpu l40s --gpus 3 --json")
+    document = json.loads(shown.out)
+    assert code == 1
+    assert document["position"] == "below"
+    assert 0.3 < document["found"] < 1.9
+    assert "the best of 2 splits of 3 GPUs" in document["arithmetic"][1]
