@@ -19,7 +19,6 @@ from reference.fleets import (
 )
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay
-from tokenfleet.simulator.kernel import FEW_REPLICAS
 
 
 def check(seed: int, *, shared: bool, name: str = "test", **settings: bool) -> None:
@@ -41,12 +40,12 @@ def test_with_prefix_cache_and_unshared_prompts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_more_replicas_than_are_looked_through(seed: int) -> None:
-    """Their next events hold a tournament."""
+def test_many_replicas(seed: int) -> None:
+    """Full tournaments of their next events, and such as lack some."""
     for step in range(10):
         draw = np.random.default_rng(1000 * seed + 150 + step)
         drawn = random_fleet(draw)
-        groups = tuple(replace(group, replica_count=FEW_REPLICAS + step) for group in drawn.groups)
+        groups = tuple(replace(group, replica_count=16 + step) for group in drawn.groups)
         assert_equal(random_trace(draw), replace(drawn, groups=groups))
 
 

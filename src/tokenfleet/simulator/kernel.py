@@ -98,37 +98,25 @@ from tokenfleet.simulator.urgency import queue_levels
 from tokenfleet.simulator.visits import come_to_nothing, enter, leave, visit_of
 from tokenfleet.simulator.work import gauge
 
-FEW_REPLICAS = 16
-"""Up to so many leaves, looking at all of them is faster than a tournament."""
-
 
 @compiled
 def replay_matches(memory: Memory, number: int) -> None:
-    """Find the earliest event after that of one replica changed.
+    """Find the earliest event after that of one replica changed: replay its matches in a tournament, leaf to root.
 
-    Few replicas are looked through; among many, its matches in a tournament are replayed, from its leaf to the root, or
-    to one that it loses as it did before.
+    No match has a branch, which would be taken at random. At equal times the lower number wins, so the left side does.
     """
     tree = memory[TREE_AT]
     events = memory[EVENTS_AT]
-    if memory[TREE_LEAVES] <= FEW_REPLICAS:
-        best = 0
-        best_ps = memory[events]
-        for other in range(1, memory[TREE_LEAVES]):
-            if memory[events + other] < best_ps:
-                best = other
-                best_ps = memory[events + other]
-        memory[tree + 1] = best
-        return
-    node = (memory[TREE_LEAVES] + number) >> 1
-    while node > 0:
-        left = memory[tree + 2 * node]
-        right = memory[tree + 2 * node + 1]
-        winner = left if memory[events + left] <= memory[events + right] else right
-        if winner == memory[tree + node] and winner != number:
-            return
-        memory[tree + node] = winner
+    node = memory[TREE_LEAVES] + number
+    winner = number
+    winner_ps = memory[events + number]
+    while node > 1:
+        other = memory[tree + (node ^ 1)]
+        other_ps = memory[events + other]
+        winner = other if other_ps < winner_ps + (node & 1) else winner
+        winner_ps = min(winner_ps, other_ps)
         node >>= 1
+        memory[tree + node] = winner
 
 
 @compiled

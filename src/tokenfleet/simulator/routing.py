@@ -217,11 +217,9 @@ def emptiest(memory: Memory) -> int:
     turn = memory[memory[POOL] + TURN]
     in_flight = memory[IN_FLIGHT_AT]
     best = 1 << 62
-    for number in range(turn, count):
-        score = least_in_flight(memory[in_flight + number], number - turn, count)
-        best = min(best, score << NUMBER_BITS | number)
-    for number in range(turn):
-        score = least_in_flight(memory[in_flight + number], number - turn + count, count)
+    for number in range(count):
+        after = number - turn + (count if number < turn else 0)
+        score = least_in_flight(memory[in_flight + number], after, count)
         best = min(best, score << NUMBER_BITS | number)
     return best & ((1 << NUMBER_BITS) - 1)
 
