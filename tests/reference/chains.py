@@ -76,8 +76,25 @@ class Wardens:
         return self.last
 
 
+def with_stand_in(draw: np.random.Generator, rows: Trace, pools: Pools) -> Pools:
+    """The system with a pool that answers some requests itself, and others where a door sends them to it."""
+    nobody = np.zeros(rows.request_count, dtype=np.bool_)
+    *side, prefill, transfer, decode = pools.stages
+    own = ~prefill.takes
+    small = Call(
+        pool="small",
+        takes=own,
+        answer="small",
+        instead=~nobody,
+        input_tokens=rows.input_tokens,
+        output_tokens=rows.output_tokens,
+    )
+    main = [replace(stage, answer="main", instead=nobody) for stage in (prefill, transfer, decode)]
+    return Pools(fleets={**pools.fleets, "small": random_pool(draw)}, stages=(*side, *main, small))
+
+
 def with_gates(draw: np.random.Generator, rows: Trace, pools: Pools) -> Pools:
-    """A door in front of everything, or before prefill alone, or both."""
+    """A door in front of everything, or before prefill alone, or both, and a smaller model behind them."""
     count = rows.request_count
     tick_s = float(draw.choice([0.02, 0.037, 0.2]))
 
@@ -93,11 +110,15 @@ def with_gates(draw: np.random.Generator, rows: Trace, pools: Pools) -> Pools:
             clients=Clients(attempt_count=int(draw.choice([1, 2, 4])), backoff_s=float(draw.choice([0.0, 0.02, 0.1]))),
             retry_after_s=float(draw.choice([0.0, 0.04])),
             session_idle_s=float(draw.choice([0.0, 0.05, 0.3])),
+            smaller=takes & (draw.random(count) < 0.8) if draw.random() < 0.9 else None,
+            smaller_answer="small",
         )
 
+    pools = with_stand_in(draw, rows, pools)
     stages, chance = list(pools.stages), draw.random()
     if chance > 0.3:
-        stages.insert(2, gate("before prefill", stages[2].takes, ("prefill", "decode")))
+        before = gate("before prefill", stages[2].takes, ("prefill", "decode"))
+        stages.insert(2, replace(before, answer="main", instead=None))
     if chance < 0.7:
         stages.insert(0, gate("all", np.ones(count, dtype=np.bool_), ("prefill", "decode", "rank")))
     return replace(pools, stages=tuple(stages))

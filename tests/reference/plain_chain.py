@@ -70,9 +70,17 @@ class PlainGate:
         count = sum(self.is_open(key, now) for key in list(self.sessions))
         if not self.is_open(self.key(row), now) and count >= door.session_limit_count:
             return Status.REJECTED_NEW_SESSION
+        if self.to_smaller(row):
+            return None
         if needed > door.context_cap_tokens:
             return Status.REJECTED_CONTEXT_CAP
         return Status.REJECTED_OUTPUT_CAP if output > door.output_cap_tokens else None
+
+    def to_smaller(self, row: int) -> bool:
+        batch = self.gate.batch is not None and self.gate.batch[row]
+        short = self.trace.input_tokens[row] <= self.door.smaller_input_tokens
+        brief = self.trace.output_tokens[row] <= self.door.smaller_output_tokens
+        return bool(self.gate.smaller is not None and self.gate.smaller[row] and not batch and short and brief)
 
     def bucket(self, row: int, now: int) -> list | None:
         tenant = -1 if self.trace.tenant is None else int(self.trace.tenant[row])
@@ -133,6 +141,7 @@ class PlainChain:
         self.arrival = [-1] * count
         self.first, self.last, self.finish = [-1] * count, [-1] * count, [-1] * count
         self.preemptions = [0] * count
+        self.answer = [None] * count  # the smaller answer to which a gate has sent it
         self.status = [Status.FINISHED] * count
         self.bridges = []  # (gap, end, row)
         self.heap = []  # (time, stage, row): a request comes to a stage
@@ -176,7 +185,7 @@ class PlainChain:
             self.end(row, time)
             return
         stage = self.stages[index]
-        if not stage.takes[row]:
+        if not self.takes(stage, row):
             heapq.heappush(self.heap, (time, index + 1, row))
         elif isinstance(stage, Gate):
             self.knock(time, index, row, self.gates[stage.name])
@@ -189,12 +198,19 @@ class PlainChain:
         else:
             self.call(time, index, row)
 
+    def takes(self, stage, row: int) -> bool:
+        if stage.answer is None or self.answer[row] is None:
+            return bool(stage.takes[row])
+        return stage.answer == self.answer[row] and stage.instead is not None and bool(stage.instead[row])
+
     def knock(self, time: int, index: int, row: int, gate: PlainGate) -> None:
         gate.attempts[row] += 1
         gate.arrived += 1
         gate.first[row] = time if gate.first[row] < 0 else gate.first[row]
         refusal = gate.knock(row, time)
         if refusal is None:
+            if gate.to_smaller(row):
+                self.answer[row] = gate.gate.smaller_answer
             gate.let_in(row, time)
             heapq.heappush(self.heap, (time, index + 1, row))
             return
@@ -306,5 +322,5 @@ class PlainChain:
         index, stage = self.calls[name]
         earlier = [each for other, each in self.calls.values() if other < index and each.is_seen]
         return stage.is_seen and not any(
-            each.takes[request.row] and each.output_tokens[request.row] for each in earlier
+            self.takes(each, request.row) and each.output_tokens[request.row] for each in earlier
         )

@@ -11,6 +11,7 @@ from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.plan_files import whole_or_nothing
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.simulate_document import (
+    Column,
     Columns,
     fleet_columns,
     gaps_document,
@@ -24,6 +25,7 @@ from tokenfleet.app.simulate_files import DECISIONS, write_json, write_parquet
 from tokenfleet.app.simulate_run import goodput
 from tokenfleet.app.world_words import world_document
 from tokenfleet.domain.run import RunRecord, Status, Telemetry
+from tokenfleet.domain.trace import Bools
 
 FILES: Final = (
     "calls.parquet",
@@ -165,13 +167,19 @@ def _in_pool(name: str | None, columns: Columns) -> Columns:
 
 
 def _stacked(tables: list[Columns]) -> Columns:
-    """Tables with the same columns, one behind the other."""
+    """Tables one behind the other; what a table has no column for is not known there."""
     stacked: Columns = {}
-    for name in tables[0]:
-        values = np.concatenate([table[name][0] for table in tables])
-        known = [
-            np.ones(len(table[name][0]), dtype=np.bool_) if (mask := table[name][1]) is None else mask
-            for table in tables
-        ]
-        stacked[name] = (values, np.concatenate(known))
+    for name in dict.fromkeys(name for table in tables for name in table):
+        kind = next(table[name][0] for table in tables if name in table)
+        parts = [_part(table, name, kind) for table in tables]
+        stacked[name] = (np.concatenate([values for values, _ in parts]), np.concatenate([known for _, known in parts]))
     return stacked
+
+
+def _part(table: Columns, name: str, kind: Column) -> tuple[Column, Bools]:
+    """A column of a table and where it is known; of the same kind as ``kind`` where the table has none."""
+    count = len(next(iter(table.values()))[0])
+    if name not in table:
+        return np.zeros(count, dtype=kind.dtype), np.zeros(count, dtype=np.bool_)
+    values, known = table[name]
+    return values, np.ones(count, dtype=np.bool_) if known is None else known

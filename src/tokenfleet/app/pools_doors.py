@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tokenfleet.app.pools_smaller import with_models
 from tokenfleet.app.scaling_question import ladder_of, without_effect
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
@@ -54,14 +55,10 @@ def gate_of(
         batch: Which requests are batch; ``None``: none is.
 
     Raises:
-        BadInput: a ladder that cannot be climbed, a rung that needs one fleet, pools that are looked at at different
-            times.
+        BadInput: a ladder that cannot be climbed, or pools that are looked at at different times.
     """
     where = "ladder" if name == ALL_POOLS else f"pools.{name}.ladder"
-    if any(rung.give_up == "smaller_model" for rung in spec.rungs):
-        what = "smaller_model, and requests find their model by pool"
-        raise BadInput.at(f"{where}.rungs", what, "give the smaller model a pool, with takes")
-    ladder = ladder_of(spec)
+    ladder = ladder_of(with_models(asked, spec), where)
     gate = Gate(
         name=name,
         takes=takes,

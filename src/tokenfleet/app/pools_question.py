@@ -9,12 +9,14 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
+from tokenfleet.app.around import SAME_TOKENS
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
 from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.pools_lanes import check_lanes, in_lanes
 from tokenfleet.app.pools_rollout import with_new_version
+from tokenfleet.app.pools_smaller import check_smaller, smaller_pool, stand_ins
 from tokenfleet.app.quantities import parse_duration_s
 from tokenfleet.app.scaling_question import batch_of
 from tokenfleet.app.scaling_types import LadderSpec
@@ -74,34 +76,32 @@ class _Builder:
         self.notes: list[str] = []
         self.windows: dict[str, Hold] = {}
         self.image_tokens = np.zeros(trace.request_count, dtype=np.int32)
+        self.everybody = np.ones(trace.request_count, dtype=np.bool_)
+        self.own: dict[str, Bools] = {}
+        """Whom each pool answers that answers, where nothing is given up."""
 
     def system(self) -> PoolSystem:
         steps = self._steps()
-        answering = [name for name in self.specs if name not in {step.pool for step in steps}]
-        if not answering:
+        chained = {step.pool for step in steps if step.pool is not None}
+        check_smaller(self.asked, chained)
+        answering = [name for name in self.specs if name not in chained]
+        first = [name for name in answering if name not in stand_ins(self.asked)]
+        if not first:
             raise BadInput.at("pools", "every pool is a step of the chain: none answers", "add the pool that generates")
         self._chain(steps)
         if self.asked.images is not None:
-            self._images(self.asked.images, answering[-1])
-        left = np.ones(self.trace.request_count, dtype=np.bool_)
-        for name in answering:
-            if not left.any():
-                what = "is left no request: the pools before it take them all"
-                raise BadInput.at(f"pools.{name}", what, "put the pool without takes last")
-            takes = left & taken(self.specs[name].takes, self.trace, f"pools.{name}.takes", left, self.asked.seed)
-            if not takes.any():
-                self.notes.append(f"The pool {name} takes no request of this demand.")
-            left &= ~takes
-            self._answer(name, takes)
-        if left.any():
-            what = f"{int(left.sum())} requests are taken by no pool"
-            raise BadInput.at("pools", what, "leave takes out in the last pool: it answers whatever is left")
+            self._images(self.asked.images, first[-1])
+        self._share_out(first)
+        # Whoever is sent on to a smaller model comes to it from a pool before it.
+        for name in sorted(answering, key=lambda name: self._smaller_of(self.specs[name].ladder) is None):
+            self._answer(name, self.own.get(name, ~self.everybody))
         if self.asked.ladder is not None:
-            everybody = np.ones(self.trace.request_count, dtype=np.bool_)
-            watched = tuple(each.name for each in self.named if each.does in ("answers", "prefills", "decodes"))
-            self.stages.insert(0, self._gate(self.asked.ladder, ALL_POOLS, everybody, watched))
-        pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
+            beside = self._smaller_of(self.asked.ladder)
+            answers = (each for each in self.named if each.does in ("answers", "prefills", "decodes"))
+            watched = tuple(each.name for each in answers if each.behind != beside)
+            self.stages.insert(0, self._gate(self.asked.ladder, ALL_POOLS, self.everybody, watched))
         check_lanes(self.asked, self.named)
+        pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
         return PoolSystem(
             trace=self.trace,
             pools=pools,
@@ -110,6 +110,38 @@ class _Builder:
             windows=self.windows,
             batch=self.batch,
         )
+
+    def _share_out(self, answering: Sequence[str]) -> None:
+        """Find who is answered by which pool: by the first that takes it."""
+        left = self.everybody
+        for name in answering:
+            if not left.any():
+                what = "is left no request: the pools before it take them all"
+                raise BadInput.at(f"pools.{name}", what, "put the pool without takes last")
+            takes = left & taken(self.specs[name].takes, self.trace, f"pools.{name}.takes", left, self.asked.seed)
+            if not takes.any():
+                self.notes.append(f"The pool {name} takes no request of this demand.")
+            left = left & ~takes
+            self.own[name] = takes
+        if left.any():
+            what = f"{int(left.sum())} requests are taken by no pool"
+            raise BadInput.at("pools", what, "leave takes out in the last pool: it answers whatever is left")
+
+    # ---- the smaller model
+
+    def _smaller_of(self, ladder: LadderSpec | None) -> str | None:
+        return None if ladder is None else smaller_pool(ladder)
+
+    def _may_go_to(self, smaller: str, door: str) -> Bools:
+        """Whom a door may send to a smaller model: whoever comes to it and is answered elsewhere."""
+        own = self.own.get(smaller, ~self.everybody)
+        return ~own if door == ALL_POOLS else self.own.get(door, ~self.everybody) & ~own
+
+    def _sent_to(self, name: str) -> Bools | None:
+        """Whom doors may send to a pool; ``None`` where none does."""
+        doors = {ALL_POOLS: self.asked.ladder, **{pool: spec.ladder for pool, spec in self.specs.items()}}
+        sent = [self._may_go_to(name, door) for door, ladder in doors.items() if self._smaller_of(ladder) == name]
+        return np.logical_or.reduce(sent) if sent else None
 
     # ---- the chain before the answer
 
@@ -221,6 +253,17 @@ class _Builder:
     # ---- the answer
 
     def _answer(self, name: str, takes: Bools) -> None:
+        """The stages of one answer, for those who are this pool's and for those who are sent there."""
+        before, sent = len(self.stages), self._sent_to(name)
+        self._answer_of(name, takes if sent is None else takes | sent)
+        if sent is not None:
+            self.notes.append(f"{name} also answers those whom the rung smaller_model sends there. {SAME_TOKENS}")
+        self.stages[before:] = [
+            replace(part, answer=name, takes=part.takes & takes, instead=None if sent is None else part.takes & sent)
+            for part in self.stages[before:]
+        ]
+
+    def _answer_of(self, name: str, takes: Bools) -> None:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
         self._asks_no_answer_of(name, model, takes)
@@ -285,7 +328,10 @@ class _Builder:
         batch = batch_of(spec, self.trace) if self.batch is None else self.batch
         gate, notes = gate_of(self.asked, spec, name, self.trace, takes, watched, batch)
         self.notes += notes
-        return gate
+        smaller = self._smaller_of(spec)
+        if smaller is None:
+            return gate
+        return replace(gate, smaller=self._may_go_to(smaller, name), smaller_answer=smaller)
 
     def _cap(self, spec: PhaseSpec) -> float | None:
         return spec.utilization_cap or self.asked.utilization_cap

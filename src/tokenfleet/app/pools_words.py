@@ -6,7 +6,7 @@ from typing import Final
 from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.quantities import shown_count, shown_duration
-from tokenfleet.app.scaling_words import changes_of, refusal_lines, rung_lines
+from tokenfleet.app.scaling_words import changes_of, degraded_lines, refusal_lines, rung_lines
 from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines
 from tokenfleet.app.summary import data
 from tokenfleet.app.world_words import event_words
@@ -87,7 +87,7 @@ def around_lines(run: SimulatedPools) -> list[str]:
 def door_lines(run: SimulatedPools) -> list[str]:
     """Rungs entered and left, door by door, and who was turned away; none without a ladder."""
     steps = [f"{name}: {line}" for name, climber in run.climbers.items() for line in rung_lines(climber.ladder_steps)]
-    return [*steps, *refusal_lines(run.record)] if run.climbers else []
+    return [*steps, *refusal_lines(run.record), *degraded_lines(run.record)] if run.climbers else []
 
 
 def time_lines(run: SimulatedPools) -> list[str]:

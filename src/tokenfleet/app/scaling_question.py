@@ -158,8 +158,8 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
     return policy
 
 
-def ladder_of(spec: LadderSpec) -> Ladder:
-    """The ladder that a scenario describes.
+def ladder_of(spec: LadderSpec, where: str = "ladder") -> Ladder:
+    """The ladder that a scenario describes under a key.
 
     Raises:
         BadInput: rungs without hysteresis or limit, a smaller model without a passed evaluation.
@@ -170,7 +170,7 @@ def ladder_of(spec: LadderSpec) -> Ladder:
         climb_s=spec.climb,
         calm_s=spec.calm,
     )
-    control.check_ladder(ladder)
+    control.check_ladder(ladder, where)
     return ladder
 
 
@@ -183,6 +183,9 @@ def smaller_groups(asked: Scenario, spec: LadderSpec) -> tuple[ReplicaGroup, ...
     for index, rung in enumerate(spec.rungs):
         if rung.give_up != "smaller_model":
             continue
+        if rung.pool is not None:
+            what = f'names the pool "{rung.pool}", and there are no pools'
+            raise BadInput.at(f"ladder.rungs[{index}].pool", what, "write model and fleet")
         where = f"ladder.rungs[{index}].fleet"
         if rung.fleet is None:
             what = f"nobody says on which replicas {rung.model} runs"

@@ -192,9 +192,11 @@ class RungSpec(Strict):
     sessions: Count | None = None
     """For ``limit_sessions``: conversations open at once."""
     model: str = ""
-    """For ``smaller_model``: which."""
+    """For ``smaller_model``: which, where the scenario has no ``pools``."""
     fleet: PhaseSpec | None = None
-    """For ``smaller_model``: its replicas, which run all the time beside the others."""
+    """For ``smaller_model``: its replicas, which run all the time beside the others; not with ``pools``, either."""
+    pool: str | None = None
+    """For ``smaller_model`` with ``pools``: the one that answers. Without ``takes`` it answers nobody else."""
     evaluation: EvaluationSpec | None = None
     """For ``smaller_model``: the record it passed. Without one it answers nobody."""
 

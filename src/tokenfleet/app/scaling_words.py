@@ -67,7 +67,7 @@ def ladder_lines(run: Simulated) -> list[str]:
     if run.around.ladder is None:
         return []
     steps = run.controller.ladder_steps
-    return [*rung_lines(steps), *refusal_lines(run.record), *_degraded(run)] if steps else rung_lines(steps)
+    return [*rung_lines(steps), *refusal_lines(run.record), *degraded_lines(run.record)] if steps else rung_lines(steps)
 
 
 def rung_lines(steps: Sequence[LadderStep]) -> list[str]:
@@ -87,9 +87,9 @@ def refusal_lines(record: RunRecord) -> list[str]:
     return [f"turned away: {', '.join(named)}" if named else "nobody was turned away"]
 
 
-def _degraded(run: Simulated) -> list[str]:
+def degraded_lines(record: RunRecord) -> list[str]:
     """How many requests a smaller model answered."""
-    count = degraded_count(run.record)
+    count = degraded_count(record)
     return [f"answered by the smaller model: {count:,}"] if count else []
 
 

@@ -12,13 +12,23 @@ from tokenfleet.domain.world import Clients, Door, FleetView, Happening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """Requests are served by a pool, and go on when it has answered. Columns have one entry per request."""
+class Part:
+    """A part of a request's way. Columns have one entry per request."""
+
+    takes: Bools
+    """Requests that take it; the others pass by. What other columns hold for those is of no concern."""
+    answer: str | None = None
+    """The answer that it is a part of; ``None``: of all of them. Whoever a gate sends to another one passes by."""
+    instead: Bools | None = None
+    """Who takes it of those that a gate has sent to this answer; ``None``: nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Part):
+    """Requests are served by a pool, and go on when it has answered."""
 
     pool: str
     """Each pool is called by one stage: requests that came back to it would not feed forward."""
-    takes: Bools
-    """Requests that make this call; the others pass by. What columns hold for those is of no concern."""
     input_tokens: Ints
     output_tokens: Ints
     call_count: int = 1
@@ -34,18 +44,16 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Part):
     """Something outside the fleets that takes its time and has room for everybody, such as a search."""
 
-    takes: Bools
     duration_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Part):
     """Requests wait for the next opening of a daily window, unless it is open: work that may run at night only."""
 
-    takes: Bools
     opens_s: float
     """Time of day."""
     closes_s: float
@@ -55,10 +63,9 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Part):
     """KV goes from the replica of the last call to the next pool: one request after the other on the replica's link."""
 
-    takes: Bools
     duration_s: Floats
     """With the link to itself."""
     latency_s: float
@@ -79,7 +86,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(Part):
     """A door in front of pools, moved by a controller that sees how full they are.
 
     A request is known by the lengths in the trace. Whoever is let in is in a session until its end, wherever that is;
@@ -87,7 +94,6 @@ class Gate:
     """
 
     name: str
-    takes: Bools
     watched: tuple[str, ...]
     """Pools behind it: the controller is shown their replicas side by side, and the first tokens of theirs that users
     see, TTFT counted from the first arrival at the gate."""
@@ -98,6 +104,10 @@ class Gate:
     """At second 0."""
     batch: Bools | None = None
     """Which requests are batch; ``None``: none is."""
+    smaller: Bools | None = None
+    """Which requests a smaller model may answer, where the door says so; ``None``: none."""
+    smaller_answer: str = ""
+    """The answer that it gives: that of parts behind the gate."""
     clients: Clients = field(default_factory=Clients)
     retry_after_s: float = 0.0
     session_idle_s: float = 300.0

@@ -1,14 +1,14 @@
 """What a replay refuses of stages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.stages import Call, Gate, Hold, Pools
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.stages import Call, Gate, Hold, Pools, Stage
+from tokenfleet.domain.trace import Bools, Trace
 from tokenfleet.domain.world import ClosedLoop
 from tokenfleet.simulator.checking_world import SHORTEST_TICK_S, client_problems, door_problems, loop_problems
 
@@ -22,6 +22,7 @@ def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None) -> 
     for index, stage in enumerate(pools.stages):
         where = f"stages[{index}]"
         columns: dict[str, npt.NDArray[np.generic]] = {"takes": stage.takes}
+        columns |= {} if stage.instead is None else {"instead": stage.instead}
         if isinstance(stage, Call):
             columns |= {"input_tokens": stage.input_tokens, "output_tokens": stage.output_tokens}
             problems += _call_problems(where, stage, pools, called)
@@ -29,8 +30,9 @@ def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None) -> 
         elif isinstance(stage, Hold):
             problems += _hold_problems(where, stage)
         elif isinstance(stage, Gate):
-            columns |= {} if stage.batch is None else {"batch": stage.batch}
+            columns |= {name: column for name, column in _gate_columns(stage) if column is not None}
             problems += _gate_problems(where, stage, pools, called)
+            problems += _smaller_problems(where, stage, pools.stages[:index], pools.stages[index + 1 :])
         else:
             columns["duration_s"] = stage.duration_s
             if not np.all((stage.duration_s >= 0) & np.isfinite(stage.duration_s)):
@@ -67,6 +69,24 @@ def _hold_problems(where: str, stage: Hold) -> list[Problem]:
         for name in ("opens_s", "closes_s", "start_s")
         if not 0.0 <= (value := getattr(stage, name)) < DAY_S
     ]
+
+
+def _gate_columns(gate: Gate) -> Iterator[tuple[str, Bools | None]]:
+    yield "batch", gate.batch
+    yield "smaller", gate.smaller
+
+
+def _smaller_problems(where: str, gate: Gate, before: Sequence[Stage], behind: Sequence[Stage]) -> Iterator[Problem]:
+    """Whether the smaller answer is behind the gate, all of it."""
+    if gate.smaller is None:
+        return
+    name = gate.smaller_answer
+    if any(stage.answer == name for stage in before):
+        what = f"the answer {name!r} begins before it: requests would come back to it"
+        yield Problem(f"{where}.smaller_answer", what, "put the gate in front")
+    elif not any(stage.answer == name and stage.instead is not None for stage in behind):
+        what = f"nobody behind it takes requests that are sent to the answer {name!r}"
+        yield Problem(f"{where}.smaller_answer", what, "give parts of that answer, with instead")
 
 
 def _gate_problems(where: str, gate: Gate, pools: Pools, called: set[str]) -> Iterator[Problem]:

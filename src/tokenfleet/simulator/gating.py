@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.control import admit, backoff_ps, bucket_left_tokens, bucket_refilled, bucket_reserved, scrambled
-from tokenfleet.control.admission import ADMITTED, BATCH_SHED
+from tokenfleet.control.admission import ADMITTED, BATCH_SHED, SMALLER_MODEL
 from tokenfleet.domain.run import Decision, Status
 from tokenfleet.domain.stages import Gate, GateRun
 from tokenfleet.domain.trace import Bools, Ints, Trace
@@ -43,6 +43,8 @@ class Entrance:
     status: npt.NDArray[np.int8]
     first_ps: Buffer
     """When it came first; -1 where it never did."""
+    is_moved: Bools
+    """Whether it was let in to the smaller model."""
     run: GateRun
     attempts_ps: list[int]
     """Of every attempt."""
@@ -71,6 +73,7 @@ class Doorkeeper:
         self.taken: list[Turn] = []
         self.inputs: list[int] = trace.input_tokens.tolist()
         self.outputs: list[int] = trace.output_tokens.tolist()
+        self.smaller: list[bool] = [False] * count if gate.smaller is None else gate.smaller.tolist()
         self.batch: list[bool] = [False] * count if gate.batch is None else gate.batch.tolist()
         self.tenant: list[int] = [-1] * count if trace.tenant is None else trace.tenant.tolist()
         full = self.door.quota_burst_tokens * MICRO
@@ -84,6 +87,7 @@ class Doorkeeper:
         entered_ps, first_ps = np.full(len(self.inputs), -1), np.full(len(self.inputs), -1)
         first_ps[rows] = now_ps
         status = np.zeros(len(self.inputs), dtype=np.int8)
+        is_moved = np.zeros(len(self.inputs), dtype=np.bool_)
         at_once = self._passes(now_ps)
         entered_ps[rows[at_once]] = now_ps[at_once]
         self.attempts[rows[at_once]] = 1
@@ -96,8 +100,9 @@ class Doorkeeper:
             self.attempts[row] += 1
             self._turn_to(time_ps)
             verdict = self._verdict(row, time_ps)
-            if verdict == ADMITTED:
+            if verdict in (ADMITTED, SMALLER_MODEL):
                 entered_ps[row] = time_ps
+                is_moved[row] = verdict == SMALLER_MODEL
                 self._begin(row)
                 continue
             refusals_ps.append(time_ps)
@@ -106,7 +111,8 @@ class Doorkeeper:
             else:
                 entered_ps[row] = time_ps
                 status[row] = int(Status.REJECTED_BATCH_SHED) + verdict - BATCH_SHED
-        return Entrance(entered_ps, status, first_ps, self._run(len(refusals_ps)), attempts_ps, refusals_ps)
+        run = self._run(len(refusals_ps))
+        return Entrance(entered_ps, status, first_ps, is_moved, run, attempts_ps, refusals_ps)
 
     def _passes(self, now_ps: Buffer) -> Bools:
         """Those who come while the door stands wide open: nothing about them counts."""
@@ -151,8 +157,8 @@ class Doorkeeper:
             self._quota_left(row, time_ps),
             inputs,
             outputs,
-            0,
-            0,
+            door.smaller_input_tokens if self.smaller[row] else 0,
+            door.smaller_output_tokens,
             self.sessions is not None and not self.sessions.is_open(row),
             limit if self.sessions is None else limit - len(self.sessions.open),
             door.context_cap_tokens,

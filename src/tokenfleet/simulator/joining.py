@@ -11,6 +11,7 @@ from tokenfleet.domain.run import (
     BusyTime,
     ClassGaps,
     Decision,
+    Degraded,
     GapHistogram,
     Ledger,
     RunRecord,
@@ -44,6 +45,8 @@ class Journey:
     cached_tokens: Buffer
     preemption_count: Buffer
     transfer_ps: Buffer
+    moved: Buffer
+    """Number of the answer to which a gate has sent it, counted from 1 over the smaller answers; 0: its own."""
 
 
 def joined(trace: Trace, journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[GateRun]) -> RunRecord:
@@ -129,7 +132,7 @@ def turmoil_of(journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[Ga
     totals["refused_count"] += sum(gate.refused_count for gate in gates)
     return Turmoil(
         attempt_count=attempt_count,
-        degraded=np.zeros(request_count, dtype=np.int8),
+        degraded=np.where(journey.moved > 0, int(Degraded.SMALLER_MODEL), int(Degraded.NOTHING)).astype(np.int8),
         left_s=journey.now_ps / PS_PER_S,
         partial_output_tokens=partial_tokens,
         state_s=np.concatenate(state_s),

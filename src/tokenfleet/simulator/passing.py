@@ -4,7 +4,7 @@ Stages feed forward: what a pool does changes nothing in those before it. So eac
 the arrivals that the stages before it yield. What comes back all the same stands in a script.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import ClassGaps, GapHistogram, RunRecord, Status
-from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, Transfer, Wait
-from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.stages import Call, Gate, Hold, Part, PoolRun, Pools, Transfer, Wait
+from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.classes import combinations
@@ -97,6 +97,7 @@ class Passing:
         self.peak_window_s, self.telemetry_interval_s = peak_window_s, telemetry_interval_s
         gates = [stage for stage in pools.stages if isinstance(stage, Gate)]
         self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
+        self.answers = smaller_answers(pools)
         self.done = Passage(journey=start(script.arrivals_ps))
         self.has_lanes = False
 
@@ -104,7 +105,11 @@ class Passing:
         """Stage after stage."""
         journey = self.done.journey
         for stage in self.pools.stages:
-            going = stage.takes & (journey.status == Status.FINISHED) & (self.script.arrivals_ps >= 0)
+            going = (
+                takers(stage, journey.moved, self.answers)
+                & (journey.status == Status.FINISHED)
+                & (self.script.arrivals_ps >= 0)
+            )
             if isinstance(stage, Wait):
                 journey.now_ps[going] += to_ps_column(stage.duration_s[going])
             elif isinstance(stage, Hold):
@@ -126,6 +131,8 @@ class Passing:
         self.done.entrances[gate.name] = entrance
         journey.now_ps[rows] = entrance.time_ps[rows]
         journey.status = np.maximum(journey.status, entrance.status)
+        if gate.smaller is not None:
+            journey.moved[entrance.is_moved] = 1 + self.answers.index(gate.smaller_answer)
 
     def _call(self, stage: Call, going: npt.NDArray[np.bool_]) -> None:
         journey, name = self.done.journey, stage.pool
@@ -171,6 +178,26 @@ class Passing:
         return self.done.watched[name].in_view(tick_s)
 
 
+def smaller_answers(pools: Pools) -> list[str]:
+    """The answers to which gates may send requests."""
+    gates = [stage for stage in pools.stages if isinstance(stage, Gate) and stage.smaller is not None]
+    return list(dict.fromkeys(gate.smaller_answer for gate in gates))
+
+
+def takers(stage: Part, moved: Buffer, answers: Sequence[str]) -> Bools:
+    """Requests that take a stage, as gates have sent them.
+
+    Args:
+        stage: The stage.
+        moved: Of each request, see :class:`tokenfleet.simulator.joining.Journey`.
+        answers: The smaller ones in their order.
+    """
+    if stage.answer is None or not answers:
+        return stage.takes
+    here = moved == 1 + answers.index(stage.answer) if stage.answer in answers else np.zeros(len(moved), dtype=np.bool_)
+    return np.where(moved > 0, here & stage.instead if stage.instead is not None else False, stage.takes)
+
+
 def announced(fleet: Fleet) -> Fleet:
     """A fleet whose front end has done its work before the request comes."""
 
@@ -204,6 +231,7 @@ def start(arrivals_ps: Buffer) -> Journey:
         cached_tokens=column(),
         preemption_count=column(),
         transfer_ps=column(),
+        moved=column(),
     )
 
 

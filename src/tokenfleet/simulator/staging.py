@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.stages import Call, Gate, Hold, Pools, Stage, StagedRun
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Bools, Trace
 from tokenfleet.domain.world import ClosedLoop, World
 from tokenfleet.simulator.building import PS_PER_S
 from tokenfleet.simulator.checking_stages import check_stages
@@ -97,12 +97,12 @@ def gates_of(pools: Pools) -> list[Gate]:
 def settled(trace: Trace, pools: Pools, worlds: Worlds, loop: ClosedLoop | None, script: Script) -> Script:
     """The script that a replay by it confirms."""
     clock_ps = to_ps_column(trace.arrival_s)
-    heard = heard_first(pools, trace.request_count)
     gates = gates_of(pools)
     while True:
         found = Passing(trace, pools, worlds, script).run()
         ends_ps = np.where(script.arrivals_ps >= 0, found.journey.now_ps, -1)
         last_ps = int(ends_ps.max(initial=0))
+        heard = heard_first(pools, found.journey.moved)
         following = Script(
             arrivals_ps=arrivals_ps(loop, clock_ps, ends_ps),
             turns={gate.name: turns_of(gate, found, heard, last_ps) for gate in gates},
@@ -131,16 +131,19 @@ def narrowed(pools: Pools, chosen: Buffer) -> Pools:
         chosen: Numbers of the requests, in their order.
     """
 
-    def part(stage: Stage) -> Stage:
-        takes = stage.takes[chosen]
+    def of(column: Bools | None) -> Bools | None:
+        return None if column is None else column[chosen]
+
+    def part(whole: Stage) -> Stage:
+        stage = replace(whole, takes=whole.takes[chosen], instead=of(whole.instead))
         if isinstance(stage, Call):
             inputs, outputs = stage.input_tokens[chosen], stage.output_tokens[chosen]
-            return replace(stage, takes=takes, input_tokens=inputs, output_tokens=outputs)
+            return replace(stage, input_tokens=inputs, output_tokens=outputs)
         if isinstance(stage, Gate):
-            return replace(stage, takes=takes, batch=None if stage.batch is None else stage.batch[chosen])
+            return replace(stage, batch=of(stage.batch), smaller=of(stage.smaller))
         if isinstance(stage, Hold):
-            return replace(stage, takes=takes)
-        return replace(stage, takes=takes, duration_s=stage.duration_s[chosen])
+            return stage
+        return replace(stage, duration_s=stage.duration_s[chosen])
 
     def one(fleet: Fleet) -> Fleet:
         return replace(fleet, groups=tuple(replace(group, replica_count=1) for group in fleet.groups))

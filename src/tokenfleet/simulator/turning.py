@@ -11,18 +11,23 @@ from tokenfleet.domain.trace import Bools
 from tokenfleet.domain.world import FleetView, Happening
 from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.gating import Turn
-from tokenfleet.simulator.passing import Passage, to_ps_column
+from tokenfleet.simulator.passing import Passage, smaller_answers, takers, to_ps_column
 
 Buffer = npt.NDArray[np.int64]
 
 
-def heard_first(pools: Pools, count: int) -> dict[str, Bools]:
-    """By pool, the requests whose first token that a user sees is that of this pool."""
-    silent = np.ones(count, dtype=np.bool_)
+def heard_first(pools: Pools, moved: Buffer) -> dict[str, Bools]:
+    """By pool, the requests whose first token that a user sees is that of this pool.
+
+    Args:
+        pools: The stages.
+        moved: To which answers gates have sent requests, see :class:`tokenfleet.simulator.joining.Journey`.
+    """
+    silent, answers = np.ones(len(moved), dtype=np.bool_), smaller_answers(pools)
     found: dict[str, Bools] = {}
     for stage in pools.stages:
         if isinstance(stage, Call):
-            speaks = stage.takes & (stage.output_tokens > 0) & stage.is_seen
+            speaks = takers(stage, moved, answers) & (stage.output_tokens > 0) & stage.is_seen
             found[stage.pool] = speaks & silent
             silent = silent & ~speaks
     return found

@@ -169,10 +169,6 @@ def test_users_wait_for_the_end_of_the_whole_way(capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            LADDER + RUNGS.replace("cap_output, limit: 220", "smaller_model, model: Qwen/Qwen3-0.6B, input: 300"),
-            "give the smaller model a pool",
-        ),
         (LADDER + RUNGS + "admission: {queue_limit: 3}\n", "ladder and admission both bound the queue"),
         (LADDER + RUNGS.replace("leave: {waiting: 2}", "leave: {waiting: 9}"), "left as soon as it is entered"),
         (LADDER, "nobody is turned away"),
