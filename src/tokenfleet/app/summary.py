@@ -18,6 +18,7 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
+from tokenfleet.domain.outlook import SensitivityCase
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Sized, TenantInvoice
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.domain.rough import Rough
@@ -253,8 +254,13 @@ def _likely(plan: Plan) -> list[str]:
 
 def _to_be_sure(plan: Plan) -> str:
     sure = plan.sure
+    if plan.sure_pools:
+        usd = shown_usd(sum(sized.price_usd_per_hour for sized in plan.sure_pools))
+        pools = zip(plan.pools, plan.sure_pools, strict=True)
+        counts = " and ".join(f"{sized.replica_count} in {pool.name}" for pool, sized in pools)
+        return f"{counts} at {usd}/h would keep it"
     if plan.pools:
-        return "of each pool the assumptions say what would make sure"
+        return "no numbers of these replicas would make sure of all pools"
     if plan.question.first_look:
         return "tokenfleet plan says what would make sure"
     if sure is None:
@@ -462,16 +468,21 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
 def sensitive(plan: Plan) -> list[str]:
     """What the fleet would have to be if an assumption is wrong, those that change it only."""
     told = []
-    planned = sum(sized.replica_count for sized in plan.fleets)
+    planned = tuple(sized.replica_count for sized in plan.fleets)
     for case in plan.sensitivity:
         if case.note:
             told.append(f"{case.assumption} {case.change}: {case.note}")
-        if case.assumption == "price" or case.replica_count == planned:
+        if case.assumption == "price" or (case.by_pool or (case.replica_count,)) == planned:
             continue
-        need = "another fleet" if case.replica_count is None else f"{case.replica_count} replicas"
+        need = "another fleet" if case.replica_count is None else f"{_counts(case)} replicas"
         cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
         told.append(f"{case.assumption} {case.change}: {need}{cost}")
     return [f"if wrong: {'; '.join(told)}"] if told else []
+
+
+def _counts(case: SensitivityCase) -> str:
+    """``7``, or ``3 + 4`` pool by pool."""
+    return " + ".join(map(str, case.by_pool or (case.replica_count,)))
 
 
 def _span(duration_s: float) -> str:

@@ -392,6 +392,8 @@ class Plan:
     sure: Sized | None = None
     """The cheapest fleet of the chosen kind that keeps the promise even at the slow end of the error band; ``None``
     when no count does. Sized where candidates are, not proved on a trace that was cut for the search."""
+    sure_pools: tuple[Sized, ...] = ()
+    """The same of a plan of several pools, in their order; empty when one of them has none."""
     tried_count: int = 0
     """Candidates the search had, those with smaller steps and those without a chance included."""
     wall_s: float | None = None

@@ -1,6 +1,6 @@
 """Latency against load, and latency against money."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
 from tokenfleet.domain.plan import PlanQuestion
@@ -10,7 +10,7 @@ from tokenfleet.planner.redundancy import spare_like
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.search import Answer
 from tokenfleet.planner.traffic import Traffic, at_load, demand
-from tokenfleet.planner.verdict import Latencies
+from tokenfleet.planner.verdict import Latencies, Verdict
 
 _LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 _MORE = (1.25, 1.5, 2.0)
@@ -21,18 +21,36 @@ def load_curve(replays: Replays, traffic: Traffic, answer: Answer, reporter: Rep
 
     Loads at which so small a trace has no request left are missing.
     """
-    rate_per_s = demand(traffic, caching=False).rate_per_s
-    points = []
     replica, count = answer.sized.replica, answer.sized.carrying_count
-    loads = [at_load(traffic, load) for load in _LOADS]
-    for denser in loads:
+    loads = {load: at_load(traffic, load) for load in _LOADS}
+    for denser in loads.values():
         if denser is not None:
             replays.ahead(denser, replica, count, quick=False)
-    for index, (load, loaded) in enumerate(zip(_LOADS, loads, strict=True)):
-        reporter.say("curve", f"{words.fleet(replica, count)} at {load:g} x the peak", 0.9 + 0.07 * index / len(_LOADS))
+
+    def at(loaded: Traffic, load: float) -> Verdict:
+        done = 0.9 + 0.07 * _LOADS.index(load) / len(_LOADS)
+        reporter.say("curve", f"{words.fleet(replica, count)} at {load:g} x the peak", done)
+        return replays.verdict(loaded, replica, count)
+
+    return curve_of(traffic, at, loads)
+
+
+def curve_of(
+    traffic: Traffic, judged: Callable[[Traffic, float], Verdict], loads: Mapping[float, Traffic | None] | None = None
+) -> tuple[CurvePoint, ...]:
+    """What somebody makes of each load of ``traffic``, judged in its window; without those that have no request left.
+
+    Args:
+        traffic: At the peak.
+        judged: Replays a load, and judges it.
+        loads: The same traffic at each load, where it was made already.
+    """
+    rate_per_s = demand(traffic, caching=False).rate_per_s
+    points = []
+    for load, loaded in (loads or {load: at_load(traffic, load) for load in _LOADS}).items():
         if loaded is None:
             continue
-        verdict = replays.verdict(loaded, replica, count)
+        verdict = judged(loaded, load)
         points.append(
             CurvePoint(
                 load_fraction=load,

@@ -83,7 +83,7 @@ def _answer(plan: Plan) -> dict[str, object]:
         **_prices(plan.bill),
         **_limits(plan),
         "slo": [asdict(result) for result in plan.slo_degraded],
-        "sure": _sure(plan.sure) if plan.sure else None,
+        "sure": _sure(plan),
         "redundancy": _redundancy(plan) if fleets else [],
         "placement": asdict(plan.placement) if plan.placement else None,
         "obtainable": _obtainable(plan.obtainable) if plan.obtainable else None,
@@ -164,11 +164,15 @@ def _group(sized: Sized) -> dict[str, object]:
     }
 
 
-def _sure(sized: Sized) -> dict[str, object]:
-    """The fleet of the same kind that keeps the promise at the slow end of the error band."""
+def _sure(plan: Plan) -> dict[str, object] | None:
+    """The fleet of the same kind, or one of each pool, that keeps the promise at the slow end of the error band."""
+    pools = [{"pool": pool.name, **_group(sized)} for pool, sized in zip(plan.pools, plan.sure_pools, strict=False)]
+    fleets = (*plan.sure_pools, *([plan.sure] if plan.sure else []))
+    if not fleets:
+        return None
     return {
-        "fleet": [_group(sized)],
-        "price_usd_per_hour": sized.price_usd_per_hour,
+        "fleet": pools or [_group(sized) for sized in fleets],
+        "price_usd_per_hour": sum(sized.price_usd_per_hour for sized in fleets),
     }
 
 

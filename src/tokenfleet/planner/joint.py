@@ -101,6 +101,29 @@ def confidence(pools: Sequence[PlannedPool]) -> Confidence | None:
     return min(found, key=lambda each: each.probability_fraction) if len(found) == len(known) else None
 
 
+def sure(pools: Sequence[PlannedPool]) -> tuple[Sized, ...] | None:
+    """The fleets that keep the promise of every pool at the slow end of the band; ``None`` where one has none."""
+    known = [pool.plan.sure for pool in pools]
+    found = tuple(each for each in known if each is not None)
+    return found if len(found) == len(known) else None
+
+
+def sure_notes(pools: Sequence[PlannedPool], found: tuple[Sized, ...] | None) -> Iterator[str]:
+    """What it would take to be sure of the promise of all pools, in a sentence."""
+    kinds = [of_one_kind(pool) for pool in pools]
+    factors = dict.fromkeys(f"{sized.replica.band.step_time_factor:.3g}" for sized in kinds)
+    slow = f"If steps of all pools take {' and '.join(factors)} times as long"
+    if found is None:
+        yield f"{slow}, no counts of such replicas keep the promise: load-test before you promise it."
+        return
+    usd = sum(sized.price_usd_per_hour for sized in found)
+    if usd <= sum(sized.price_usd_per_hour for sized in kinds):
+        yield f"Even if{slow.removeprefix('If')}, the plan keeps the promise."
+        return
+    counts = " and ".join(f"{sized.replica_count} in {pool.name}" for pool, sized in zip(pools, found, strict=True))
+    yield f"{slow}, {counts} keep the promise, for ${usd:.2f}/h."
+
+
 def sensitivity(pools: Sequence[PlannedPool]) -> tuple[SensitivityCase, ...]:
     """Each assumption that every pool was asked about, wrong in all of them at once."""
     by_pool = [{_about(case): case for case in pool.plan.sensitivity} for pool in pools]
@@ -127,6 +150,7 @@ def _wrong_in_all(cases: Sequence[SensitivityCase], about: tuple[str, str]) -> S
         replica_count=None if None in counts else sum(count for count in counts if count is not None),
         price_usd_per_hour=None if None in prices else sum(usd for usd in prices if usd is not None),
         note="; ".join(dict.fromkeys(case.note for case in cases if case.note)),
+        by_pool=() if None in counts else tuple(count for count in counts if count is not None),
     )
 
 

@@ -9,6 +9,7 @@ from tokenfleet.domain.plan import Does, Plan, PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.stages import Handover
 from tokenfleet.planner.answer import DETAIL_REQUESTS, LOAD_PRECISION, SEARCH_REQUESTS, Work, limits_of, survived_losses
 from tokenfleet.planner.assumed import assumptions
+from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.replays import Replays
@@ -89,7 +90,7 @@ class _Phase:
         plenty = self._replays(_PLENTY * self._other.carrying_count)
         detail = stretch(work.searched, DETAIL_REQUESTS)
         limits = limits_of(replace(work, replays=plenty), detail, sized, reporter, does)
-        return Plan(
+        made = Plan(
             question=self.question,
             chosen=replace(sized, slo=verdict.peak),
             runners_up=(),
@@ -116,6 +117,9 @@ class _Phase:
             sequence_peak_count=limits.peak.running_count,
             placement=survived.placement,
             losses=survived.cases,
+        )
+        return replace(
+            made, purchase=purchase(made, traffic.trace), purchase_missing=purchase_missing(made, traffic.trace)
         )
 
 

@@ -11,15 +11,19 @@ from functools import partial
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.apart import Apart
+from tokenfleet.domain.outlook import Confidence
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, SplitTrial
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
 from tokenfleet.planner import joint
 from tokenfleet.planner.answer import DETAIL_REQUESTS, SEARCH_REQUESTS, full_replicas, one_fleet
+from tokenfleet.planner.assumed import few_requests
+from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.disaggregated import handover_of
 from tokenfleet.planner.money import invoices, tenant_invoice
 from tokenfleet.planner.phases import phase_pools
+from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
@@ -169,6 +173,11 @@ class Buyer:
         factor = joint.load_factor(pools)
         # What was just proved is sustained, whatever one pool does where the other smooths nothing.
         sustained = None if factor is None else max(1.0, factor) * traffic.peak_rate_per_s
+        reporter = Reporter(self._progress)
+        outlook = PoolsOutlook(system, self._replays, self._question, stretch(traffic, SEARCH_REQUESTS), reporter)
+        curve = outlook.curve(stretch(stretch(traffic, SEARCH_REQUESTS), DETAIL_REQUESTS))
+        apart = system.handover is not None
+        sure = outlook.sure() if apart else joint.sure(pools)
         made = replace(
             one,
             question=self._asked,
@@ -185,7 +194,7 @@ class Buyer:
             slo_whole_overall=whole.verdict.overall,
             slo_degraded_overall=degraded.verdict.overall,
             limits=joint.limits(pools, traffic.peak_rate_per_s),
-            curve=(),
+            curve=curve,
             bill=cost.together(
                 [pool.plan.bill for pool in pools if pool.plan.bill], degraded.run.record, span_s=span_s
             ),
@@ -193,7 +202,7 @@ class Buyer:
             peak_end_s=traffic.window_s[1],
             replayed_count=one.replayed_count + self._replays.count + sum(pool.plan.replayed_count for pool in pools),
             tried_count=one.tried_count + sum(pool.plan.tried_count for pool in pools),
-            assumptions=tuple(_assumed(system)),
+            assumptions=(*_assumed(system), *(joint.sure_notes(pools, sure) if apart else ())),
             peak_rate_per_s=traffic.peak_rate_per_s,
             mean_rate_per_s=traffic.mean_rate_per_s,
             saturated_rate_per_s=None,
@@ -202,9 +211,10 @@ class Buyer:
             sequence_peak_count=max(pool.plan.sequence_peak_count or 0 for pool in pools),
             frontier=joint.with_pools(one.frontier, pools, degraded.verdict.seen),
             sure=None,
-            anomalies=tuple(joint.anomalies(pools)),
-            sensitivity=joint.sensitivity(pools),
-            confidence=joint.confidence(pools),
+            sure_pools=sure or (),
+            anomalies=(*joint.anomalies(pools), *odd_loads(curve)),
+            sensitivity=outlook.sensitivity() if apart else joint.sensitivity(pools),
+            confidence=self._likely(outlook) if apart else joint.confidence(pools),
             purchase=joint.purchase(pools),
             purchase_missing=joint.purchase_missing(pools),
             placement=None,
@@ -212,6 +222,10 @@ class Buyer:
             rough=None,
         )
         return replace(made, invoice=tenant_invoice(made, traffic), invoices=invoices(made, traffic))
+
+    def _likely(self, outlook: PoolsOutlook) -> Confidence | None:
+        """Of a handful of requests no share of cases can be told."""
+        return None if few_requests(self._traffic) else outlook.confidence()
 
 
 def _names(trial: SplitTrial) -> list[str]:

@@ -23,12 +23,14 @@ from tokenfleet.planner.riding import riding_count
 from tokenfleet.planner.traffic import Traffic, at_load
 from tokenfleet.planner.verdict import Verdict
 
-_LOADS = (0.7, 1.3)
+LOADS = (0.7, 1.3)
+"""Of the demand, where it is wrong."""
 _LONGER_INPUT = 1.25
 _MOST_TIMES = 4
 """More than so many times the planned replicas are not asked for: then the answer is another fleet."""
-_PRECISION = 1.03
-_FURTHEST_BANDS = 2.0
+PRECISION = 1.03
+"""To which a factor on step times is found."""
+FURTHEST_BANDS = 2.0
 """Step times are lengthened up to the square of the band; kept there, the promise holds with more than 99.9 %."""
 _NINETY_PERCENT = NormalDist().inv_cdf(0.95)
 
@@ -95,33 +97,34 @@ def sensitivity(
 
 def _cases(traffic: Traffic, chosen: Sized) -> Iterator[_Case]:
     replica, count = chosen.replica, chosen.carrying_count
-    for load in reversed(_LOADS):
+    for load in reversed(LOADS):
         changed = at_load(traffic, load)
         if changed is not None:
             yield _Case("demand", f"{load - 1:+.0%}", changed, replica, round(count * load), easier=load < 1.0)
-    yield _Case("input tokens", f"{_LONGER_INPUT - 1:+.0%}", _longer(traffic), replica, count)
+    yield _Case("input tokens", f"{_LONGER_INPUT - 1:+.0%}", longer(traffic), replica, count)
     if replica.deployment.engine.prefix_caching and traffic.trace.prefix_node is not None:
-        yield _Case("prefix cache", "off", traffic, _without_cache(replica), count)
+        yield _Case("prefix cache", "off", traffic, without_cache(replica), count)
     factor = replica.band.step_time_factor
     fast = with_step_factor(replica, 1.0 / factor)
     yield _Case("step time", f"/ {factor:.3g}", traffic, fast, max(1, round(count / factor)), easier=True)
 
 
-def _longer(traffic: Traffic) -> Traffic:
+def longer(traffic: Traffic) -> Traffic:
     """Every prompt a quarter longer; what is added is its own and shared with nobody."""
     trace = traffic.trace
     inputs = np.ceil(trace.input_tokens * _LONGER_INPUT).astype(np.int32)
     return Traffic(replace(trace, input_tokens=inputs), traffic.window_s)
 
 
-def _without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
+def without_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
+    """The same replica, every prompt computed in full."""
     engine = replace(replica.deployment.engine, prefix_caching=False)
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
 def _measured(replays: Replays, case: _Case, carrying_count: int, question: PlanQuestion) -> _Measured:
     planned = replays.verdict(case.traffic, case.replica, carrying_count)
-    note = _by_chance(planned, replays.slo) if case.easier and not planned.kept else ""
+    note = by_chance(planned, replays.slo) if case.easier and not planned.kept else ""
     return _Measured(
         assumption=case.assumption,
         change=case.change,
@@ -172,7 +175,7 @@ def _priced(case: _Measured, chosen: Sized, count: int | None) -> SensitivityCas
     )
 
 
-def _by_chance(verdict: Verdict, slo: Slo) -> str:
+def by_chance(verdict: Verdict, slo: Slo) -> str:
     """Why a promise kept in a harder case is broken in an easier one: the few requests that decide its quantile."""
     quantiles = {target.name: target.quantile for target in slo.latency}
     told = []
@@ -239,11 +242,11 @@ def confidence(replays: Replays, traffic: Traffic, chosen: Sized, reporter: Repo
 
     if not keeps(1.0):
         return None
-    good, bad = 1.0, band**_FURTHEST_BANDS
+    good, bad = 1.0, band**FURTHEST_BANDS
     at_least = keeps(bad)
     if at_least:
         good = bad
-    while bad / good > _PRECISION:
+    while bad / good > PRECISION:
         middle = math.sqrt(good * bad)
         if keeps(middle):
             good = middle

@@ -1,13 +1,14 @@
 """The pools of a plan as one system, replayed together: what users see of all of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from tokenfleet import simulator
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.plan import PlannedPool
+from tokenfleet.domain.plan import PlannedPool, Sized
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of
@@ -76,6 +77,22 @@ class System:
         """Each pool's fleet, with its spare replicas or without, steps as long as their band to a power makes them."""
         return {pool.name: _fleet(pool, spare=spare, power=power) for pool in self.pools}
 
+    def with_kinds(self, change: Callable[[Sized], Sized]) -> "System":
+        """The same pools with other replicas, or other numbers of them."""
+        return replace(self, pools=tuple(_with_kind(pool, change) for pool in self.pools))
+
+    def with_counts(self, counts: Sequence[int]) -> "System":
+        """The same pools with so many carrying replicas each."""
+        pools = (_with_kind(pool, partial(_carrying, count)) for pool, count in zip(self.pools, counts, strict=True))
+        return replace(self, pools=tuple(pools))
+
+    def judged(self, replays: Replays, traffic: Traffic) -> Verdict:
+        """The promise with the spare replicas of every pool gone."""
+        # Gaps are counted class by class along with telemetry: one sample of it is enough.
+        interval_s = max(1.0, traffic.trace.duration_s) if replays.slo.gaps_apart else None
+        run = self.replayed(replays, traffic, spare=False, telemetry_interval_s=interval_s)
+        return replays.judged(traffic, run.record)
+
     def replayed(
         self,
         replays: Replays,
@@ -107,6 +124,15 @@ def _fleet(pool: PlannedPool, *, spare: bool, power: int) -> Fleet:
         replica = with_step_factor(replica, replica.band.step_time_factor**power)
     count = sized.replica_count if spare else sized.carrying_count
     return replace(fleet, groups=(replace(fleet.groups[0], replica=replica, replica_count=count),))
+
+
+def _with_kind(pool: PlannedPool, change: Callable[[Sized], Sized]) -> PlannedPool:
+    (sized,) = pool.plan.fleets
+    return replace(pool, plan=replace(pool.plan, chosen=change(sized)))
+
+
+def _carrying(count: int, sized: Sized) -> Sized:
+    return replace(sized, carrying_count=count)
 
 
 @dataclass(frozen=True, slots=True)

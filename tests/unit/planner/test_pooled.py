@@ -12,11 +12,11 @@ from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import plan, plan_document
-from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.systems import pools_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay_stages
-from tokenfleet.workload import peak_window, profile
+from tokenfleet.workload import grow, peak_window, profile
 from unit.planner import toy
 
 CHEAP = toy.replica(gpu="l40s", step_ms=10.0, token_us=40.0, slots=24)
@@ -224,13 +224,15 @@ def test_only_pools_keep_the_promise_where_no_one_fleet_does():
 
 LINK = Link(name="by hand", line_bytes_per_s=1e6, efficiency_fraction=1.0, latency_s=0.001)
 QUICK = toy.replica(gpu="h100_sxm", step_ms=8.0, token_us=30.0, context_ns=400.0, slots=48)
+APART_PROMISE = toy.slo(ttft=0.5, itl=0.02)
+APART_DEMAND = toy.trace(count=1500, rate=60.0, inputs=900, outputs=60)
 
 
 @pytest.fixture(scope="module")
 def apart():
-    question = toy.question([QUICK], [toy.price("h100_sxm", 4.0)], promise=toy.slo(ttft=0.5, itl=0.02))
+    question = toy.question([QUICK], [toy.price("h100_sxm", 4.0)], promise=APART_PROMISE)
     links = ApartQuestion(links={"h100_sxm": LINK}, first_token="decode", overlap=False)
-    return plan(replace(question, apart=links), toy.trace(count=1500, rate=60.0, inputs=900, outputs=60))
+    return plan(replace(question, apart=links), APART_DEMAND)
 
 
 def test_prefill_and_decode_apart_are_the_plan_where_they_cost_less(apart):
@@ -262,6 +264,60 @@ def test_each_phase_is_examined_in_its_place(apart):
     # Prompts bind the one pool; nothing of a prompt can bind the other.
     used = {use.limit: use.used_fraction for use in decode.limits}
     assert used["prefill_compute"] <= 1.0
+
+
+def kept_apart(plan, trace, counts, *, power=0.0):
+    """Both phases with so many replicas each, and steps as long as a power of the band makes them."""
+    replica = with_step_factor(QUICK, QUICK.band.step_time_factor**power)
+    names = [pool.name for pool in plan.pools]
+    fleets = {name: Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),)) for name, count in counts}
+    window_s = peak_window(APART_DEMAND)
+    pools = pools_of(trace, dict.fromkeys(names), fleets, plan.handover)
+    record = replay_stages(trace, pools, peak_window_s=window_s).record
+    return Replays(APART_PROMISE, "least_in_flight").judged(Traffic(trace, window_s), record).kept
+
+
+def test_the_load_curve_of_two_phases_is_theirs_together(apart):
+    counts = [(pool.name, pool.plan.fleets[0].carrying_count) for pool in apart.pools]
+    assert [point.load_fraction for point in apart.curve] == [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5]
+    assert next(point for point in apart.curve if point.load_fraction == 1.0).kept
+    for point in apart.curve[-2:]:
+        # In the peak window alone, where the curve is judged; what is broken there is broken over all.
+        assert point.kept or not kept_apart(apart, grow(APART_DEMAND, point.load_fraction), counts)
+
+
+def test_wrong_assumptions_ask_for_the_fewest_of_both_phases_that_do(apart):
+    cases = {(case.assumption, case.change): case for case in apart.sensitivity}
+    assert {name for name, _ in cases} == {"demand", "input tokens", "step time"}
+    more = cases["demand", "+30%"]
+    planned = tuple(sized.replica_count for sized in apart.fleets)
+    assert more.replica_count == sum(more.by_pool) >= sum(planned)
+    assert more.price_usd_per_hour == pytest.approx(4.0 * more.replica_count)
+    grown = grow(APART_DEMAND, 1.3)
+    carrying = [(pool.name, count - 1) for pool, count in zip(apart.pools, more.by_pool, strict=True)]
+    assert kept_apart(apart, grown, carrying)
+    fewer = more.replica_count - 2 - 1
+    names = [name for name, _ in carrying]
+    splits = [zip(names, (first, fewer - first), strict=True) for first in range(1, fewer)]
+    assert not any(kept_apart(apart, grown, list(split)) for split in splits)
+    assert cases["demand", "-30%"].replica_count <= sum(planned)
+
+
+def test_how_sure_two_phases_are_is_asked_of_both_at_once(apart):
+    counts = [(pool.name, pool.plan.fleets[0].carrying_count) for pool in apart.pools]
+    likely = apart.confidence
+    assert 0.5 < likely.probability_fraction <= 1.0
+    power = np.log(likely.breaking_step_factor) / np.log(likely.band_factor)
+    assert kept_apart(apart, APART_DEMAND, counts, power=power)
+    assert likely.at_least or not kept_apart(apart, APART_DEMAND, counts, power=1.25 * power + 0.1)
+    slow = next(case for case in apart.sensitivity if case.change.startswith("x "))
+    if apart.sure_pools:
+        sure = [(pool.name, sized.carrying_count) for pool, sized in zip(apart.pools, apart.sure_pools, strict=True)]
+        assert kept_apart(apart, APART_DEMAND, sure, power=1.0)
+        assert slow.by_pool == tuple(sized.replica_count for sized in apart.sure_pools)
+    document = plan_document(apart, profile(APART_DEMAND), {})
+    assert (document["sure"] is None) == (not apart.sure_pools)
+    assert len(document["curve"]) == len(apart.curve)
 
 
 def test_money_of_two_phases_adds_up_though_both_serve_every_request(apart):

@@ -84,7 +84,7 @@ def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
         (
             f"{case.assumption} {case.change}",
             "kept" if case.kept else case.note or f"breaks {', '.join(case.broken)}",
-            "no count tried" if case.replica_count is None else exact(case.replica_count),
+            "no count tried" if case.replica_count is None else _counts(case),
             "unknown" if case.price_usd_per_hour is None else f"{usd(case.price_usd_per_hour)}/h",
             "" if case.price_usd_per_hour is None else "█" * max(1, round(20 * case.price_usd_per_hour / dearest)),
         )
@@ -96,6 +96,11 @@ def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
         numeric=frozenset({2, 3}),
         caption="Each case replayed on its own, the spare replicas gone",
     )
+
+
+def _counts(case: SensitivityCase) -> str:
+    """``7``, or ``3 + 4`` pool by pool."""
+    return " + ".join(exact(count) for count in case.by_pool or (case.replica_count or 0,))
 
 
 def _likely(found: Confidence) -> str:

@@ -1,0 +1,232 @@
+"""What surrounds a plan of pools: other loads, wrong assumptions, how sure. All of it by replay of all pools at once.
+
+Pools side by side are planned one by one, and know their own outlook. Where every request goes through both pools
+(prefill and decode apart), what one needs hangs on the other: there assumptions are wrong in both at once, and counts
+of both are sought together.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tokenfleet.domain.outlook import Confidence, CurvePoint, SensitivityCase
+from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.planner.capped import at_cap
+from tokenfleet.planner.curve import curve_of
+from tokenfleet.planner.pool_counts import Counts, in_order_of_price, least_counts, plenty_of
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.redundancy import spare_replicas
+from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.sensitivity import (
+    FURTHEST_BANDS,
+    LOADS,
+    PRECISION,
+    by_chance,
+    longer,
+    probability,
+    without_cache,
+)
+from tokenfleet.planner.systems import System
+from tokenfleet.planner.traffic import Traffic, at_load
+from tokenfleet.planner.verdict import Verdict
+
+_MOST_TIMES = 4
+"""More than so many times the planned replicas are not asked for: then the answer is another system."""
+
+Change = Callable[[Sized], Sized]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    assumption: str
+    change: str
+    traffic: Traffic
+    system: System
+    easier: bool = False
+
+
+class PoolsOutlook:
+    """The outlook of one system of pools, its spare replicas gone."""
+
+    def __init__(
+        self, system: System, replays: Replays, question: PlanQuestion, searched: Traffic, reporter: Reporter
+    ) -> None:
+        """Look at a system.
+
+        Args:
+            system: The pools as they are planned.
+            replays: Judges.
+            question: What was asked.
+            searched: The stretch of the demand to replay.
+            reporter: Told what is tried.
+        """
+        self._system, self._replays, self._question = system, replays, question
+        self._searched, self._reporter = searched, reporter
+        self._kinds = tuple(sized for pool in system.pools for sized in pool.plan.fleets)
+        self._planned = tuple(sized.carrying_count for sized in self._kinds)
+
+    def curve(self, detail: Traffic) -> tuple[CurvePoint, ...]:
+        """All pools at a quarter to one and a half of the peak."""
+
+        def at(loaded: Traffic, load: float) -> Verdict:
+            self._reporter.say("curve", f"all pools at {load:g} x the peak", 1.0)
+            return self._system.judged(self._replays, loaded)
+
+        return curve_of(detail, at)
+
+    def confidence(self) -> Confidence | None:
+        """How likely the promise holds, if step times are all that may be wrong, in all pools alike.
+
+        Returns:
+            ``None`` when no band is wider than a point, or the pools do not keep the promise as predicted.
+        """
+        band = max(sized.replica.band.step_time_factor for sized in self._kinds)
+        if band <= 1.0 or not self._keeps(self._at_band(0.0)):
+            return None
+        good, bad = 0.0, FURTHEST_BANDS
+        at_least = self._keeps(self._at_band(bad))
+        if at_least:
+            good = bad
+        while band ** (bad - good) > PRECISION:
+            middle = (good + bad) / 2.0
+            good, bad = (middle, bad) if self._keeps(self._at_band(middle)) else (good, middle)
+        return Confidence(
+            probability_fraction=probability(band**good, band),
+            breaking_step_factor=band**good,
+            band_factor=band,
+            at_least=at_least,
+        )
+
+    def sensitivity(self) -> tuple[SensitivityCase, ...]:
+        """Each assumption wrong in both pools at once: whether they keep the promise, and how many of each would."""
+        found = []
+        for case in self._cases():
+            self._reporter.say("sensitivity", f"{case.assumption} {case.change}", 1.0)
+            found.append(self._measured(case))
+        return (*found, *self._prices())
+
+    def sure(self) -> tuple[Sized, ...] | None:
+        """As many of each as keep the promise with steps at the slow end of their bands.
+
+        Returns:
+            ``None`` where no counts tried do, or where a first token that waits for nobody may break its promise.
+        """
+        slow = self._at_band(1.0)
+        counts = self._needed(self._searched, slow, kept=self._keeps(slow))
+        bought = None if counts is None else self._bought(counts)
+        if counts is None or bought is None or not self._first_token_is_sure(counts):
+            return None
+        return bought
+
+    # ---- the cases
+
+    def _cases(self) -> Iterator[_Case]:
+        for load in reversed(LOADS):
+            changed = at_load(self._searched, load)
+            if changed is not None:
+                yield _Case("demand", f"{load - 1:+.0%}", changed, self._system, easier=load < 1.0)
+        yield _Case("input tokens", "+25%", longer(self._searched), self._system)
+        caches = any(sized.replica.deployment.engine.prefix_caching for sized in self._kinds)
+        if caches and self._searched.trace.prefix_node is not None:
+            yield _Case("prefix cache", "off", self._searched, self._changed(_without_cache))
+        bands = dict.fromkeys(f"{sized.replica.band.step_time_factor:.3g}" for sized in self._kinds)
+        said = " and ".join(bands)
+        yield _Case("step time", f"/ {said}", self._searched, self._at_band(-1.0), easier=True)
+        yield _Case("step time", f"x {said}", self._searched, self._at_band(1.0))
+
+    def _measured(self, case: _Case) -> SensitivityCase:
+        planned = case.system.judged(self._replays, case.traffic)
+        note = by_chance(planned, self._replays.slo) if case.easier and not planned.kept else ""
+        counts = self._planned if note else self._needed(case.traffic, case.system, kept=planned.kept)
+        if not note and self._question.redundancy.ride_through:
+            note = "counts that survive each loss; the moment of it was not replayed with them"
+        bought = None if counts is None else self._bought(counts)
+        return SensitivityCase(
+            assumption=case.assumption,
+            change=case.change,
+            kept=planned.kept,
+            broken=tuple(result.name for result in planned.broken),
+            replica_count=None if bought is None else sum(sized.replica_count for sized in bought),
+            price_usd_per_hour=None if bought is None else sum(sized.price_usd_per_hour for sized in bought),
+            note=note,
+            by_pool=() if bought is None else tuple(sized.replica_count for sized in bought),
+        )
+
+    def _needed(self, traffic: Traffic, system: System, *, kept: bool) -> Counts | None:
+        """The cheapest carrying counts that keep the promise, and the cap; ``None`` where none asked do."""
+        denser = at_cap(traffic, self._question)
+
+        @cache
+        def enough(counts: Counts) -> bool:
+            some = system.with_counts(counts)
+            found = kept if counts == self._planned else some.judged(self._replays, traffic).kept
+            return found and (denser is None or some.judged(self._replays, denser).kept_in_peak)
+
+        plenty = self._planned if enough(self._planned) else plenty_of(enough, self._planned, _MOST_TIMES)
+        if plenty is None:
+            return None
+        usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._kinds)
+        least = least_counts(enough, plenty, self._planned)
+        return next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
+
+    def _prices(self) -> Iterator[SensitivityCase]:
+        planned = tuple(sized.replica_count for sized in self._kinds)
+        ends = (
+            ("lowest", [sized.price_low_usd_per_gpu_hour for sized in self._kinds]),
+            ("highest", [sized.price_high_usd_per_gpu_hour for sized in self._kinds]),
+        )
+        if ends[0][1] == ends[1][1]:
+            return
+        for name, prices in ends:
+            offers = " and ".join(dict.fromkeys(f"${usd:.2f}" for usd in prices))
+            yield SensitivityCase(
+                assumption="price",
+                change=f"{name} offer, {offers} per gpu-hour",
+                kept=True,
+                broken=(),
+                replica_count=sum(planned),
+                price_usd_per_hour=sum(usd * sized.gpu_count for usd, sized in zip(prices, self._kinds, strict=True)),
+                by_pool=planned,
+            )
+
+    # ---- other replicas, other counts
+
+    def _changed(self, change: Change) -> System:
+        return self._system.with_kinds(change)
+
+    def _at_band(self, power: float) -> System:
+        """Steps of all pools as long as a power of their own bands makes them."""
+
+        def slower(sized: Sized) -> Sized:
+            band = sized.replica.band.step_time_factor
+            return replace(sized, replica=with_step_factor(sized.replica, band**power))
+
+        return self._changed(slower)
+
+    def _keeps(self, system: System) -> bool:
+        return system.judged(self._replays, self._searched).kept
+
+    def _bought(self, counts: Counts) -> tuple[Sized, ...] | None:
+        """So many of each with their spare ones; ``None`` where no spare survives what is asked for."""
+        made = []
+        for sized, count in zip(self._kinds, counts, strict=True):
+            spare = spare_replicas(self._question, sized.replica, count)
+            if spare is None:
+                return None
+            made.append(replace(sized, carrying_count=count, spare_count=spare))
+        return tuple(made)
+
+    def _first_token_is_sure(self, counts: Counts) -> bool:
+        """Whether first tokens keep their promise at the end of their own interval, which replicas do not narrow."""
+        verdict = self._system.with_counts(counts).judged(self._replays, self._searched)
+        wide = max(sized.replica.band.first_token_factor for sized in self._kinds)
+        late = (
+            result.predicted is not None and result.predicted * wide > result.promised
+            for result, target in zip(verdict.peak, self._replays.slo.latency, strict=False)
+            if target.metric == "ttft"
+        )
+        return not any(late)
+
+
+def _without_cache(sized: Sized) -> Sized:
+    return replace(sized, replica=without_cache(sized.replica))
