@@ -13,12 +13,12 @@ from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.infeasible_words import broken_promises, rejected_lines
 from tokenfleet.app.loss_words import told_losses
 from tokenfleet.app.obtaining import obtainable_lines
+from tokenfleet.app.outlook_words import likely, sensitive
 from tokenfleet.app.pooled_words import fullness_lines, only, saved, who_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
-from tokenfleet.domain.outlook import SensitivityCase
 from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Sized, TenantInvoice
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.domain.rough import Rough
@@ -236,20 +236,7 @@ def promised(plan: Plan) -> list[str]:
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     if any(row[-1] == _UNSURE for row in rows):
         lines.append(f"unsure: if the fleet is as slow as the range allows, this promise breaks; {_to_be_sure(plan)}")
-    return [f"in the peak minute, {without}:", *lines, *_likely(plan)]
-
-
-def _likely(plan: Plan) -> list[str]:
-    found = plan.confidence
-    if found is None:
-        return []
-    chance = f"{min(found.probability_fraction, 0.999):.1%}".replace(".0%", "%").replace("%", " %")
-    over = "more than " if found.at_least or found.probability_fraction > 0.999 else ""
-    until = "even at" if found.at_least else "up to"
-    return [
-        f"likely to hold: {over}{chance}, if step times are all that is wrong (kept {until} "
-        f"{found.breaking_step_factor:.2f} times the predicted step)"
-    ]
+    return [f"in the peak minute, {without}:", *lines, *likely(plan)]
 
 
 def _to_be_sure(plan: Plan) -> str:
@@ -463,26 +450,6 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
         *source,
         f"step times right within a factor of {band:.2g}; --json lists every assumption",
     ]
-
-
-def sensitive(plan: Plan) -> list[str]:
-    """What the fleet would have to be if an assumption is wrong, those that change it only."""
-    told = []
-    planned = tuple(sized.replica_count for sized in plan.fleets)
-    for case in plan.sensitivity:
-        if case.note:
-            told.append(f"{case.assumption} {case.change}: {case.note}")
-        if case.assumption == "price" or (case.by_pool or (case.replica_count,)) == planned:
-            continue
-        need = "another fleet" if case.replica_count is None else f"{_counts(case)} replicas"
-        cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
-        told.append(f"{case.assumption} {case.change}: {need}{cost}")
-    return [f"if wrong: {'; '.join(told)}"] if told else []
-
-
-def _counts(case: SensitivityCase) -> str:
-    """``7``, or ``3 + 4`` pool by pool."""
-    return " + ".join(map(str, case.by_pool or (case.replica_count,)))
 
 
 def _span(duration_s: float) -> str:

@@ -54,7 +54,7 @@ class SensitivityCase:
     """What those cost."""
     note: str = ""
     """What is odd about it, where something is: an easier case that breaks what the harder one keeps."""
-    by_pool: tuple[int, ...] = ()
+    pool_replica_count: tuple[int, ...] = ()
     """``replica_count`` pool by pool, in the order of the plan, where it has several."""
 
 

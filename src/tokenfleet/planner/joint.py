@@ -150,7 +150,7 @@ def _wrong_in_all(cases: Sequence[SensitivityCase], about: tuple[str, str]) -> S
         replica_count=None if None in counts else sum(count for count in counts if count is not None),
         price_usd_per_hour=None if None in prices else sum(usd for usd in prices if usd is not None),
         note="; ".join(dict.fromkeys(case.note for case in cases if case.note)),
-        by_pool=() if None in counts else tuple(count for count in counts if count is not None),
+        pool_replica_count=() if None in counts else tuple(count for count in counts if count is not None),
     )
 
 

@@ -149,7 +149,7 @@ class PoolsOutlook:
             replica_count=None if bought is None else sum(sized.replica_count for sized in bought),
             price_usd_per_hour=None if bought is None else sum(sized.price_usd_per_hour for sized in bought),
             note=note,
-            by_pool=() if bought is None else tuple(sized.replica_count for sized in bought),
+            pool_replica_count=() if bought is None else tuple(sized.replica_count for sized in bought),
         )
 
     def _needed(self, traffic: Traffic, system: System, *, kept: bool) -> Counts | None:
@@ -186,7 +186,7 @@ class PoolsOutlook:
                 broken=(),
                 replica_count=sum(planned),
                 price_usd_per_hour=sum(usd * sized.gpu_count for usd, sized in zip(prices, self._kinds, strict=True)),
-                by_pool=planned,
+                pool_replica_count=planned,
             )
 
     # ---- other replicas, other counts

@@ -291,10 +291,10 @@ def test_wrong_assumptions_ask_for_the_fewest_of_both_phases_that_do(apart):
     assert {name for name, _ in cases} == {"demand", "input tokens", "step time"}
     more = cases["demand", "+30%"]
     planned = tuple(sized.replica_count for sized in apart.fleets)
-    assert more.replica_count == sum(more.by_pool) >= sum(planned)
+    assert more.replica_count == sum(more.pool_replica_count) >= sum(planned)
     assert more.price_usd_per_hour == pytest.approx(4.0 * more.replica_count)
     grown = grow(APART_DEMAND, 1.3)
-    carrying = [(pool.name, count - 1) for pool, count in zip(apart.pools, more.by_pool, strict=True)]
+    carrying = [(pool.name, count - 1) for pool, count in zip(apart.pools, more.pool_replica_count, strict=True)]
     assert kept_apart(apart, grown, carrying)
     fewer = more.replica_count - 2 - 1
     names = [name for name, _ in carrying]
@@ -314,7 +314,7 @@ def test_how_sure_two_phases_are_is_asked_of_both_at_once(apart):
     if apart.sure_pools:
         sure = [(pool.name, sized.carrying_count) for pool, sized in zip(apart.pools, apart.sure_pools, strict=True)]
         assert kept_apart(apart, APART_DEMAND, sure, power=1.0)
-        assert slow.by_pool == tuple(sized.replica_count for sized in apart.sure_pools)
+        assert slow.pool_replica_count == tuple(sized.replica_count for sized in apart.sure_pools)
     document = plan_document(apart, profile(APART_DEMAND), {})
     assert (document["sure"] is None) == (not apart.sure_pools)
     assert len(document["curve"]) == len(apart.curve)

@@ -100,7 +100,7 @@ def _sensitivity(cases: Sequence[SensitivityCase]) -> Table:
 
 def _counts(case: SensitivityCase) -> str:
     """``7``, or ``3 + 4`` pool by pool."""
-    return " + ".join(exact(count) for count in case.by_pool or (case.replica_count or 0,))
+    return " + ".join(exact(count) for count in case.pool_replica_count or (case.replica_count or 0,))
 
 
 def _likely(found: Confidence) -> str:

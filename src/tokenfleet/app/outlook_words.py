@@ -1,0 +1,39 @@
+"""How likely a plan holds, and what it would have to be if an assumption is wrong, as a person reads it."""
+
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.domain.outlook import SensitivityCase
+from tokenfleet.domain.plan import Plan
+
+
+def likely(plan: Plan) -> list[str]:
+    """The probability that the promise holds, where one is known."""
+    found = plan.confidence
+    if found is None:
+        return []
+    chance = f"{min(found.probability_fraction, 0.999):.1%}".replace(".0%", "%").replace("%", " %")
+    over = "more than " if found.at_least or found.probability_fraction > 0.999 else ""
+    until = "even at" if found.at_least else "up to"
+    return [
+        f"likely to hold: {over}{chance}, if step times are all that is wrong (kept {until} "
+        f"{found.breaking_step_factor:.2f} times the predicted step)"
+    ]
+
+
+def sensitive(plan: Plan) -> list[str]:
+    """What the fleet would have to be if an assumption is wrong, those that change it only."""
+    told = []
+    planned = tuple(sized.replica_count for sized in plan.fleets)
+    for case in plan.sensitivity:
+        if case.note:
+            told.append(f"{case.assumption} {case.change}: {case.note}")
+        if case.assumption == "price" or (case.pool_replica_count or (case.replica_count,)) == planned:
+            continue
+        need = "another fleet" if case.replica_count is None else f"{_counts(case)} replicas"
+        cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
+        told.append(f"{case.assumption} {case.change}: {need}{cost}")
+    return [f"if wrong: {'; '.join(told)}"] if told else []
+
+
+def _counts(case: SensitivityCase) -> str:
+    """``7``, or ``3 + 4`` pool by pool."""
+    return " + ".join(map(str, case.pool_replica_count or (case.replica_count,)))
