@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import workload
+from tokenfleet.app.fleet_rollout import versions_of
 from tokenfleet.app.leaving import first_leaving, leaving_of
 from tokenfleet.app.scaling_question import (
     batch_of,
@@ -53,6 +54,8 @@ class Around:
     batch: npt.NDArray[np.bool_] | None = None
     """Which requests are batch."""
     happenings: tuple[Happening, ...] = ()
+    absent: tuple[int, ...] = ()
+    """Replicas of a new version, which come while the traffic runs."""
     clients: Clients = field(default_factory=Clients)
     admission: Admission = field(default_factory=Admission)
     lane: BatchLane | None = None
@@ -108,7 +111,7 @@ class Around:
         scaler = watching.scaler
         return World(
             happenings=self.happenings,
-            absent=() if scaler is None else scaler.absent,
+            absent=self.absent if scaler is None else scaler.absent,
             clients=self.clients,
             admission=self.admission,
             batch=batch,
@@ -140,19 +143,21 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     notes += (*usual_door(asked), *too_late(asked, trace))
     clients, admission, spec = clients_of(asked), door_of(asked), asked.autoscaling
     if spec is None:
-        happenings = happenings_of(asked, fleet)
+        versions = versions_of(asked, fleet)
+        own = (*happenings_of(asked, versions.fleet), *versions.happenings)
         around = Around(
-            fleet=replace(fleet, groups=(*fleet.groups, *smaller)),
+            fleet=replace(fleet, groups=(*versions.fleet.groups, *smaller)),
             ladder=ladder,
             batch=batch,
-            happenings=happenings,
+            happenings=tuple(sorted(own, key=lambda each: each.time_s)),
+            absent=versions.absent,
             clients=clients,
             admission=admission,
             lane=lane,
             loop=loop,
             leaving=leaving,
             reads_tokens_per_s=reads,
-            notes=notes,
+            notes=(*versions.notes, *notes),
         )
         return around, trace
     setting = setting_of(asked, spec, fleet, trace)

@@ -16,8 +16,8 @@ from tokenfleet.domain.world import Happening
 from tokenfleet.planner.moment import version_change
 
 
-def rollout_in(asked: Scenario, pool: str) -> tuple[str, EventSpec] | None:
-    """The change of version in a pool and its key in the scenario; ``None`` without one.
+def rollout_in(asked: Scenario, pool: str | None) -> tuple[str, EventSpec] | None:
+    """The change of version in a pool, or in the only fleet, and its key in the scenario; ``None`` without one.
 
     Raises:
         BadInput: several of them.
@@ -26,7 +26,7 @@ def rollout_in(asked: Scenario, pool: str) -> tuple[str, EventSpec] | None:
         (index, event) for index, event in enumerate(asked.events) if (event.what, event.pool) == ("rollout", pool)
     ]
     if len(found) > 1:
-        raise BadInput.at(f"events[{found[1][0]}]", f"a second rollout in {pool}", "keep one")
+        raise BadInput.at(f"events[{found[1][0]}]", f"a second rollout in {pool or 'the fleet'}", "keep one")
     return (f"events[{found[0][0]}]", found[0][1]) if found else None
 
 
@@ -53,9 +53,7 @@ def with_new_version(
     if spec.autoscaling is not None:
         raise BadInput.at(where, f"a rollout in {pool}, which is scaled", "give it a fixed count of replicas")
     group = fleet.groups[0]
-    if asked.rollout.max_unavailable >= group.replica_count:
-        what = f"all {group.replica_count} replicas of {pool} may be missing at once"
-        raise BadInput.at("rollout.max_unavailable", what, "keep some, with max_surge")
+    check_some_stay(asked, group.replica_count, pool)
     if event.to is None:
         return replace(fleet, groups=(replace(group, replica_count=2 * group.replica_count),))
     if is_one_kind:
@@ -64,6 +62,13 @@ def with_new_version(
         )
     new = phase_fleet(asked, merged(spec, ScaledPhaseSpec(**event.to.model_dump())), model, f"{where}.to").groups[0]
     return replace(fleet, groups=(group, replace(new, replica_count=group.replica_count)))
+
+
+def check_some_stay(asked: Scenario, count: int, fleet: str) -> None:
+    """Refuse a rollout that takes all replicas at once."""
+    if asked.rollout.max_unavailable >= count:
+        what = f"every replica of {fleet} may be missing at once"
+        raise BadInput.at("rollout.max_unavailable", what, "keep some, with max_surge")
 
 
 def ready_after(asked: Scenario, fleet: Fleet) -> tuple[float, str]:
@@ -77,9 +82,15 @@ def change_of(asked: Scenario, fleet: Fleet, pool: str) -> tuple[tuple[Happening
     if found is None:
         return (), ()
     count = sum(group.replica_count for group in fleet.groups) // 2
+    steps = steps_of(asked, found[1].at, count, ready_after(asked, fleet)[0])
+    return steps, tuple(range(count, 2 * count))
+
+
+def steps_of(asked: Scenario, start_s: float, count: int, ready_after_s: float) -> tuple[Happening, ...]:
+    """What becomes of so many old replicas and of as many new ones behind them."""
     rollout = Rollout(
         max_surge_count=asked.rollout.max_surge,
         max_unavailable_count=asked.rollout.max_unavailable,
-        ready_after_s=ready_after(asked, fleet)[0],
+        ready_after_s=ready_after_s,
     )
-    return tuple(version_change(count, found[1].at, rollout)), tuple(range(count, 2 * count))
+    return tuple(version_change(count, start_s, rollout))

@@ -96,8 +96,13 @@ def setting_of(
 
 
 def _check_events(asked: Scenario, pool: str | None) -> None:
-    """A lost node or zone is not brought back by the clock where an autoscaler replaces what is lost."""
+    """Where an autoscaler replaces what is lost, no node or zone comes back by the clock, and no version changes."""
     problems = [
+        Problem(f"events[{index}]", "a rollout in a fleet that is scaled", "give it a fixed count of replicas")
+        for index, event in enumerate(asked.events)
+        if event.pool == pool and event.what == "rollout"
+    ]
+    problems += [
         Problem(
             f"events[{index}].back_after",
             "the autoscaler replaces what is lost with a node or a zone, after a cold start",

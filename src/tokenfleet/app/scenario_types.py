@@ -431,8 +431,6 @@ class Scenario(Strict):
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
             raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")
-        if self.pools is None and any(event.what == "rollout" for event in self.events):
-            raise problem("a rollout, and there are no pools", "write pools, one of them for the whole fleet")
         if nowhere:
             raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}")
         if self.batch is not None and self.ladder is not None and self.ladder.batch:

@@ -163,7 +163,8 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     )
     teller.say("replaying at both ends of the error band, and requests alone")
     whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
-    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(g.replica.deployment.gpu for g in fleet.groups))
+    serving = (group.replica.deployment.gpu for group in around.fleet.groups)
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(serving))
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
     done = intervals_of(record, interval_s, around.fleet, _models(around, model))
     return Simulated(

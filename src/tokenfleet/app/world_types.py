@@ -18,8 +18,8 @@ class EventSpec(Strict):
     """After the start of the traffic."""
     what: EventKind = "fail"
     """``fail``: gone at once, with every request they hold. ``drain``: they take no more and finish what they have.
-    ``slow``: each of their steps takes ``factor`` times as long. ``rollout``, in a pool: a new version takes the place
-    of every replica, as ``rollout`` of the scenario says; its replicas are numbered behind the old ones."""
+    ``slow``: each of their steps takes ``factor`` times as long. ``rollout``: a new version takes the place of every
+    replica, as ``rollout`` of the scenario says; its replicas are numbered behind the old ones."""
     replicas: Annotated[Count, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
     """How many, the first of the fleet; or their numbers, such as ``[2, 5]``, counted from 0 over all groups."""
     node: Annotated[int, Field(ge=0)] | None = None
@@ -60,6 +60,8 @@ class EventSpec(Strict):
             raise problem("a rollout takes every replica, for good", f"leave out {', '.join(sorted(given))}")
         if self.to is not None and self.to.replicas is not None:
             raise problem("to has replicas, and a new version has as many as the old one", "leave it out")
+        if self.to is not None and (self.to.router or self.to.utilization_cap):
+            raise problem("to says more than what a replica is, and both versions serve together", "leave it out")
         return self
 
     @property

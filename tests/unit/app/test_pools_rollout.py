@@ -105,11 +105,3 @@ def test_rollouts_that_make_no_sense_are_refused(capsys, monkeypatch, tmp_path, 
     code, _, err = ended(capsys, "simulate", "versions.yaml", "-o", "out")
     assert code == 2
     assert said in " ".join(err.split())
-
-
-def test_one_fleet_changes_its_version_as_a_pool(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    Path("versions.yaml").write_text(SCENARIO.split("pools:", maxsplit=1)[0].replace("pool: main, ", ""))
-    code, _, err = ended(capsys, "simulate", "versions.yaml", "-o", "out")
-    assert code == 2
-    assert "write pools, one of them for the whole fleet" in " ".join(err.split())
