@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet import catalog, performance
+from tokenfleet import catalog, contract, performance
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Floats, Trace
 from tokenfleet.domain.world import ReplicaState
 
@@ -201,8 +201,8 @@ class FleetIntervals:
 
     ready_count: Counts
     starting_count: Counts
-    rejected_count: Counts
-    """Requests that arrived in the interval and were rejected in the end."""
+    ended_counts: Mapping[str, Counts]
+    """Requests that arrived in the interval and got no answer in the end: ``rejected_count``, ``lost_count``..."""
     usd_per_million_output_tokens: Floats | None
     """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
 
@@ -235,11 +235,15 @@ def fleet_intervals(
     state = telemetry.state
     if state is None:
         state = np.full((samples, replicas), int(ReplicaState.READY), dtype=np.int8)
-    rejected = record.arrival_s[record.status != Status.FINISHED]
     return FleetIntervals(
         ready_count=(state == ReplicaState.READY).sum(axis=1),
         starting_count=(state == ReplicaState.STARTING).sum(axis=1),
-        rejected_count=np.bincount(in_interval(rejected, done.interval_s, samples), minlength=samples),
+        ended_counts={
+            f"{word}_count": np.bincount(
+                in_interval(record.arrival_s[which], done.interval_s, samples), minlength=samples
+            )
+            for word, which in contract.unanswered(record.status).items()
+        },
         usd_per_million_output_tokens=_unit_price(
             state, list(_replica_prices(fleet, usd_per_gpu_hour)), done.interval_s, output_tokens
         ),

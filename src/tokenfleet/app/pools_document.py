@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from tokenfleet import contract
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.plan_files import whole_or_nothing
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
@@ -53,7 +54,7 @@ def pools_document(run: SimulatedPools) -> dict[str, object]:
         "gpu_count": run.pools.gpu_count,
         "request_count": len(record.arrival_s),
         "finished_count": int(finished.sum()),
-        "rejected_count": int((~finished).sum()),
+        **contract.unanswered_counts(record.status),
         "duration_s": record.end_s - float(record.arrival_s[0]) if len(record.arrival_s) else 0.0,
         "latency_s": latencies(record),
         "goodput": asdict(good) | {"clauses": list(good.clauses)},

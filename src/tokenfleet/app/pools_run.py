@@ -21,7 +21,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_run import Window, cheapest, in_time, interval_for
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
@@ -46,6 +46,10 @@ class PoolRow:
     named: NamedPool
     call_count: int
     refused_count: int
+    """Calls that were refused for good."""
+    timed_out_count: int
+    cancelled_count: int
+    """Calls that their users left."""
     preemption_count: int
     stay_p50_s: float | None
     """From a call's arrival at the pool to its end; batch in a lane aside."""
@@ -294,10 +298,13 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
     loaded_s, alone_s = order_statistic(stay_s, 0.95), order_statistic(stays_s(idle), 0.95)
     busy_s = record.busy.prefill_s + record.busy.decode_s
     window = system.windows.get(named.behind)
+    ended = contract.unanswered_counts(record.status)
     return PoolRow(
         named=named,
         call_count=len(run.caller),
-        refused_count=int((record.status != Status.FINISHED).sum()),
+        refused_count=ended["rejected_count"],
+        timed_out_count=ended["timed_out_count"],
+        cancelled_count=ended["cancelled_count"],
         preemption_count=int(record.preemption_count.sum(dtype=np.int64)),
         stay_p50_s=order_statistic(stay_s, 0.5),
         stay_p95_s=loaded_s,

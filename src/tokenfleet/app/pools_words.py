@@ -49,6 +49,8 @@ def pool_lines(row: PoolRow) -> list[str]:
     lines = [f"{row.named.name} {row.named.does}: {row.named.model.name} on {fleet}", line]
     if row.refused_count or row.preemption_count:
         lines.append(f"  {row.refused_count:,} refused, {row.preemption_count:,} preemptions")
+    if row.timed_out_count or row.cancelled_count:
+        lines.append(f"  {row.timed_out_count:,} timed out, {row.cancelled_count:,} left by their users")
     if row.lost_count:
         lines.append(f"  {row.lost_count:,} lost with a replica")
     if row.late_count is not None:

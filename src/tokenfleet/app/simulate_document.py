@@ -7,6 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet import contract
 from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval, mean_of, present
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
@@ -111,7 +112,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "router": run.fleet.router,
         "request_count": len(record.arrival_s),
         "finished_count": int(finished.sum()),
-        "rejected_count": int((~finished).sum()),
+        **contract.unanswered_counts(record.status),
         "at_max_output_count": run.at_max_output_count,
         "preemption_count": int(record.preemption_count.sum(dtype=np.int64)),
         "preempted_request_count": int((record.preemption_count > 0).sum()),
@@ -321,7 +322,7 @@ def fleet_columns(gauges: Telemetry, whole: FleetIntervals, done: Intervals) -> 
         "time_s": (gauges.time_s, None),
         "ready_count": (whole.ready_count, None),
         "starting_count": (whole.starting_count, None),
-        "rejected_count": (whole.rejected_count, None),
+        **{name: (counts, None) for name, counts in whole.ended_counts.items()},
         "prefill_tokens_per_s": (done.prefill_tokens.sum(axis=1) / done.interval_s, None),
         "decode_tokens_per_s": (done.decode_tokens.sum(axis=1) / done.interval_s, None),
         **{name: (mean, np.isfinite(mean)) for name, mean in means.items()},

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tokenfleet.app.ending_words import ending_words
 from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
 from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
@@ -158,11 +159,13 @@ def _odd(found: Diagnosis, fleet: Fleet) -> list[str]:
         lines.append(f"{times} a sequence lost its KV memory and {after}.")
     if found.refused_count:
         reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
-        lines.append(f"{found.refused_count:,} requests were refused: {reasons}.")
+        were = "1 request was" if found.refused_count == 1 else f"{found.refused_count:,} requests were"
+        lines.append(f"{were} refused: {reasons}.")
     if found.sent_again_count:
         lines.append(f"{found.sent_again_count:,} requests were sent again; their first tokens are not compared.")
     if found.lost_count:
-        lines.append(f"{found.lost_count:,} requests were lost with their replica.")
+        were = "1 request was" if found.lost_count == 1 else f"{found.lost_count:,} requests were"
+        lines.append(f"{were} lost with their replica.")
     return lines
 
 
@@ -210,7 +213,7 @@ def demand_lines(record: RunRecord, slo: Slo) -> list[str]:
     span_s = record.end_s - float(record.arrival_s[0])
     rates = f", {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
     good = goodput(record, slo)
-    lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {total - finished:,} refused"]
+    lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {ending_words(record.status)}"]
     if good.rate_per_s is not None and good.fraction is not None and good.clauses:
         named = ", ".join(spoken(clause) for clause in good.clauses)
         lines.append(f"goodput {shown_rate(good.rate_per_s)}/s: {_percent(good.fraction)} within the limits of {named}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
     from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
     from tokenfleet.contract.document import contract_document, fleets_of, with_drills
+    from tokenfleet.contract.endings import unanswered, unanswered_counts
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
@@ -37,6 +38,8 @@ _HOME = {
     "most_at_once": "reading",
     "read_contract": "paper",
     "read_s": "reading",
+    "unanswered": "endings",
+    "unanswered_counts": "endings",
     "with_drills": "document",
     "write_contract": "paper",
 }
@@ -66,6 +69,8 @@ __all__ = [
     "read_contract",
     "read_s",
     "time_given_s",
+    "unanswered",
+    "unanswered_counts",
     "with_drills",
     "without_limits",
     "write_contract",

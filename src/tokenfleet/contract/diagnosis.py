@@ -14,6 +14,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.contract.endings import REFUSED
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
@@ -352,8 +353,7 @@ def _slow(*clients: Against | None) -> bool:
 def _refused(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
     """Refused requests by reason."""
     counts = np.bincount(record.status[chosen], minlength=len(Status))
-    reasons = [status for status in Status if status.name.startswith("REJECTED")]
-    return {status.name.lower(): int(counts[status]) for status in reasons if counts[status]}
+    return {status.name.lower(): int(counts[status]) for status in REFUSED if counts[status]}
 
 
 def _serving_s(record: RunRecord) -> float:

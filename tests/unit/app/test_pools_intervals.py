@@ -48,7 +48,10 @@ def test_the_whole_is_the_sum_of_its_pools(tables) -> None:
     busiest = whole.filter(pl.col("ready_count") == pl.col("ready_count_sum"))
     assert busiest.height > 100, "until the first pool has ended"
     np.testing.assert_allclose(whole["decode_tokens_per_s"], whole["decode_tokens_per_s_sum"])
-    assert whole["rejected_count"].sum() == tables["requests"].filter(pl.col("status") != "finished").height
+    ends = tables["requests"]["status"]
+    assert whole["rejected_count"].sum() == ends.str.starts_with("rejected").sum()
+    assert whole["lost_count"].sum() == (ends == "lost").sum()
+    assert whole["rejected_count"].sum() + whole["lost_count"].sum() == (ends != "finished").sum() > 0
 
 
 def test_a_pool_that_fails_is_not_ready_and_costs_nothing(tables) -> None:

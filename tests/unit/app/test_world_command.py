@@ -60,7 +60,7 @@ def test_events_are_replayed_and_told(tmp_path):
     assert "replica 0 failed (as the scenario says)" in page
 
 
-def test_clients_that_time_out_are_counted(tmp_path):
+def test_clients_that_time_out_are_counted_apart_from_those_refused(tmp_path, capsys):
     slow = "events:\n  - {at: 2min, what: slow, replicas: 2, factor: 40, back_after: 1min}\n"
     out = simulated(tmp_path, SCENARIO + slow + "clients: {attempts: 2, first_token_timeout: 5s, timeout: 1min}\n")
     summary = json.loads((out / "summary.json").read_text())
@@ -69,7 +69,15 @@ def test_clients_that_time_out_are_counted(tmp_path):
     assert world["cancelled_attempt_count"] == 0
     table = polars.read_parquet(out / "requests.parquet")
     timed_out = table.filter(polars.col("status") == "timed_out")
-    assert summary["rejected_count"] == timed_out.height > 0
+    assert summary["timed_out_count"] == timed_out.height > 0
+    refused = table.filter(polars.col("status").str.starts_with("rejected")).height
+    assert (summary["rejected_count"], summary["lost_count"], summary["cancelled_count"]) == (refused, 0, 0)
+    assert summary["finished_count"] + refused + timed_out.height == summary["request_count"]
+    fleet = polars.read_parquet(out / "fleet.parquet")
+    assert (fleet["rejected_count"].sum(), fleet["timed_out_count"].sum()) == (refused, timed_out.height)
+    assert f"{timed_out.height} timed out" in " ".join(capsys.readouterr().out.split())
+    page = (out / "timeline.html").read_text()
+    assert f'Requests timed out</th><td class="n" data-head="">{timed_out.height}</td>' in page
     assert 0 < timed_out["partial_output_tokens"].sum() <= world["wasted_output_tokens"]
     assert timed_out["attempt_count"].to_list() == [2] * timed_out.height
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tokenfleet.app.ending_words import ending_counts
 from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.pools_run import SimulatedPools, stage_words
 from tokenfleet.app.pools_words import door_lines, found_lines, time_lines
@@ -60,7 +61,7 @@ def _totals(run: SimulatedPools) -> Table:
     finished = run.record.status == Status.FINISHED
     rows = (
         ("Requests finished", exact(int(finished.sum()))),
-        ("Requests refused", exact(int((~finished).sum()))),
+        *((f"Requests {words}", exact(count)) for words, count in ending_counts(run.record.status).items()),
         ("GPUs of all pools", exact(run.pools.gpu_count)),
         ("Preemptions", exact(int(run.record.preemption_count.sum(dtype=np.int64)))),
     )

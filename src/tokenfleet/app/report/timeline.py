@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from tokenfleet.app.ending_words import ending_counts
 from tokenfleet.app.intervals import mean_of, present
 from tokenfleet.app.report.charts import (
     BAD,
@@ -155,7 +156,7 @@ def _totals(run: Simulated) -> Table:
     busy = run.whole.diagnosis.busy_fraction
     rows = [
         ("Requests finished", exact(int(finished.sum()))),
-        ("Requests refused", exact(int((~finished).sum()))),
+        *((f"Requests {words}", exact(count)) for words, count in ending_counts(record.status).items()),
         ("Preemptions", exact(int(record.preemption_count.sum(dtype=np.int64)))),
         ("Input from the prefix cache", percent(int(record.cached_tokens.sum(dtype=np.int64)) / total)),
         ("Replicas busy", percent(busy)),
