@@ -275,6 +275,9 @@ class Purchase:
     """Terms that nobody publishes a price for."""
     terms: tuple[TermPrice, ...] = ()
     """Every term that was weighed, with its range and date."""
+    dearer_terms: tuple[str, ...] = ()
+    """Terms among them whose gpu-hour costs more than one on demand: taken only where GPUs that cannot be had on demand
+    cost more yet (``usd_per_missing_gpu_hour``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

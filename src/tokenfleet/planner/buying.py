@@ -46,6 +46,7 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
         horizon_h=None if facts.believed_s is None else facts.believed_s / HOUR_S,
         step_gpu_count=size,
     )
+    shares = [each.usd_per_gpu_hour / rent.expected_usd_per_gpu_hour for each in market.commitments]
     return Purchase(
         hour_count=len(carrying),
         described=described is not None,
@@ -56,11 +57,12 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
         total_usd_per_hour=mix.total_usd_per_hour,
         all_on_demand_usd_per_hour=mix.all_rented_usd_per_hour,
         committed_gpu_count=mix.committed_gpu_count,
-        commit_from_fraction=min(
-            (each.usd_per_gpu_hour / rent.expected_usd_per_gpu_hour for each in market.commitments), default=None
-        ),
+        commit_from_fraction=min((share for share in shares if share <= 1.0), default=None),
         unknown_terms=tuple(market.unknown),
         terms=tuple(_priced(chosen, facts, market)),
+        dearer_terms=tuple(
+            each.name for each in market.commitments if each.usd_per_gpu_hour > rent.on_demand_usd_per_gpu_hour
+        ),
     )
 
 

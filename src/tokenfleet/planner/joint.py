@@ -177,6 +177,7 @@ def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:
         commit_from_fraction=None if None in shares else max(share for share in shares if share is not None),
         unknown_terms=tuple(dict.fromkeys(term for each in found for term in each.unknown_terms)),
         terms=tuple(dict.fromkeys(term for each in found for term in each.terms)),
+        dearer_terms=tuple(dict.fromkeys(term for each in found for term in each.dearer_terms)),
     )
 
 

@@ -41,6 +41,11 @@ def test_the_help_imports_nothing_heavy():
     assert done.stdout.rstrip().endswith("HEAVY []")
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "tokenfleet", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tokenfleet ")
+
+
 def test_without_a_command_the_help_is_shown(run):
     code, out, err = run()
     assert (code, err) == (0, "")

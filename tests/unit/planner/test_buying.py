@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenfleet import cost
+from tokenfleet.app.buying_words import dearer_lines
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import plan, plan_document
@@ -126,6 +127,26 @@ def test_what_may_not_be_had_carries_a_penalty(quotes):
     lines = {line.name: line.usd_per_hour for line in purchase(of_ten(none), toy.trace()).lines}
     mean = 2 * (1 + 10 / 3 + 3 * 2 / 3)
     assert lines == pytest.approx({"on_demand": mean / 2 * 3.0, "shortage": mean / 2 * 20.0})
+
+
+def test_a_term_dearer_than_rent_is_named_and_not_taken(quotes):
+    dear = replace(DAY, usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 5.0}, "reserved_3y": {"h100_sxm": 3.1}})
+    bought = purchase(of_ten(dear), toy.trace())
+    assert [line.name for line in bought.lines] == ["on_demand"]
+    assert bought.dearer_terms == ("reserved_1y", "reserved_3y")
+    assert bought.committed_gpu_count == 0
+    assert bought.commit_from_fraction is None, "no share of the hours is enough"
+    said = dearer_lines(bought)
+    assert said == [
+        "reserved 1y at $5.00 is dearer than $3.00 on demand: not taken",
+        "reserved 3y at $3.10 is dearer than $3.00 on demand: not taken",
+    ]
+    scarce = replace(dear, obtainable_fraction=0.5, shortage_usd_per_gpu_hour=20.0)
+    taken = purchase(of_ten(scarce), toy.trace())
+    assert next(line.name for line in taken.lines if line.mean_gpu_count) == "reserved_3y"
+    assert dearer_lines(taken)[1].endswith("taken because missing GPUs cost more yet")
+    cheap = purchase(of_ten(DAY), toy.trace())
+    assert (cheap.dearer_terms, dearer_lines(cheap)) == ((), [])
 
 
 def test_spot_takes_what_may_be_interrupted_and_nothing_else(quotes):

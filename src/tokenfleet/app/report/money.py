@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tokenfleet.app.buying_words import dearer_lines
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
@@ -204,7 +205,7 @@ def _purchase(purchase: Purchase) -> Table:
         head=("If the fleet follows the hour", "GPUs on average", "Costs"),
         rows=tuple(rows),
         numeric=frozenset({1, 2}),
-        caption=f"{_rule(purchase)}Reckoned from {_hours(purchase)}, not replayed",
+        caption=f"{_rule(purchase)}{_dearer(purchase)}Reckoned from {_hours(purchase)}, not replayed",
     )
 
 
@@ -221,6 +222,10 @@ def _rule(purchase: Purchase) -> str:
     """The quantile rule in words."""
     share = purchase.commit_from_fraction
     return "" if share is None else f"A commitment pays for GPUs needed {percent(share)} of the hours or more. "
+
+
+def _dearer(purchase: Purchase) -> str:
+    return "".join(f"{line[:1].upper()}{line[1:]}. " for line in dearer_lines(purchase))
 
 
 def _hours(purchase: Purchase) -> str:

@@ -10,7 +10,7 @@ from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.latency import frontier_charts, load_curves
 from tokenfleet.app.report.naming import LIMITS, fleet_name, replica_name
 from tokenfleet.app.report.pooled import pools_table
-from tokenfleet.app.report.words import amount, exact, measure_range, percent, plural, size, usd
+from tokenfleet.app.report.words import amount, exact, measure, measure_range, percent, plural, size, usd
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
 from tokenfleet.domain.rough import Rough
 
@@ -225,6 +225,20 @@ def _runner_up(bought: Sequence[Sized], others: tuple[Sized, ...], outpriced_cou
     return f"{text} at no higher price; it lost on the order of ties ({gpus})."
 
 
+def _judged_while_sizing(plan: Plan) -> str:
+    """What the latencies of the table are, and what the choice comes to on all of the demand where that differs."""
+    text = "Latencies of the peak, the spare gone, as judged while sizing"
+    sized = {} if plan.chosen is None else {result.name: result for result in plan.chosen.slo}
+    differing = [
+        f"{promise_name(result.name)} {measure(result.predicted, result.unit, beside=result.promised)}"
+        for result in plan.slo_degraded
+        if result.unit == "s" and result.name in sized and sized[result.name].predicted != result.predicted
+    ]
+    if not differing:
+        return text
+    return f"{text}, on the busiest stretch of the demand. On all of it the choice has {', '.join(differing)}"
+
+
 def _others(plan: Plan) -> Table:
     """The choice and every other fleet of one kind; of several pools the table above them says what was chosen."""
     latencies_s = tuple(result for result in plan.slo_degraded if result.unit == "s")
@@ -260,6 +274,7 @@ def _others(plan: Plan) -> Table:
             )
         )
     return Table(
+        caption=_judged_while_sizing(plan),
         head=("Candidate", "Tokens a step", "Replicas + spare", "GPUs", "Price", "Against the choice", *names),
         rows=tuple(rows),
         numeric=frozenset({1, 2, 3, 4, *range(6, 6 + len(names))}),

@@ -1,0 +1,5 @@
+"""``python -m tokenfleet`` is the command ``tokenfleet``."""
+
+from tokenfleet.app.cli import main
+
+main()

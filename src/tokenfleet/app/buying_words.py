@@ -1,0 +1,19 @@
+"""Terms that cost more than rent, as a person reads it."""
+
+from tokenfleet.app.quantities import shown_usd
+from tokenfleet.domain.plan import Purchase
+
+
+def dearer_lines(found: Purchase) -> list[str]:
+    """A sentence for each term whose gpu-hour costs more than one on demand."""
+    taken = {line.name for line in found.lines if line.mean_gpu_count}
+    rented = min((each.usd_per_gpu_hour for each in found.terms if each.term == "on_demand"), default=None)
+    told = []
+    for each in found.terms:
+        if each.term in found.dearer_terms and rented is not None:
+            why = "taken because missing GPUs cost more yet" if each.term in taken else "not taken"
+            name = each.term.replace("_", " ")
+            told.append(
+                f"{name} at {shown_usd(each.usd_per_gpu_hour)} is dearer than {shown_usd(rented)} on demand: {why}"
+            )
+    return told
