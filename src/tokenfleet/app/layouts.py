@@ -6,11 +6,13 @@ from itertools import product
 
 from tokenfleet.app.engine_settings import with_whole_prompts
 from tokenfleet.app.ranks import sized
-from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.scenario_types import Scenario, Vary
+from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import EngineSettings, Layout
 
+LAYOUT_KEYS = ("pipeline_parallel", "attention_data_parallel", "expert_parallel")
 _STAGES_BEYOND = (2, 4)
 """Pipeline stages tried where no layout of one stage runs."""
 
@@ -32,6 +34,33 @@ def layouts_to_try(
         for expert in scenario.expert_parallel or [tensor * data if data > 1 and _has_experts(model) else 1]
     ]
     return tuple(dict.fromkeys(found))
+
+
+def with_one_choice(scenario: Scenario) -> Scenario:
+    """A scenario for a replay, which tries nothing: one layout for each size, and what is varied fixed in ``engine``.
+
+    Raises:
+        BadInput: a layout key or a key of ``vary`` has several values.
+    """
+    varied = scenario.vary.model_dump(exclude_none=True)
+    asked = {key: getattr(scenario, key) or [] for key in LAYOUT_KEYS}
+    asked |= {f"vary.{key}": values for key, values in varied.items()}
+    planned = scenario.pools is None and scenario.groups is None
+    mend = "leave one value" + (", or let tokenfleet plan choose and give its plan with --plan" if planned else "")
+    problems = [
+        Problem(key, f"leaves a choice: {', '.join(str(value).lower() for value in values)}", mend)
+        for key, values in asked.items()
+        if len(set(values)) > 1
+    ]
+    if problems:
+        raise BadInput(problems)
+    return scenario.model_copy(
+        update={
+            "engine": scenario.engine.model_copy(update={key: values[0] for key, values in varied.items()}),
+            "vary": Vary(),
+            "attention_data_parallel": scenario.attention_data_parallel or [1],
+        }
+    )
 
 
 def layouts_beyond(scenario: Scenario, tensor_parallels: Sequence[int]) -> tuple[Layout, ...]:

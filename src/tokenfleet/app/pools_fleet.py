@@ -1,14 +1,17 @@
 """The fleet of one pool, from what a scenario says about it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
 from tokenfleet.app.engine_settings import with_overrides
+from tokenfleet.app.layouts import layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ScaledPhaseSpec
+from tokenfleet.app.ranks import sized
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
@@ -73,8 +76,8 @@ def phase_fleet(
         engine=_engine(asked, spec, model, gpu),
     )
     deployments = [
-        with_memory(replace(one, layout=Layout(tensor_parallel=size)), model, gpu, asked.memory)
-        for size in _sizes(asked, spec, gpu, tower=tower)
+        with_memory(_laid_out(one, layout, asked, spec), model, gpu, asked.memory)
+        for layout in _layouts(asked, spec, model, gpu, tower=tower)
     ]
     found = next((each for each in deployments if not why_not(model, gpu, each)), deployments[-1])
     reasons = why_not(model, gpu, found)
@@ -105,18 +108,30 @@ def _gpu_name(asked: Scenario, spec: PhaseSpec, where: str) -> str:
     raise BadInput.at(f"{where}.gpu", f"is open: the scenario names {', '.join(asked.gpus)}", "name one")
 
 
-def _sizes(asked: Scenario, spec: PhaseSpec, gpu: Gpu, *, tower: bool) -> list[int]:
+def _layouts(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu, *, tower: bool) -> Sequence[Layout]:
     if tower:
-        return [1]
-    return [spec.tensor_parallel] if spec.tensor_parallel else sorted(tensor_parallels(gpu, asked))
+        return [Layout()]
+    sizes = [spec.tensor_parallel] if spec.tensor_parallel else sorted(tensor_parallels(gpu, asked))
+    if _is_own(asked, model):
+        return layouts_to_try(model, gpu, asked, sizes)
+    return [Layout(tensor_parallel=size) for size in sizes]
+
+
+def _laid_out(one: Deployment, layout: Layout, asked: Scenario, spec: PhaseSpec) -> Deployment:
+    fixed = spec.max_batched_tokens is not None or asked.engine.max_batched_tokens is not None
+    # A person who writes a budget writes the replica's; the engine's own default is that of one rank.
+    return replace(one, layout=layout, engine=one.engine if fixed else sized(one.engine, layout))
+
+
+def _is_own(asked: Scenario, model: ModelArchitecture) -> bool:
+    """Precisions and layouts of the scenario are for its own model; a reranker beside it may know none of them."""
+    return model.name == catalog.model(asked.model).name
 
 
 def _precision(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture) -> Precision:
     if spec.precision is not None:
         return spec.precision
-    # Precisions of the scenario are for its own model; a reranker beside it may know none of them.
-    listed = asked.precision if model.name == catalog.model(asked.model).name else None
-    return precisions(model, listed)[0]
+    return precisions(model, asked.precision if _is_own(asked, model) else None)[0]
 
 
 def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu) -> EngineSettings:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokenfleet import catalog, performance, simulator, workload
 from tokenfleet.app.around import SAME_TOKENS
+from tokenfleet.app.layouts import with_one_choice
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
 from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
@@ -68,7 +69,7 @@ class _Builder:
     """Puts the stages together one by one; one random stream for every draw, named by what is drawn."""
 
     def __init__(self, asked: Scenario, trace: Trace) -> None:
-        self.asked = asked
+        self.asked = with_one_choice(asked)
         self.trace, self.batch = in_lanes(asked, trace)
         self.specs: dict[str, PoolSpec] = asked.pools or {}
         self.stages: list[Stage] = []

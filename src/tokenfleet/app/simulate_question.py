@@ -10,8 +10,9 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from tokenfleet import catalog, performance
-from tokenfleet.app.compose import precisions, tensor_parallels, why_not
+from tokenfleet.app.compose import deployments, precisions, tensor_parallels, why_not
 from tokenfleet.app.engine_settings import with_overrides
+from tokenfleet.app.layouts import LAYOUT_KEYS, layouts_to_try, with_one_choice
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.pool_types import GroupSpec
 from tokenfleet.app.pools_fleet import phase_fleet
@@ -99,8 +100,9 @@ def fleet_of_groups(scenario: Scenario, groups: Mapping[str, GroupSpec], model: 
     """The fleet that the scenario names group by group.
 
     Raises:
-        BadInput: a replica that cannot run.
+        BadInput: a replica that cannot run, or a layout or setting that the scenario leaves open.
     """
+    scenario = with_one_choice(scenario)
     made = tuple(
         replace(
             phase_fleet(scenario, spec, model, f"groups.{name}").groups[0],
@@ -139,25 +141,14 @@ def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: Flee
     if gpu_name is None or precision is None or kv_precision is None:
         raise BadInput(problems)
     gpu = catalog.gpu(gpu_name)
-    sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, scenario)
-    engine = with_overrides(catalog.engine(scenario.engine.name, gpu=gpu), scenario.engine, model)
-    one = Deployment(
-        model=model.name,
-        gpu=gpu.name,
-        layout=Layout(),
-        precision=precision,
-        kv_precision=kv_precision,
-        engine=engine,
-    )
-    tried = [
-        with_memory(
-            replace(one, layout=Layout(tensor_parallel=size)), model, gpu, scenario.memory, place=scenario.model
-        )
-        for size in sorted(sizes)
-    ]
+    one = with_one_choice(scenario).model_copy(update={"precision": [precision], "kv_dtype": [kv_precision]})
+    sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, one)
+    tried = list(deployments(model, gpu, one, layouts_to_try(model, gpu, one, sorted(sizes))))
     found = next((each for each in tried if not why_not(model, gpu, each)), tried[-1])
-    # The person's own choice of a size is what to mend; else no size of this gpu will do.
-    where = OPTIONS["tensor_parallel" if options.tensor_parallel else "gpu"]
+    # The person's own choice of a layout is what to mend; else no size of this gpu will do.
+    own = [OPTIONS["tensor_parallel"]] if options.tensor_parallel else []
+    own += [key for key in LAYOUT_KEYS if getattr(scenario, key) is not None]
+    where = next(iter(own), OPTIONS["gpu"])
     return Fleet(groups=(_group(model, gpu, found, options.replicas or 1, where),), router=scenario.router)
 
 

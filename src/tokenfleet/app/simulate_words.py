@@ -10,7 +10,7 @@ from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.slo_words import shown_value, spoken
-from tokenfleet.app.summary import data, verdict
+from tokenfleet.app.summary import data, layout_name, verdict
 from tokenfleet.app.world_words import reading_lines, world_lines
 from tokenfleet.contract import Against, Diagnosis, Fairness
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -64,7 +64,7 @@ def fleet_name(group: ReplicaGroup) -> str:
     size = deployment.layout.gpu_count
     count = "1 replica" if group.replica_count == 1 else f"{group.replica_count} replicas"
     gpus = f"{size} x {deployment.gpu}" if size > 1 else deployment.gpu
-    layout = f"TP{deployment.layout.tensor_parallel}, " if size > 1 else ""
+    layout = f"{layout_name(deployment.layout)}, " if size > 1 else ""
     precision = "the checkpoint's precision" if deployment.precision == "checkpoint" else deployment.precision
     kv = f", KV {deployment.kv_precision}" if deployment.kv_precision != "bf16" else ""
     smaller = f"for {deployment.model}: " if group.is_smaller_model else ""

@@ -5,6 +5,9 @@ import pytest
 from tokenfleet import catalog
 from tokenfleet.app.compose import deployments, sort_out, steps_are_free
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.simulate_question import FleetOptions, fleet_asked, fleet_by_options
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.replica import Layout
 from tokenfleet.planner import words
 
 DEEPSEEK, LLAMA = "deepseek-ai/DeepSeek-V3", "meta-llama/Llama-3.3-70B-Instruct"
@@ -91,3 +94,49 @@ def test_engine_settings_are_tried_in_every_combination_and_each_has_its_name():
     candidates, rejected = sort_out(catalog.model(LLAMA), (catalog.gpu("h200_sxm"),), scenario)
     assert len(candidates) + len(rejected) == 16
     assert len({words.settled(each.deployment) for each in candidates}) == len(candidates) > 1
+
+
+def replica_of(**more):
+    scenario = asked(DEEPSEEK, gpus=["h200_sxm"], precision="fp8", **more)
+    return fleet_by_options(scenario, catalog.model(DEEPSEEK), FleetOptions()).groups[0].replica.deployment
+
+
+def test_a_simulation_has_the_layout_and_the_settings_that_leave_no_choice():
+    usual = replica_of()
+    assert usual.layout == Layout(tensor_parallel=8), "the smallest that fits"
+    data = replica_of(tensor_parallel=1, attention_data_parallel=8)
+    assert data.layout == Layout(attention_data_parallel=8, expert_parallel=8)
+    assert data.engine.max_batched_tokens == 8 * usual.engine.max_batched_tokens, "an engine states one rank's"
+    assert replica_of(pipeline_parallel=2).layout.pipeline_parallel == 2
+    assert replica_of(expert_parallel=8).layout == Layout(tensor_parallel=8, expert_parallel=8)
+    varied = replica_of(vary={"max_batched_tokens": 512, "max_sequence_count": [128], "prefix_caching": [False]})
+    assert (varied.engine.max_batched_tokens, varied.engine.max_sequence_count) == (512, 128)
+    assert not varied.engine.prefix_caching
+
+
+def test_a_simulation_refuses_what_leaves_a_choice_and_names_the_way_out():
+    several = {"vary": {"chunked_prefill": [True, False]}, "pipeline_parallel": [1, 2]}
+    with pytest.raises(BadInput) as refused:
+        replica_of(**several)
+    assert [(each.where, each.what) for each in refused.value.problems] == [
+        ("pipeline_parallel", "leaves a choice: 1, 2"),
+        ("vary.chunked_prefill", "leaves a choice: true, false"),
+    ]
+    assert all("--plan" in each.mend for each in refused.value.problems)
+    scenario = asked(groups={"one": {"gpu": "h200_sxm"}}, **several)
+    with pytest.raises(BadInput, match=r"vary\.chunked_prefill") as refused:
+        fleet_asked(scenario, catalog.model(LLAMA), None, {})
+    assert {each.mend for each in refused.value.problems} == {"leave one value"}, "plan takes no groups"
+
+
+def test_groups_have_the_layout_of_the_scenario():
+    groups = {"two": {"gpu": "h100_sxm", "tensor_parallel": 4}, "one": {"gpu": "h200_sxm", "tensor_parallel": 2}}
+    same = {"pipeline_parallel": 2, "vary": {"context_limit": 9000}}
+    scenario = asked(gpus=["h200_sxm"], precision="fp8", groups=groups, **same)
+    fleet = fleet_asked(scenario, catalog.model(LLAMA), None, {})
+    deployments = [group.replica.deployment for group in fleet.groups]
+    assert [each.layout for each in deployments] == [
+        Layout(tensor_parallel=4, pipeline_parallel=2),
+        Layout(tensor_parallel=2, pipeline_parallel=2),
+    ]
+    assert {each.engine.context_limit_tokens for each in deployments} == {9000}
