@@ -174,7 +174,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
         policy=policy_of(spec, setting, trace),
         ladder=ladder,
         batch=batch,
-        notes=(cold_start_of(asked, spec, fleet)[1], *notes),
+        notes=(cold_start_of(asked, spec, replace(fleet, groups=(setting.scaled,)))[1], *notes),
     )
     return around, trace
 

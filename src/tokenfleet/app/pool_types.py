@@ -88,6 +88,8 @@ class ScaledPhaseSpec(PhaseSpec):
     def _counted_once(self) -> "ScaledPhaseSpec":
         if self.autoscaling is not None and self.replicas is not None:
             raise problem("has replicas and autoscaling", "set autoscaling.min, start and max")
+        if self.autoscaling is not None and self.autoscaling.group is not None:
+            raise problem("scales a group, and a pool has equal replicas", "leave group out")
         return self
 
 

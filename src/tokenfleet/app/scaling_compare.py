@@ -27,6 +27,9 @@ def compared(
     if spec is None:
         what = "the scenario does not say how many replicas there may be"
         raise BadInput.at("autoscaling", what, "write autoscaling: {max: 8}")
+    if len(fleet.groups) > 1:
+        what = f"the fleet has {len(fleet.groups)} replica groups, and ways to scale are compared on equal replicas"
+        raise BadInput.at("groups", what, "name one fleet; tokenfleet simulate scales a group among others")
     setting = setting_of(asked, spec, fleet, trace)
     own = own_way("as written", policy_of(spec, setting, trace))
     ways = usual_ways(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tokenfleet import catalog, control, performance
 from tokenfleet.app.pools_fleet import phase_fleet
 from tokenfleet.app.quantities import shown_duration
+from tokenfleet.app.scaled_group import check_quota, counting, scaled_group, sees_all, with_count
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
@@ -55,26 +56,23 @@ def setting_of(
     Args:
         asked: The scenario.
         spec: Its scaling.
-        fleet: Equal replicas; their number is set to the most that may ever run.
+        fleet: Its replicas; the number of those that are scaled is set to the most that may ever run.
         trace: The traffic, which spot reclaims and stock-outs follow.
         pool: The pool that it is, where there are several.
 
     Raises:
-        BadInput: the fleet has several groups, or an event brings back what the autoscaler replaces.
+        BadInput: nobody says which of several groups is scaled, or an event brings back what the autoscaler replaces.
     """
     _check_events(asked, pool)
-    if len(fleet.groups) > 1:
-        what = f"the fleet has {len(fleet.groups)} replica groups, and one policy scales one"
-        raise BadInput.at(
-            "autoscaling", what, "name a fleet of equal replicas, or give each kind a pool, which scales on its own"
-        )
-    cold_start_s, _ = cold_start_of(asked, spec, fleet)
+    index = scaled_group(asked, spec, fleet)
+    most = with_count(fleet, index, spec.max)
+    before = sum(group.replica_count for group in fleet.groups[:index])
+    cold_start_s, _ = cold_start_of(asked, spec, replace(fleet, groups=fleet.groups[index : index + 1]))
     supply = spec.supply
-    most = replace(fleet, groups=(replace(fleet.groups[0], replica_count=spec.max),))
     own = happenings_of(asked, most, pool)
     happenings = spot_reclaims(
         trace.arrival_s,
-        range(spec.min, spec.max),
+        range(before + spec.min, before + spec.max),
         per_hour=supply.spot_reclaims_per_hour,
         notice_s=supply.spot_notice,
         seed=asked.seed,
@@ -82,7 +80,7 @@ def setting_of(
     return ScalingSetting(
         fleet=most,
         slo=asked.slo.targets(),
-        start_count=spec.start or max(spec.min, 1),
+        start_count=spec.start or (spec.min if len(fleet.groups) > 1 else max(spec.min, 1)),
         cold_start_s=cold_start_s,
         tick_s=spec.tick,
         happenings=tuple(sorted((*happenings, *own), key=lambda each: each.time_s)),
@@ -92,6 +90,8 @@ def setting_of(
         clients=clients_of(asked),
         admission=door_of(asked),
         priorities=(0, 1) if asked.batch is not None else _priorities(trace),
+        group_index=index,
+        sees_all=sees_all(fleet),
     )
 
 
@@ -122,7 +122,7 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
         BadInput: a limit that its signal never reaches, counts beyond the quota, a schedule out of order.
     """
     ahead_s = spec.ahead or setting.cold_start_s
-    replica = setting.fleet.groups[0].replica
+    replica = setting.scaled.replica
     made: dict[str, Callable[[], Rule]] = {
         "queue": lambda: control.QueueRule(limit_count=spec.queue),
         "kv": lambda: control.KvRule(limit_fraction=spec.kv),
@@ -152,15 +152,13 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
         start_timeout_s=spec.start_timeout,
         capacity_per_s=spec.capacity,
     )
-    deployment = replica.deployment
     control.check_policy(
         policy,
-        slot_count=deployment.engine.max_sequence_count,
+        slot_count=replica.deployment.engine.max_sequence_count,
         queue_limit_count=setting.admission.queue_limit_count,
-        gpus_per_replica_count=deployment.layout.gpu_count,
-        gpu_quota_count=spec.gpu_quota,
     )
-    return policy
+    check_quota(spec, setting)
+    return counting(policy, setting.staying_count)
 
 
 def ladder_of(spec: LadderSpec, where: str = "ladder") -> Ladder:

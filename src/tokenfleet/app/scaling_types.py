@@ -82,6 +82,9 @@ class AutoscalingSpec(Strict):
 
     policy: Annotated[list[Rule], BeforeValidator(one_as_list), Field(min_length=1)] = Field(default=["queue", "kv"])
     """Signals to scale by; the one that asks for most decides."""
+    group: str | None = None
+    """Which of the scenario's ``groups`` is scaled; the others stay. ``min``, ``start``, ``max`` and ``schedule`` count
+    its replicas."""
     max: Annotated[Count, Field(ge=1)]
     """Most replicas. Charge quotas with it: it is what the policy may come to hold."""
     min: Annotated[int, Field(ge=0)] = 1

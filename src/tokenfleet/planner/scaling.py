@@ -42,10 +42,10 @@ class ScalingSetting:
     """What all ways to scale have in common."""
 
     fleet: Fleet
-    """Equal replicas: as many as there may ever be."""
+    """As many replicas as there may ever be."""
     slo: Slo
     start_count: int
-    """Ready at second 0."""
+    """Ready at second 0, of those that are scaled."""
     cold_start_s: float
     tick_s: float = 15.0
     happenings: tuple[Happening, ...] = ()
@@ -54,6 +54,26 @@ class ScalingSetting:
     admission: Admission = field(default_factory=Admission)
     priorities: tuple[int, ...] = (0,)
     """Those that occur in the traffic, the most urgent first."""
+    group_index: int = 0
+    """Which of the fleet's groups is scaled; the others stay."""
+    sees_all: bool = True
+    """Signals and counts are of all replicas; else of that group alone, where routers give each its own requests."""
+
+    @property
+    def scaled(self) -> ReplicaGroup:
+        """The group that is."""
+        return self.fleet.groups[self.group_index]
+
+    @property
+    def own(self) -> range:
+        """Numbers of its replicas."""
+        before = sum(group.replica_count for group in self.fleet.groups[: self.group_index])
+        return range(before, before + self.scaled.replica_count)
+
+    @property
+    def staying_count(self) -> int:
+        """Replicas of other groups that a policy counts with its own."""
+        return sum(group.replica_count for group in self.fleet.groups) - len(self.own) if self.sees_all else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +141,8 @@ def scaler_of(setting: ScalingSetting, policy: ScalingPolicy) -> Autoscaler:
         cold_start_s=setting.cold_start_s,
         tick_s=setting.tick_s,
         stock_outs_s=setting.stock_outs_s,
+        own=setting.own,
+        sees_all=setting.sees_all,
     )
 
 

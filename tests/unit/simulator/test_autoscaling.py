@@ -91,3 +91,19 @@ def test_who_watches_notes_rungs_beside_scaling():
     assert happenings[0].reason == "enter shed_batch: 8 waiting on the fullest replica, 5 reached"
     assert [(each.kind, each.entered) for each in watching.ladder_steps] == [("shed_batch", True)]
     assert list(Controller(None, None)(view(15.0, [R], [99]))) == []
+
+
+def test_of_several_groups_only_its_own_come_and_go():
+    hands = scaler(own=range(2, 4), start=0)
+    assert hands.absent == (2, 3)
+    assert said(hands(view(15.0, [R, R, A, A, R], [0, 8, 0, 0, 0]))) == [("start", 15.0, (2,)), ("start", 15.0, (3,))]
+    quiet = scaler(own=range(2, 4), start=2, policy={"min_count": 3})
+    calm = [quiet(view(15.0 * tick, [R, R, R, R, R], [0] * 5, [0, 0, 5, 6, 0])) for tick in range(1, 6)]
+    assert said(calm[-1]) == [("stop", 75.0, (2,))], "the emptiest of its own, however empty the others are"
+
+
+def test_a_group_with_requests_of_its_own_goes_by_these():
+    apart = scaler(own=range(2, 4), start=1, sees_all=False)
+    assert said(apart(view(15.0, [R, R, R, A, R], [0, 8, 0, 0, 0]))) == []
+    assert apart.steps[0].ready_count == 1
+    assert said(apart(view(30.0, [R, R, R, A, R], [0, 0, 8, 0, 0]))) == [("start", 30.0, (3,))]

@@ -54,7 +54,7 @@ def _ready(run: Simulated, over: tuple[TimeAxis, Window]) -> list[Chart]:
     turmoil = run.record.turmoil
     if turmoil is None or all(each.kind == "door" for each in turmoil.decisions):
         return []
-    ready = set(range(run.record.replica_count))
+    ready = set(range(run.record.replica_count)) - set(run.around.absent)
     times_s, counts = [0.0], [len(ready)]
     for decision in turmoil.decisions:
         if decision.kind == "ready":
