@@ -463,7 +463,8 @@ def _span(duration_s: float) -> str:
 def infeasible(plan: Plan) -> list[Block]:
     """Why no fleet keeps the promise, and the smallest change that would."""
     reasons = list(dict.fromkeys(reason.text for reason in plan.reasons))
-    relaxed = list(dict.fromkeys(reason.relax for reason in plan.reasons if reason.relax))
+    offers = (offer for reason in plan.reasons for offer in reason.relax.split("   or   ") if offer)
+    relaxed = list(dict.fromkeys(offers))
     blocks: list[Block] = [
         ("Answer", [f"no fleet keeps {broken_promises(plan)}"]),
         ("Why", reasons or ["no candidate is left"]),
@@ -471,7 +472,7 @@ def infeasible(plan: Plan) -> list[Block]:
     blocks += _warned(plan)
     if relaxed:
         first, *others = relaxed
-        blocks.append(("Change", [f"smallest that works:  {first}", *(f"or  {each}" for each in others)]))
+        blocks.append(("Change", [f"smallest that works: {first}", *(f"or  {each}" for each in others)]))
     if plan.rejected:
         blocks.append(("Tried", rejected_lines(plan.rejected)))
     return blocks

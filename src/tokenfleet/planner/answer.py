@@ -17,6 +17,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
+from tokenfleet.planner.changes import Case
 from tokenfleet.planner.curve import frontier, load_curve, odd_loads
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
@@ -26,7 +27,7 @@ from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.recalling import anew
-from tokenfleet.planner.relax import nearest_failure, reasons, relaxations, roomier_zones
+from tokenfleet.planner.relax import changes_that_work, nearest_failure, reasons
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
@@ -413,12 +414,8 @@ def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated 
 def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
     part = work.question.stands_for_count
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
-    # What too few replicas reach is not the smallest change.
-    changes: tuple[str, ...] = ()
-    if nearest is not None and nearest.untried:
-        changes = roomier_zones(work.replays, work.searched, found.failures, work.question)
-    elif nearest is not None:
-        changes = relaxations(work.replays, work.searched, nearest, work.question)
+    case = Case(work.question, work.searched)
+    tried = changes_that_work(work.replays, case, found.failures, nearest) if work.question.candidates else None
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)
     return Plan(
@@ -426,7 +423,7 @@ def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
         chosen=None,
         runners_up=(),
         rejected=rejected,
-        reasons=reasons(rejected, changes, told),
+        reasons=reasons(rejected, tried, told),
         fleet=None,
         record=None,
         degraded=None,

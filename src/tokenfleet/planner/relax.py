@@ -1,31 +1,30 @@
 """When no fleet keeps the promise: why, and the smallest change after which one does, found by replay."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from tokenfleet import workload
-from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
+from tokenfleet.domain.plan import Reason, Rejected, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Deadline, Slo
 from tokenfleet.planner import words
-from tokenfleet.planner.candidates import Failure
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.candidates import Failure, family
+from tokenfleet.planner.changes import Case, Change, Obstacle, in_part, obstacles
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import limits_wanted
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.screen import Floored, screen
-from tokenfleet.planner.search import Search, capacity_reasons
+from tokenfleet.planner.riding import ride_through
+from tokenfleet.planner.screen import Floored, Screened, screen
+from tokenfleet.planner.search import Found, Search, capacity_reasons
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, with_hits, with_inputs_capped
 
 _GENEROUS = 4
 _MOST_TRIED = 8
-_ROOMIER = 16
-"""More than room for so many times the replicas that find it is not asked about."""
 _SMALLEST_CAP_TOKENS = 64
 _CAP_STEP = 1.05
 _HIT_STEP = 0.05
@@ -74,93 +73,152 @@ def _whole(replays: Replays, traffic: Traffic, failure: Failure, stands_for_coun
     return replace(failure, verdict=verdict, reasons=(*beyond, *reasons))
 
 
-def relaxations(replays: Replays, traffic: Traffic, nearest: Failure, question: PlanQuestion) -> tuple[str, ...]:
-    """Changes that make the question answerable, each replayed.
+def changes_that_work(
+    replays: Replays, case: Case, failures: Sequence[Failure], nearest: Failure | None
+) -> tuple[str, ...]:
+    """Changes after which a search finds a fleet, each with that fleet: ``ttft_p99 >= 0.62 s (3 replicas of ...)``.
 
     Args:
         replays: The door to the simulator.
-        traffic: What the promise is judged on.
-        nearest: Who comes closest, with more than enough replicas.
-        question: Everything that stays as it is.
+        case: What no fleet answers, and the traffic that the promise is judged on.
+        failures: Candidates that were replayed up to their largest count.
+        nearest: Who comes closest, with more than enough replicas where there is memory for so many.
 
     Returns:
-        ``ttft_p99 of premium >= 0.62 s``: what the nearest failure reaches, rounded up; ``cap input at 1,400 tokens``
-        when cutting prompts alone is enough for it; and ``serve 45 % of prompt tokens from the prefix cache`` where
-        that is. Each with the fleet that a search of the changed question finds.
+        Those that are enough alone; where none is, several joined by ``and``, of which none can be left out. Empty
+        where nothing that is known to help does.
     """
-    text, looser = _looser(replays.slo, nearest)
-    changes = [_with_fleet(text, replays, replace(question, slo=looser), traffic)]
+    known = failures if nearest is None else (*failures, nearest)
+    part = _part(replays, case, [one for one in known if one.untried and not one.zones_full])
+    hindrances = obstacles(case)
+    alone = [found for steps in hindrances if (found := _enough(replays, case, steps)) is not None]
+    # What too few replicas reach is not the smallest change where more would do.
+    stopped = nearest is not None and nearest.untried and bool(part or (nearest.zones_full and alone))
+    promises = () if stopped else _promises(replays, case, nearest)
+    looser = [found for one in promises if (found := _works(replays, case, (one,))) is not None]
+    offered = tuple(one.text for one in (part, *looser, *alone) if one is not None)
+    return offered or _together(replays, case, hindrances)
+
+
+@dataclass(frozen=True, slots=True)
+class _Working:
+    """Changes that are enough, and how to say so."""
+
+    changes: tuple[Change, ...]
+    sized: Sized
+    """The cheapest fleet then, spare replicas included."""
+    text: str
+
+
+def _part(replays: Replays, case: Case, stopped: Sequence[Failure]) -> _Working | None:
+    """A part of the demand planned for, where memory stopped somebody short of what its plan needs.
+
+    A plan of no more replicas than were shown to be too few for the whole is luck with fewer requests.
+    """
+    found = _works(replays, case, (in_part(),)) if stopped else None
+    if found is None:
+        return None
+    kind, parts = family(found.sized.replica), case.question.stands_for_count
+    shown = max((one.count * parts for one in stopped if family(one.replica) == kind), default=0)
+    return found if found.sized.carrying_count > shown else None
+
+
+def _enough(replays: Replays, case: Case, steps: Obstacle, beside: tuple[Change, ...] = ()) -> _Working | None:
+    """The first of some steps that is enough, made along with what stands ``beside`` it."""
+    return next((found for step in steps if (found := _works(replays, case, (*beside, step)))), None)
+
+
+def _works(replays: Replays, case: Case, changes: tuple[Change, ...]) -> _Working | None:
+    changed = _after(case, changes)
+    _, found = _sought(replays, changed)
+    if not found.answers:
+        return None
+    sized = whole_of(found.answers[0].sized, changed.question)
+    text = " and ".join(change.said(sized) for change in changes)
+    return _Working(changes, sized, f"{text} ({words.fleet(sized.replica, sized.replica_count)})")
+
+
+def _after(case: Case, changes: Iterable[Change]) -> Case:
+    for change in changes:
+        case = change.made(case)
+    return case
+
+
+def _sought(replays: Replays, case: Case) -> tuple[Screened, Found]:
+    silent = Reporter(None)
+    question, traffic = case.question, case.traffic
+    judged = Replays.of(question, replays.replay)
+    screened = screen(question, traffic, step_variants(question), silent)
+    found = Search(judged, traffic, question, silent).over(screened.candidates)
+    ride_through(judged, traffic, question, found, silent)
+    replays.count += judged.count
+    return screened, found
+
+
+def _together(replays: Replays, case: Case, hindrances: Sequence[Obstacle]) -> tuple[str, ...]:
+    """All that stands in the way cleared at once, and promises loosened beside it where that is not enough."""
+    every = tuple(one[-1] for one in hindrances)
+    if not every:
+        return ()
+    if len(every) > 1 and (found := _works(replays, case, every)) is not None:
+        return (_fewest(replays, case, hindrances, found).text,)
+    cleared = _after(case, every)
+    screened, missed = _sought(replays, cleared)
+    judged = Replays.of(cleared.question, replays.replay)
+    part = cleared.question.stands_for_count
+    nearest = nearest_failure(judged, cleared.traffic, missed.failures, screened.floored, part)
+    replays.count += judged.count
+    offered = []
+    for promise in _promises(judged, cleared, nearest):
+        found = _works(replays, case, (*every, promise))
+        if found is not None:
+            offered.append(_fewest(replays, case, hindrances, found).text)
+    return tuple(offered)
+
+
+def _fewest(replays: Replays, case: Case, hindrances: Sequence[Obstacle], found: _Working) -> _Working:
+    """The same without what can be left out, and with the smallest steps of the rest."""
+    for change in reversed(found.changes):
+        fewer = tuple(one for one in found.changes if one is not change)
+        found = (fewer and _works(replays, case, fewer)) or found
+    for steps in hindrances:
+        if steps[-1] in found.changes and len(steps) > 1:
+            beside = tuple(one for one in found.changes if one is not steps[-1])
+            found = _enough(replays, case, steps, beside) or found
+    return found
+
+
+def _promises(replays: Replays, case: Case, nearest: Failure | None) -> tuple[Change, ...]:
+    """A looser promise, which the nearest failure keeps; shorter prompts or more cache hits, with which it keeps this.
+
+    ``ttft_p99 of premium >= 0.62 s``: what it reaches, rounded up; ``cap input at 1,400 tokens``; and ``serve 45 % of
+    prompt tokens from the prefix cache``.
+    """
+    if nearest is None:
+        return ()
+    traffic = case.traffic
+    changes = [_looser(nearest)]
     cap = _input_cap(replays, traffic, nearest)
     if cap is not None:
-        shorter = with_inputs_capped(traffic, cap)
-        changes.append(_with_fleet(f"cap input at {words.tokens(cap)}", replays, question, shorter))
+        shorter = f"cap input at {words.tokens(cap)}"
+        changes.append(_change(shorter, lambda now: replace(now, traffic=with_inputs_capped(now.traffic, cap))))
     hits = _cache_hits(replays, traffic, nearest)
     if hits is not None:
-        text = f"serve {hits:.0%} of prompt tokens from the prefix cache"
-        cached = replace(question, candidates=tuple(map(_with_cache, question.candidates)))
-        changes.append(_with_fleet(text, replays, cached, with_hits(traffic, hits)))
+        changes.append(_change(f"serve {hits:.0%} of prompt tokens from the prefix cache", partial(_hitting, hits)))
     return tuple(changes)
 
 
-def roomier_zones(
-    replays: Replays, traffic: Traffic, failures: Sequence[Failure], question: PlanQuestion
-) -> tuple[str, ...]:
-    """Limits of zones with which as many replicas find room as keep the promise by replay.
-
-    Args:
-        replays: The door to the simulator.
-        traffic: What the promise is judged on.
-        failures: Candidates that were replayed up to their largest count.
-        question: What may be lost, and the zones.
-
-    Returns:
-        ``gpu_limit: 2 in zone b``, of the candidate that takes the fewest GPUs; nothing where none was stopped by a
-        zone, or no count tried is enough, whatever the room.
-    """
-    full = sorted((one for one in failures if one.zones_full), key=lambda one: one.verdict.excess)
-    fewest_gpus: int | None = None
-    text = ""
-    for one in full[:_MOST_TRIED]:
-        size = one.replica.deployment.layout.gpu_count
-        most = min(_ROOMIER * (one.count + 1), replays.most(traffic, one.replica))
-        if fewest_gpus is not None:
-            most = min(most, (fewest_gpus - 1) // size)
-        count = _enough_beyond(replays, traffic, one, most)
-        if count is not None:
-            fewest_gpus, text = count * size, _limits_for(one.replica, count * question.stands_for_count, question)
-    return (text,) if text else ()
+def _hitting(fraction: float, case: Case) -> Case:
+    cached = replace(case.question, candidates=tuple(map(_with_cache, case.question.candidates)))
+    return Case(cached, with_hits(case.traffic, fraction))
 
 
-def _enough_beyond(replays: Replays, traffic: Traffic, failure: Failure, most: int) -> int | None:
-    """The smallest count above that of a failure, up to ``most``, that keeps the promise."""
-    first = failure.count
-    if most <= first:
-        return None
-    more = smallest_enough(lambda beyond: replays.quick(traffic, failure.replica, first + beyond).kept, 1, most - first)
-    return None if more is None else first + more
+def _change(text: str, made: Callable[[Case], Case]) -> Change:
+    return Change(lambda _: text, made)
 
 
-def _limits_for(replica: ReplicaPhysics, carrying_count: int, question: PlanQuestion) -> str:
-    limits = limits_wanted(question, replica, carrying_count)
-    zones = " and ".join(f"gpu_limit: {limit} in zone {name}" for name, limit in limits.items())
-    return f"{zones}, so that {words.fleet(replica, carrying_count)} are left"
-
-
-def _with_fleet(change: str, replays: Replays, question: PlanQuestion, traffic: Traffic) -> str:
-    """The change, and the cheapest fleet for ``question``, spare replicas included, where a search finds one."""
-    silent = Reporter(None)
-    judged = Replays.of(question, replays.replay)
-    screened = screen(question, traffic, step_variants(question), silent)
-    answers = Search(judged, traffic, question, silent).over(screened.candidates).answers
-    replays.count += judged.count
-    if not answers:
-        return change
-    sized = whole_of(answers[0].sized, question)
-    return f"{change} ({words.fleet(sized.replica, sized.replica_count)})"
-
-
-def _looser(slo: Slo, offer: Failure) -> tuple[str, Slo]:
-    """The promise that the offer keeps, in words and as one."""
+def _looser(offer: Failure) -> Change:
+    """The promise that the offer keeps."""
     reached: dict[str, tuple[float, str]] = {}
     broken = {result.name for result in offer.verdict.broken}
     for result in (*offer.verdict.peak, *offer.verdict.overall):
@@ -168,7 +226,12 @@ def _looser(slo: Slo, offer: Failure) -> tuple[str, Slo]:
             worst = max(result.predicted, reached.get(result.name, (0.0, ""))[0])
             reached[result.name] = _rounded_up(worst), result.unit
     clauses = [_clause(name, value, unit) for name, (value, unit) in reached.items()]
-    return " and ".join(clauses), _with_limits(slo, {name: value for name, (value, _) in reached.items()})
+    limits = {name: value for name, (value, _) in reached.items()}
+
+    def made(case: Case) -> Case:
+        return replace(case, question=replace(case.question, slo=_with_limits(case.question.slo, limits)))
+
+    return _change(" and ".join(clauses), made)
 
 
 def _clause(name: str, value: float, unit: str) -> str:
@@ -255,22 +318,27 @@ def _with_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
-def reasons(rejected: Sequence[Rejected], changes: Sequence[str], nearest: Sequence[Reason]) -> tuple[Reason, ...]:
+def reasons(
+    rejected: Sequence[Rejected], changes: Sequence[str] | None, nearest: Sequence[Reason]
+) -> tuple[Reason, ...]:
     """Why nobody can, for a person.
 
     Args:
         rejected: Every candidate, with its reasons.
-        changes: What would help, from :func:`relaxations`.
+        changes: What helps, from :func:`changes_that_work`; ``None`` where nothing could be tried.
         nearest: Reasons of the candidate that came closest; empty when none ever reached a floor or a replay.
 
     Returns:
-        The nearest miss with the changes that help; without one, the first reason of each kind.
+        The nearest miss; without one, the first reason of each kind. Each with all the changes that help: what a
+        reason says of its own candidate was not tried.
     """
-    if nearest:
-        relax = "   or   ".join(changes)
-        return tuple(replace(reason, relax=relax or reason.relax) for reason in nearest)
-    first: dict[str, Reason] = {}
-    for candidate in rejected:
-        for reason in candidate.reasons:
-            first.setdefault(reason.kind, reason)
-    return tuple(first.values())
+    told = dict.fromkeys(nearest)
+    if not nearest:
+        first: dict[str, Reason] = {}
+        for candidate in rejected:
+            for reason in candidate.reasons:
+                first.setdefault(reason.kind, reason)
+        told = dict.fromkeys(first.values())
+    if changes is None:
+        return tuple(told)
+    return tuple(replace(reason, relax="   or   ".join(changes)) for reason in told)

@@ -176,8 +176,8 @@ def at_load(traffic: Traffic, factor: float) -> Traffic | None:
         return None
 
 
-def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:
-    """The same requests with prompts cut to ``cap_tokens``.
+def with_inputs_capped(traffic: Traffic, cap_tokens: int | Ints) -> Traffic:
+    """The same requests with prompts cut to ``cap_tokens``, one for all or each to its own.
 
     A prompt cut inside its shared prefix shares nothing any more: no hit is assumed for it.
     """

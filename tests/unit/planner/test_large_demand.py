@@ -48,6 +48,20 @@ def test_a_count_without_memory_is_a_reason_and_is_never_replayed(monkeypatch):
     assert told.relax.startswith("plan for a part of this demand"), "no promise is named that more replicas would beat"
 
 
+def test_what_memory_stops_is_not_planned_in_parts_where_more_replicas_would_not_help(monkeypatch):
+    replica = toy.replica(slots=4)
+    trace = toy.trace(count=600, rate=40.0)
+    monkeypatch.setattr(room, "ROOM_BYTES", 60 * room.replica_bytes(trace, replica))
+    # The longest of 600 prompts takes more than 19 ms alone, the longest of 60 may not.
+    asked = toy.question([replica], PRICES, promise=toy.slo(ttft=0.0199, quantile=1.0))
+    made = plan(asked, trace)
+    assert made.chosen is None
+    for change in made.reasons[0].relax.split("   or   "):
+        assert "part of this demand" not in change
+    limit = float(made.reasons[0].relax.split("ttft_p100 >= ")[1].split(" ")[0])
+    assert plan(replace(asked, slo=toy.slo(ttft=limit, quantile=1.0)), trace).chosen is not None
+
+
 def test_a_part_of_the_demand_is_sized_and_multiplied():
     trace = toy.trace(count=600, rate=40.0)
     asked = toy.question([toy.replica(slots=16)], PRICES)

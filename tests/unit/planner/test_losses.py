@@ -74,7 +74,14 @@ def test_too_few_zones_is_an_answer_with_what_to_change():
     (reason,) = made.reasons
     assert reason.kind == "redundancy"
     assert "b without weights or ingress" in reason.text
-    assert reason.relax == "weights and ingress in 2 zones, or redundancy: {zones: none}"
+    assert re.match(
+        r"weights and ingress in 2 zones \(\d+ replicas? of .*\)   or   redundancy: {zones: none} \(\d+ replicas?",
+        reason.relax,
+    )
+    mended = tuple(replace(zone, ingress=True) for zone in lame)
+    named = [int(count) for count in re.findall(r"\((\d+) replica", reason.relax)]
+    relaxed = Redundancy(zone_count=1, zones=mended), Redundancy(zones=lame)
+    assert named == [plan(question(each), TRACE).chosen.replica_count for each in relaxed]
     assert cheapest(question(Redundancy(zone_count=1, zones=lame)), TRACE).sized is None
 
 
@@ -94,8 +101,8 @@ def test_zones_that_are_full_leave_no_fleet():
     }
     roomier = tuple(replace(zone, gpu_limit_count=limits.get(zone.name, 2)) for zone in ABC)
     found = plan(question(Redundancy(zone_count=1, zones=roomier)), BUSY)
-    named = int(made.reasons[0].relax.split("so that ")[1].split(" ")[0])
-    assert found.chosen.carrying_count == named
+    (room,) = made.reasons[0].relax.split("   or   ")
+    assert found.chosen.replica_count == int(room.split("(")[1].split(" ")[0])
     tighter = tuple(replace(zone, gpu_limit_count=max(2, limits.get(zone.name, 2) - 2)) for zone in ABC)
     assert plan(question(Redundancy(zone_count=1, zones=tighter)), BUSY).chosen is None
 

@@ -1,0 +1,79 @@
+"""What is offered where no fleet keeps a promise: each change, or several together, with which one does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.slo import Deadline, LatencyTarget, Slo
+from tokenfleet.domain.survival import Redundancy, Zone
+from tokenfleet.planner import plan
+from unit.planner import toy
+
+pytestmark = pytest.mark.usefixtures("toy_world")
+
+PRICES = [toy.price("h100_sxm", 3.0)]
+LAME = (Zone(name="a", weights=False), Zone(name="b"))
+
+
+def question(**how: object) -> PlanQuestion:
+    return toy.question([toy.replica(slots=16)], PRICES, **how)
+
+
+def offers(asked: PlanQuestion, trace) -> list[str]:
+    """What each reason offers, without the fleet."""
+    made = plan(asked, trace)
+    assert made.chosen is None
+    (relax,) = {reason.relax for reason in made.reasons}
+    return [offer.split(" (")[0] for offer in relax.split("   or   ") if offer]
+
+
+def test_clauses_that_cannot_be_judged_are_left_out_together():
+    silent = replace(toy.trace(), output_tokens=np.ones(400, dtype=np.int32))
+    clauses = [LatencyTarget(metric=metric, quantile=0.99, limit_s=0.1) for metric in ("itl", "tpot")]
+    wait = LatencyTarget(metric="ttft", quantile=0.99, limit_s=2.0)
+    asked = question(promise=Slo(latency=(wait, *clauses), error_rate_fraction=0.001))
+    assert offers(asked, silent) == ["leave itl_p99 and tpot_p99 out of the promise"]
+    assert plan(replace(asked, slo=replace(asked.slo, latency=(wait,))), silent).chosen is not None
+
+
+def test_a_missing_price_and_too_few_zones_are_mended_together():
+    lost = replace(question(), prices=(), redundancy=Redundancy(zone_count=1, zones=LAME))
+    assert offers(lost, toy.trace()) == ["give your own price for h100_sxm and weights and ingress in 2 zones"]
+    assert offers(replace(lost, prices=tuple(PRICES)), toy.trace()) == [
+        "weights and ingress in 2 zones",
+        "redundancy: {zones: none}",
+    ]
+    assert offers(replace(lost, redundancy=Redundancy()), toy.trace()) == ["give your own price for h100_sxm"]
+
+
+def test_a_promise_is_loosened_beside_what_else_stands_in_the_way():
+    asked = replace(question(promise=toy.slo(ttft=0.015)), redundancy=Redundancy(zone_count=1, zones=LAME))
+    both, *_ = offers(asked, toy.trace())
+    assert both.startswith("weights and ingress in 2 zones and ttft_p99 >= ")
+    limit = float(both.split(" >= ")[1].split(" ")[0])
+    able = Redundancy(zone_count=1, zones=tuple(replace(zone, weights=True) for zone in LAME))
+    assert plan(replace(asked, slo=toy.slo(ttft=limit), redundancy=able), toy.trace()).chosen is not None
+    assert plan(replace(asked, redundancy=able), toy.trace()).chosen is None
+
+
+def test_requests_that_no_replica_holds_are_capped_as_far_as_one_does():
+    small = toy.replica(slots=16, block_count=32)
+    asked = toy.question([small], PRICES)
+    offered = offers(asked, toy.trace())
+    assert "cap prompt plus output at 512 tokens" in offered
+    trace = toy.trace()
+    shorter = replace(trace, input_tokens=np.minimum(trace.input_tokens, 512 - trace.output_tokens))
+    assert plan(asked, shorter).chosen is not None
+
+
+def test_an_earlier_cut_off_is_named_by_its_clock():
+    six_s = 6 * 3600.0
+    trace = toy.trace()
+    late = replace(trace, time_of_day_s=six_s - trace.duration_s - 0.01)
+    promise = Slo(latency=(), error_rate_fraction=0.001, deadlines=(Deadline(at_s=six_s),))
+    asked = question(promise=promise)
+    assert offers(asked, late)[0] == "cut_off: 05:55"
+    earlier = replace(promise, deadlines=(Deadline(at_s=six_s, cut_off_s=six_s - 300.0),))
+    assert plan(replace(asked, slo=earlier), late).chosen is not None
