@@ -65,12 +65,18 @@ class Deadline:
 
     @property
     def name(self) -> str:
-        """``done_within_4h``, ``done_by_06:00 of nightly``."""
+        """``done_within_4h``, ``done_within_5s``, ``done_by_06:00 of nightly``."""
         if self.at_s is not None:
             return clause_name(f"done_by_{clock(self.at_s)}", self.traffic_class)
-        minutes = (self.within_s or 0.0) / 60.0
-        span = f"{minutes / 60.0:g}h" if minutes >= 60.0 else f"{minutes:g}min"
-        return clause_name(f"done_within_{span}", self.traffic_class)
+        return clause_name(f"done_within_{_span(self.within_s or 0.0)}", self.traffic_class)
+
+
+def _span(time_s: float) -> str:
+    """``4h``, ``5min``, ``90s``: in the largest unit that it is a whole number of, else in seconds."""
+    for unit, unit_s in (("h", 3600.0), ("min", 60.0)):
+        if time_s and time_s % unit_s == 0.0:
+            return f"{time_s / unit_s:g}{unit}"
+    return f"{time_s:g}s"
 
 
 def clock(time_of_day_s: float) -> str:

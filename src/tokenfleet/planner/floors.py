@@ -213,8 +213,7 @@ def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline,
     urgent = found.most_urgent[deadline.name]
     if urgent is None:
         return None
-    fresh, outputs, given_s = urgent
-    alone_s = max(prefill_alone_s(replica, fresh), decode_alone_s(replica, outputs))
+    given_s, alone_s = urgent[-1], _urgent_alone_s(replica, urgent)
     if alone_s <= given_s:
         return None
     mend = "an earlier cut_off" if deadline.at_s is not None else f"done_within {words.seconds(alone_s)} or more"
@@ -226,6 +225,23 @@ def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline,
         ),
         relax=mend,
     )
+
+
+def _urgent_alone_s(replica: ReplicaPhysics, urgent: tuple[int, int, float]) -> float:
+    fresh, outputs, _ = urgent
+    return max(prefill_alone_s(replica, fresh), decode_alone_s(replica, outputs))
+
+
+def floor_excess(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> float:
+    """Largest ratio of a floor to its limit, deadlines included; 0 where nothing promised has a sample."""
+    ratios = [
+        floor_s / target.limit_s
+        for target in slo.latency
+        if (floor_s := latency_floor_s(replica, found, target)) is not None
+    ]
+    urgent = [one for each in slo.deadlines if (one := found.most_urgent[each.name]) is not None]
+    ratios += [_urgent_alone_s(replica, one) / one[-1] for one in urgent]
+    return max(ratios, default=0.0)
 
 
 def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarget, where: str) -> Reason | None:

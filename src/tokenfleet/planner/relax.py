@@ -10,7 +10,7 @@ import numpy as np
 from tokenfleet import workload
 from tokenfleet.domain.plan import Reason, Rejected, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
-from tokenfleet.domain.slo import Deadline, Slo
+from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure, family
 from tokenfleet.planner.changes import Case, Change, Obstacle, in_part, obstacles
@@ -197,7 +197,7 @@ def _promises(replays: Replays, case: Case, nearest: Failure | None) -> tuple[Ch
     if nearest is None:
         return ()
     traffic = case.traffic
-    changes = [_looser(nearest)]
+    changes = [_looser(replays.slo, nearest)]
     cap = _input_cap(replays, traffic, nearest)
     if cap is not None:
         shorter = f"cap input at {words.tokens(cap)}"
@@ -217,14 +217,20 @@ def _change(text: str, made: Callable[[Case], Case]) -> Change:
     return Change(lambda _: text, made)
 
 
-def _looser(offer: Failure) -> Change:
-    """The promise that the offer keeps."""
+def _looser(slo: Slo, offer: Failure) -> Change:
+    """The promise that the offer keeps; a deadline by the clock stays as it is, see its cut-off."""
     reached: dict[str, tuple[float, str]] = {}
+    given_s = {each.name: each.within_s for each in slo.deadlines}
     broken = {result.name for result in offer.verdict.broken}
     for result in (*offer.verdict.peak, *offer.verdict.overall):
         if result.name in broken and result.predicted is not None:
-            worst = max(result.predicted, reached.get(result.name, (0.0, ""))[0])
-            reached[result.name] = _rounded_up(worst), result.unit
+            within_s, value, unit = given_s.get(result.name, 1.0), result.predicted, result.unit
+            if within_s is None:
+                continue
+            if result.name in given_s:
+                value, unit = value * within_s, "s"
+            worst = max(value, reached.get(result.name, (0.0, ""))[0])
+            reached[result.name] = _rounded_up(worst), unit
     clauses = [_clause(name, value, unit) for name, (value, unit) in reached.items()]
     limits = {name: value for name, (value, _) in reached.items()}
 
@@ -235,14 +241,14 @@ def _looser(offer: Failure) -> Change:
 
 
 def _clause(name: str, value: float, unit: str) -> str:
-    if name.startswith("done_"):
-        return f"{value:.3g} times the time of {name}"
     number = {"s": f"{value:g} s", "count": f"{value:g}"}.get(unit, f"{value * 100:g} %")
-    return f"{name} >= {number}"
+    clause, of, traffic_class = name.partition(" of ")
+    kind = "done_within" if clause.startswith("done_within_") else clause
+    return f"{kind}{of}{traffic_class} >= {number}"
 
 
 def _with_limits(slo: Slo, reached: Mapping[str, float]) -> Slo:
-    """The promise with other limits, by the names of clauses; what a deadline reaches is in shares of its time."""
+    """The promise with other limits, by the names of clauses; that of a deadline is how long after the arrival."""
     count = reached.get("queue_limit")
     return replace(
         slo,
@@ -253,14 +259,8 @@ def _with_limits(slo: Slo, reached: Mapping[str, float]) -> Slo:
         class_rates=tuple(
             replace(each, limit_fraction=reached.get(each.name, each.limit_fraction)) for each in slo.class_rates
         ),
-        deadlines=tuple(_later(each, reached.get(each.name, 1.0)) for each in slo.deadlines),
+        deadlines=tuple(replace(each, within_s=reached.get(each.name, each.within_s)) for each in slo.deadlines),
     )
-
-
-def _later(deadline: Deadline, share: float) -> Deadline:
-    if deadline.within_s is None:
-        return replace(deadline, stretch_factor=max(1.0, share))
-    return replace(deadline, within_s=deadline.within_s * max(1.0, share))
 
 
 def _rounded_up(value: float) -> float:

@@ -9,7 +9,7 @@ from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Profiles, profiles_of
 from tokenfleet.planner.estimate import replica_estimate
-from tokenfleet.planner.floors import Shapes, floors, latency_floor_s, shapes
+from tokenfleet.planner.floors import Shapes, floor_excess, floors, shapes
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.recalling import Recall, anew
@@ -103,7 +103,7 @@ def _formula(replica: ReplicaPhysics, found: Shapes, wanted: Demand, slo: Slo, v
     return Formula(
         reasons=reasons,
         estimate=0 if reasons and variant else replica_estimate(replica, wanted, slo),
-        excess=_excess(replica, found, slo) if reasons and not variant else 0.0,
+        excess=floor_excess(replica, found, slo) if reasons and not variant else 0.0,
         profiles=None if reasons else profiles_of(replica),
     )
 
@@ -143,12 +143,3 @@ def rejected(replica: ReplicaPhysics, reasons: Sequence[Reason]) -> Rejected:
         tensor_parallel=deployment.layout.tensor_parallel,
         reasons=tuple(reasons),
     )
-
-
-def _excess(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> float:
-    ratios = [
-        floor_s / target.limit_s
-        for target in slo.latency
-        if (floor_s := latency_floor_s(replica, found, target)) is not None
-    ]
-    return max(ratios, default=0.0)

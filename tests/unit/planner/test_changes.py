@@ -77,3 +77,24 @@ def test_an_earlier_cut_off_is_named_by_its_clock():
     assert offers(asked, late)[0] == "cut_off: 05:55"
     earlier = replace(promise, deadlines=(Deadline(at_s=six_s, cut_off_s=six_s - 300.0),))
     assert plan(replace(asked, slo=earlier), late).chosen is not None
+
+
+def test_a_deadline_too_soon_names_the_fastest_and_the_seconds_it_needs():
+    slow, fast = toy.replica(gpu="a100_sxm_80gb", step_ms=30.0), toy.replica()
+    promise = Slo(latency=(), error_rate_fraction=0.001, deadlines=(Deadline(within_s=0.5),))
+    asked = toy.question([slow, fast], [*PRICES, toy.price("a100_sxm_80gb", 1.0)], promise=promise)
+    made = plan(asked, toy.trace())
+    assert made.reasons[0].text.startswith("done_within_0.5s: a request has 500 ms")
+    assert "the fastest candidate (1 x h100_sxm, bf16)" in made.reasons[0].text
+    looser = offers(asked, toy.trace())[0]
+    assert looser.startswith("done_within >= ")
+    within_s = float(looser.split()[2])
+    later = replace(promise, deadlines=(Deadline(within_s=within_s),))
+    assert plan(replace(asked, slo=later), toy.trace()).chosen is not None
+
+
+@pytest.mark.parametrize(
+    ("within_s", "name"), [(5.0, "5s"), (90.0, "90s"), (300.0, "5min"), (14_400.0, "4h"), (5_400.0, "90min")]
+)
+def test_a_deadline_is_named_in_whole_units(within_s: float, name: str):
+    assert Deadline(within_s=within_s).name == f"done_within_{name}"
