@@ -37,7 +37,7 @@ class Redundancy:
     zones: tuple[Zone, ...] = ()
     """Where replicas may stand; none named: one place."""
     replicas_per_node_count: int | None = None
-    """At most so many on one node; ``None``: as many as its GPUs hold."""
+    """At most so many on one node; ``None``: as many as its GPUs hold, fewer where a lost node would take too many."""
     ride_through: bool = False
     """The promise holds in the window after each loss too, while the requests that were lost come back."""
 

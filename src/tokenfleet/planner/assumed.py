@@ -1,6 +1,7 @@
 """What a plan rests on, in sentences for a person."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tokenfleet.domain.outlook import CurvePoint
 from tokenfleet.domain.plan import PlanQuestion, Sized
@@ -8,7 +9,9 @@ from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.planner import words
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.multiples import whole_of
+from tokenfleet.planner.placement import fewest_replicas, node_room, placed
 from tokenfleet.planner.promises import unbounded_wait
+from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import rule_set_note
@@ -38,6 +41,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         )
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")
+    lines += _thin_nodes(question, whole_of(chosen, question))
     few = few_requests(traffic)
     wait = unbounded_wait(question.slo, traffic.trace)
     lines += [
@@ -62,6 +66,24 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
             "peak); the chosen fleet was then verified on the whole trace, the runners-up were not."
         )
     return tuple(lines)
+
+
+def _thin_nodes(question: PlanQuestion, whole: Sized) -> list[str]:
+    """What it means that nodes are not filled, so that a lost one takes less."""
+    wanted = asked(question)
+    room = node_room(whole.replica)
+    placement = placed(whole.replica_count, whole.replica, wanted)
+    if placement is None or wanted.replicas_per_node_count or placement.replicas_per_node_count == room:
+        return []
+    full = replace(wanted, replicas_per_node_count=room)
+    total = fewest_replicas(whole.carrying_count, whole.replica, full)
+    each = placement.replicas_per_node_count
+    on_full = "none can survive" if total is None else f"it takes {words.replicas(total)}"
+    return [
+        f"Nodes are rented in part: {len(placement.nodes)} nodes hold at most {words.replicas(each)} each, of the {room} "
+        f"that fit, so that a lost node takes no more. Where only whole nodes can be had, {on_full}: "
+        f"redundancy: {{replicas_per_node: {room}}}."
+    ]
 
 
 def thinned(part: int) -> str:

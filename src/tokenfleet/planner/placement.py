@@ -12,11 +12,32 @@ ANYWHERE = Zone(name="")
 """The only place where nobody named zones."""
 
 
-def replicas_per_node(replica: ReplicaPhysics, redundancy: Redundancy) -> int:
-    """Replicas that share a node, and its fate; one that spans several nodes counts as alone on each."""
+def node_room(replica: ReplicaPhysics) -> int:
+    """Replicas that a whole node holds; one that spans several nodes counts as alone on each."""
     gpus = catalog.gpu(replica.deployment.gpu).gpus_per_node_count
-    room = max(1, gpus // replica.deployment.layout.gpu_count)
-    return min(room, redundancy.replicas_per_node_count or room)
+    return max(1, gpus // replica.deployment.layout.gpu_count)
+
+
+def _replicas_per_node(counts: Sequence[int], replica: ReplicaPhysics, redundancy: Redundancy) -> int:
+    """Replicas that share a node, and its fate, where each zone has so many.
+
+    As many as its GPUs hold, or as somebody said. Where a node may be lost and nobody said, fewer, as far as that
+    leaves more: the most with which lost nodes take no more than the other losses asked for do.
+    """
+    room = node_room(replica)
+    if redundancy.replicas_per_node_count or not redundancy.node_count:
+        return min(room, redundancy.replicas_per_node_count or room)
+    taken = redundancy.replica_count
+    if redundancy.zone_count:
+        taken = max(taken, sum(sorted(counts, reverse=True)[: redundancy.zone_count]))
+    fits = (each for each in range(room, 1, -1) if _on_nodes(counts, each, redundancy.node_count) <= taken)
+    return next(fits, 1)
+
+
+def _on_nodes(counts: Sequence[int], per_node: int, node_count: int) -> int:
+    """Replicas on the fullest ``node_count`` nodes."""
+    fullest = [each for count in counts for each in _evenly(count, -(-count // per_node))[:node_count]]
+    return sum(sorted(fullest, reverse=True)[:node_count])
 
 
 def usable_zones(redundancy: Redundancy) -> tuple[Zone, ...]:
@@ -32,6 +53,8 @@ def usable_zones(redundancy: Redundancy) -> tuple[Zone, ...]:
 def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> Placement | None:
     """Spreads replicas evenly over the zones, and in each evenly over as few nodes as hold them.
 
+    Where a node may be lost, nodes are filled only as far as its loss takes no more than the others asked for.
+
     Args:
         replica_count: at least 1.
         replica: What each of them is.
@@ -44,7 +67,7 @@ def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) 
     counts = _spread(replica_count, [_room(zone, replica) for zone in zones])
     if counts is None:
         return None
-    per_node = replicas_per_node(replica, redundancy)
+    per_node = _replicas_per_node(counts, replica, redundancy)
     nodes = [
         PlacedNode(zone=zone.name, replica_count=each)
         for zone, count in zip(zones, counts, strict=True)
@@ -90,7 +113,7 @@ def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Re
         )
 
     # A lost node takes a node's worth at most, and lost zones their even share of all.
-    taken = redundancy.replica_count + (redundancy.node_count + 1) * replicas_per_node(replica, redundancy)
+    taken = redundancy.replica_count + (redundancy.node_count + 1) * node_room(replica)
     most = (redundancy.zone_count + 1) * (carrying_count + taken * len(usable))
     rooms = [_room(zone, replica) for zone in usable]
     limited = sum(room for room in rooms if room is not None) if None not in rooms else most

@@ -145,3 +145,13 @@ def test_machines_read_every_loss():
     assert all(case["kept"] for case in cases.values())
     placed = [(node["zone"], node["replica_count"]) for node in document["placement"]["nodes"]]
     assert placed == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_a_lost_node_costs_one_replica_where_nodes_are_rented_in_part():
+    asked = question(Redundancy(node_count=1))
+    thin, full = plan(asked, TRACE), plan(question(Redundancy(node_count=1, replicas_per_node_count=4)), TRACE)
+    assert thin.chosen.spare_count == 1
+    assert full.chosen.spare_count > 1
+    (said,) = [line for line in thin.assumptions if line.startswith("Nodes are rented in part")]
+    assert f"it takes {full.chosen.replica_count} replicas: redundancy: {{replicas_per_node: 4}}" in said
+    assert not any(line.startswith("Nodes are rented in part") for line in full.assumptions)

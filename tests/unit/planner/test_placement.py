@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfleet.domain.survival import Redundancy, Zone
-from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, replicas_per_node, survivors
+from tokenfleet.planner.placement import LOSSES, fewest_replicas, node_room, placed, survivors
 from unit.planner import toy
 
 TWO = toy.replica(tensor_parallel=2)
@@ -23,8 +23,8 @@ def left(redundancy, total, replica=TWO):
 
 
 def test_a_node_takes_all_its_replicas_with_it():
-    wanted = Redundancy(node_count=1)
-    assert replicas_per_node(TWO, wanted) == 4
+    wanted = Redundancy(node_count=1, replicas_per_node_count=4)
+    assert node_room(TWO) == 4
     # Four on one node and one on another would leave one; five are spread as 3 and 2.
     assert [node.replica_count for node in placed(5, TWO, wanted).nodes] == [3, 2]
     assert fewest_replicas(3, TWO, wanted) == 6
@@ -33,8 +33,22 @@ def test_a_node_takes_all_its_replicas_with_it():
 
 
 def test_a_replica_that_fills_or_spans_nodes_is_alone_on_each():
-    assert replicas_per_node(toy.replica(tensor_parallel=8), Redundancy()) == 1
-    assert replicas_per_node(toy.replica(tensor_parallel=16), Redundancy()) == 1
+    assert node_room(toy.replica(tensor_parallel=8)) == 1
+    assert node_room(toy.replica(tensor_parallel=16)) == 1
+
+
+def test_nodes_are_filled_only_as_far_as_their_loss_costs_nothing_more():
+    thin = Redundancy(replica_count=1, node_count=1)
+    assert fewest_replicas(1, TWO, thin) == 2
+    assert [node.replica_count for node in placed(2, TWO, thin).nodes] == [1, 1]
+    assert fewest_replicas(6, TWO, thin) == 7
+    assert placed(7, TWO, replace(thin, replica_count=2)).replicas_per_node_count == 2
+    # A lost zone takes two of six, so may a node.
+    zones = replace(thin, zone_count=1, zones=ABC)
+    assert fewest_replicas(4, TWO, zones) == 6
+    assert [node.replica_count for node in placed(6, TWO, zones).nodes] == [2, 2, 2]
+    # Nobody asks for the loss of a node: as few nodes as hold them.
+    assert [node.replica_count for node in placed(5, TWO, Redundancy(replica_count=1)).nodes] == [3, 2]
 
 
 def test_the_worst_zone_is_the_largest():
