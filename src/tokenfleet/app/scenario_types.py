@@ -147,7 +147,7 @@ class Redundancy(Strict):
     zones: Literal["none", "n+1", "n+2"] = "none"
     """Zones that may be lost; name them under ``zones``."""
     replicas_per_node: Annotated[Count, Field(ge=1)] | None = None
-    """At most so many replicas on one node; left out, as many as its GPUs hold, fewer where a lost node takes too many."""
+    """At most so many replicas on one node; left out, as many as fit, fewer where a lost node takes too many."""
     ride_through: bool = False
     """The promise must hold in the window after each loss too, while the requests that were lost come back."""
 

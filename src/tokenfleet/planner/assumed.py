@@ -80,8 +80,8 @@ def _thin_nodes(question: PlanQuestion, whole: Sized) -> list[str]:
     each = placement.replicas_per_node_count
     on_full = "none can survive" if total is None else f"it takes {words.replicas(total)}"
     return [
-        f"Nodes are rented in part: {len(placement.nodes)} nodes hold at most {words.replicas(each)} each, of the {room} "
-        f"that fit, so that a lost node takes no more. Where only whole nodes can be had, {on_full}: "
+        f"Nodes are rented in part: {len(placement.nodes)} nodes hold at most {words.replicas(each)} each, of the "
+        f"{room} that fit, so that a lost node takes no more. Where only whole nodes can be had, {on_full}: "
         f"redundancy: {{replicas_per_node: {room}}}."
     ]
 
