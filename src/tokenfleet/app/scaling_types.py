@@ -127,7 +127,7 @@ class AutoscalingSpec(Strict):
     start_timeout: Duration | None = None
     """A replica that is not ready by then is given up and asked for anew."""
     gpu_quota: Annotated[Count, Field(ge=1)] | None = None
-    """GPUs there are; a ``max`` beyond them is refused."""
+    """GPUs there are; a ``max`` beyond them is refused, and no fleet is planned that takes more."""
     storage: Storage = "network_disk"
     """Where a starting replica reads its weights; for the cold start, where ``cold_start`` does not say it."""
     warm_node: bool = False

@@ -422,6 +422,7 @@ class Scenario(Strict):
             ),
             replicas_per_node_count=self.redundancy.replicas_per_node,
             ride_through=self.redundancy.ride_through,
+            gpu_quota_count=None if self.autoscaling is None else self.autoscaling.gpu_quota,
         )
 
     @model_validator(mode="after")

@@ -40,6 +40,8 @@ class Redundancy:
     """At most so many on one node; ``None``: as many as its GPUs hold, fewer where a lost node would take too many."""
     ride_through: bool = False
     """The promise holds in the window after each loss too, while the requests that were lost come back."""
+    gpu_quota_count: int | None = None
+    """GPUs that may be held in all zones together; ``None``: nobody says."""
 
     def count_of(self, kind: LossKind) -> int:
         """How many of ``kind`` may be gone at once."""

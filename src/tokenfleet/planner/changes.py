@@ -113,7 +113,8 @@ def _unsurvivable(question: PlanQuestion) -> list[Obstacle]:
         needed = wanted.zone_count + 1
         text = f"weights and ingress in {words.zones(needed)}"
         made.append((_redundancy(text, lambda now: _able(now, needed)),))
-    if not lame and any(zone.gpu_limit_count is not None for zone in wanted.zones):
+    limits = (wanted.gpu_quota_count, *(zone.gpu_limit_count for zone in wanted.zones))
+    if not lame and any(limit is not None for limit in limits):
         made.append((_roomier(question),))
     if wanted.zone_count:
         made.append((_redundancy("redundancy: {zones: none}", lambda now: replace(now, zone_count=0)),))
@@ -141,15 +142,18 @@ def _able(redundancy: Redundancy, count: int) -> Redundancy:
 
 def _roomier(question: PlanQuestion) -> Change:
     def endless(now: Redundancy) -> Redundancy:
-        return replace(now, zones=tuple(replace(zone, gpu_limit_count=None) for zone in now.zones))
+        zones = tuple(replace(zone, gpu_limit_count=None) for zone in now.zones)
+        return replace(now, zones=zones, gpu_quota_count=None)
 
     return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made)
 
 
 def room_for(sized: Sized, question: PlanQuestion) -> str:
-    """``gpu_limit: 2 in zone b``: what the zones must hold for the fleet to fit."""
+    """``gpu_limit: 2 in zone b and gpu_quota: 8``: what zones and quota must hold for the fleet to fit."""
     limits = limits_wanted(question, sized.replica, sized.carrying_count)
-    return " and ".join(f"gpu_limit: {limit} in zone {name}" for name, limit in limits.items())
+    return " and ".join(
+        f"gpu_limit: {limit} in zone {name}" if name else f"gpu_quota: {limit}" for name, limit in limits.items()
+    )
 
 
 def _too_long(case: Case) -> Obstacle:

@@ -61,8 +61,10 @@ def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) 
         redundancy: Zones, and how many may share a node.
 
     Returns:
-        ``None`` when the zones have no room for so many.
+        ``None`` when the zones have no room for so many, or they are more than the quota.
     """
+    if not within_quota(replica_count, replica, redundancy):
+        return None
     zones = usable_zones(redundancy)
     counts = _spread(replica_count, [_room(zone, replica) for zone in zones])
     if counts is None:
@@ -74,6 +76,12 @@ def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) 
         for each in _evenly(count, -(-count // per_node))
     ]
     return Placement(nodes=tuple(nodes), replicas_per_node_count=per_node)
+
+
+def within_quota(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> bool:
+    """Whether so many replicas take no more GPUs than may be held."""
+    quota = redundancy.gpu_quota_count
+    return quota is None or replica_count * replica.deployment.layout.gpu_count <= quota
 
 
 def survivors(placement: Placement, kind: LossKind, count: int, zones: Sequence[Zone] = ()) -> int:
@@ -117,6 +125,8 @@ def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Re
     most = (redundancy.zone_count + 1) * (carrying_count + taken * len(usable))
     rooms = [_room(zone, replica) for zone in usable]
     limited = sum(room for room in rooms if room is not None) if None not in rooms else most
+    if redundancy.gpu_quota_count is not None:
+        limited = min(limited, redundancy.gpu_quota_count // replica.deployment.layout.gpu_count)
     if min(most, limited) < carrying_count:
         return None
     found = smallest_enough(enough, carrying_count, min(most, limited))

@@ -240,7 +240,11 @@ def _word(takes: Takes) -> str:
 
 
 def _crowded(system: System, question: PlanQuestion) -> str:
-    """Why the zones have no room for all pools at once, each of which has room alone; empty where they have."""
+    """Why zones or quota have no room for all pools at once, each of which has room alone; empty where they have."""
+    quota = question.redundancy.gpu_quota_count
+    total = sum(joint.of_one_kind(pool).gpu_count for pool in system.pools)
+    if quota is not None and total > quota:
+        return f"they take {total} GPUs, and the quota is {quota}"
     for zone in question.redundancy.zones:
         placed = ((joint.of_one_kind(pool), pool.plan.placement) for pool in system.pools)
         gpus = sum(

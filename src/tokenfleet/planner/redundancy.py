@@ -7,7 +7,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.planner import words
-from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, usable_zones
+from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, usable_zones, within_quota
 
 
 def asked(question: PlanQuestion) -> Redundancy:
@@ -19,7 +19,8 @@ def spare_replicas(question: PlanQuestion, replica: ReplicaPhysics, carrying_cou
     """Replicas to pay for beside ``carrying_count``; ``None`` when no number survives what is asked for."""
     beyond = question.redundancy
     if not beyond.zones and not beyond.node_count and not beyond.zone_count:
-        return question.spare_replica_count
+        spare = question.spare_replica_count
+        return spare if within_quota(carrying_count + spare, replica, beyond) else None
     total = fewest_replicas(carrying_count, replica, asked(question))
     return None if total is None else total - carrying_count
 
@@ -48,10 +49,35 @@ def largest(possible: Callable[[int], bool], most: int) -> int:
     return low
 
 
+def over_quota(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> bool:
+    """Whether the quota alone stands in the way of ``carrying_count`` replicas and their spare ones."""
+    beyond = question.redundancy
+    free = replace(question, redundancy=replace(beyond, gpu_quota_count=None))
+    refused = spare_replicas(question, replica, carrying_count) is None
+    return beyond.gpu_quota_count is not None and refused and spare_replicas(free, replica, carrying_count) is not None
+
+
+def quota_full(question: PlanQuestion, fleet: str) -> Reason:
+    """Why no more than ``fleet`` can be had, in a sentence."""
+    held = words.gpus(question.redundancy.gpu_quota_count or 0)
+    return Reason(
+        kind="redundancy",
+        text=f"The quota of {held} holds no more than {fleet} beside the spare ones.",
+        relax="a higher gpu_quota, or less redundancy",
+    )
+
+
 def cannot_survive(question: PlanQuestion, replica: ReplicaPhysics) -> Reason | None:
     """Why not even one carrying replica can be made to survive what is asked for; ``None`` when it can."""
     if spare_replicas(question, replica, 1) is not None:
         return None
+    if over_quota(question, replica, 1):
+        held = words.gpus(question.redundancy.gpu_quota_count or 0)
+        return Reason(
+            kind="redundancy",
+            text=f"The quota of {held} does not hold one replica of {words.layout(replica.deployment)} and its spare.",
+            relax="a higher gpu_quota, or less redundancy",
+        )
     wanted = asked(question)
     usable = usable_zones(wanted)
     if wanted.zone_count >= len(usable):
@@ -73,20 +99,27 @@ def cannot_survive(question: PlanQuestion, replica: ReplicaPhysics) -> Reason | 
 
 
 def limits_wanted(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:
-    """GPUs that zones would need to hold for ``carrying_count`` replicas to be left, of those that hold too few."""
+    """GPUs that zones, and the quota, would have to allow for ``carrying_count`` replicas to be left.
+
+    Returns:
+        By the name of each zone that holds too few, and under ``""`` where the quota does.
+    """
     wanted = asked(question)
-    endless = replace(wanted, zones=tuple(replace(zone, gpu_limit_count=None) for zone in wanted.zones))
+    endless = replace(
+        wanted, zones=tuple(replace(zone, gpu_limit_count=None) for zone in wanted.zones), gpu_quota_count=None
+    )
     total = fewest_replicas(carrying_count, replica, endless)
     spread = None if total is None else placed(total, replica, endless)
-    if spread is None:
+    if total is None or spread is None:
         raise ValueError(f"zones without limits have no room for {carrying_count} replicas")
     size = replica.deployment.layout.gpu_count
     needed = {name: count * size for name, count in spread.by_zone.items()}
-    return {
+    limits = {
         zone.name: needed[zone.name]
         for zone in wanted.zones
         if zone.gpu_limit_count is not None and needed.get(zone.name, 0) > zone.gpu_limit_count
     }
+    return limits if within_quota(total, replica, wanted) else {**limits, "": total * size}
 
 
 def spare_lines(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tokenfleet.planner.capped import at_cap, keeps_cap
 from tokenfleet.planner.counting import below_near_misses, smallest_enough
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import largest, spare_of_a_part, spare_replicas
+from tokenfleet.planner.redundancy import largest, over_quota, quota_full, spare_of_a_part, spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.room import ROOM_BYTES
 from tokenfleet.planner.traffic import Traffic
@@ -377,6 +377,8 @@ class Search:
     def _no_more(self, candidate: Candidate, cap: int, zones_full: bool) -> Reason:
         """Why more than ``cap`` were not tried."""
         fleet = self._fleet(candidate, cap)
+        if zones_full and over_quota(self._question, candidate.replica, (cap + 1) * self._stands_for):
+            return quota_full(self._question, fleet)
         if zones_full:
             text = f"The zones have no room for more than {fleet} beside the spare ones for what may be lost."
             return Reason(kind="redundancy", text=text, relax="a higher gpu_limit, or less redundancy")

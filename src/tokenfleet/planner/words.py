@@ -27,6 +27,11 @@ def replicas(count: int) -> str:
     return "1 replica" if count == 1 else f"{count:,} replicas"
 
 
+def gpus(count: int) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return "1 GPU" if count == 1 else f"{count:,} GPUs"
+
+
 def zones(count: int) -> str:
     """``1 zone``, ``3 zones``."""
     return "1 zone" if count == 1 else f"{count:,} zones"

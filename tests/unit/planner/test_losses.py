@@ -85,6 +85,52 @@ def test_too_few_zones_is_an_answer_with_what_to_change():
     assert cheapest(question(Redundancy(zone_count=1, zones=lame)), TRACE).sized is None
 
 
+def test_no_fleet_takes_more_gpus_than_the_quota():
+    free = plan(question(Redundancy()), BUSY).chosen
+    enough = plan(question(Redundancy(gpu_quota_count=free.gpu_count)), BUSY)
+    assert enough.chosen.replica_count == free.replica_count
+    less = plan(question(Redundancy(gpu_quota_count=free.gpu_count - 1)), BUSY)
+    assert less.chosen is None
+    assert less.reasons[0].kind == "redundancy"
+    assert f"The quota of {free.gpu_count - 1} GPUs holds no more than {free.replica_count - 2} replica" in (
+        less.reasons[0].text
+    )
+    # The quota named is the one with which there is a plan.
+    assert less.reasons[0].relax.startswith(f"gpu_quota: {free.gpu_count} ({free.replica_count} replicas")
+    assert not plan_document(less, workload.profile(BUSY), {})["feasible"]
+
+
+def test_a_quota_is_kept_by_another_fleet_where_one_fits():
+    small = toy.replica(slots=16, tensor_parallel=2)
+    large = toy.replica(gpu="h200_sxm", slots=64, tensor_parallel=2)
+    prices = [*PRICES, toy.price("h200_sxm", 30.0)]
+    asked = toy.question([small, large], prices)
+    cheapest_gpus = plan(asked, BUSY).chosen.gpu_count
+    held = replace(asked, redundancy=Redundancy(gpu_quota_count=cheapest_gpus - 1))
+    made = plan(held, BUSY)
+    assert made.chosen.replica.deployment.gpu == "h200_sxm"
+    assert made.chosen.gpu_count <= cheapest_gpus - 1
+
+
+def test_a_quota_below_any_fleet_names_the_one_that_would_do():
+    made = plan(question(Redundancy(gpu_quota_count=3)), BUSY)
+    assert made.chosen is None
+    (reason,) = made.reasons
+    assert reason.text.startswith("The quota of 3 GPUs does not hold one replica of 2 x h100_sxm")
+    wanted = int(reason.relax.split()[1])
+    assert plan(question(Redundancy(gpu_quota_count=wanted)), BUSY).chosen is not None
+    assert plan(question(Redundancy(gpu_quota_count=wanted - 1)), BUSY).chosen is None
+
+
+def test_a_quota_counts_beside_zones():
+    zones = Redundancy(zone_count=1, zones=ABC)
+    total = plan(question(zones), BUSY).chosen.gpu_count
+    assert plan(question(replace(zones, gpu_quota_count=total)), BUSY).chosen.gpu_count == total
+    full = plan(question(replace(zones, gpu_quota_count=total - 1)), BUSY)
+    assert full.chosen is None
+    assert f"gpu_quota: {total}" in full.reasons[0].relax
+
+
 def test_zones_that_are_full_leave_no_fleet():
     small = tuple(replace(zone, gpu_limit_count=2) for zone in ABC)
     asked = question(Redundancy(zone_count=1, zones=small))

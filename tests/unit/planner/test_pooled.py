@@ -199,6 +199,16 @@ def test_pools_that_have_no_room_together_are_not_bought(bought):
     assert any(f"they take {sum(sizes)} GPUs of zone a" in line for line in made.assumptions)
 
 
+def test_a_quota_holds_all_pools_together(bought):
+    total = sum(sized.gpu_count for pool in bought.pools for sized in pool.plan.fleets)
+    assert total < bought.one_fleet.gpu_count
+    within = plan(asked(redundancy=Redundancy(gpu_quota_count=total)), mixed())
+    assert [pool.name for pool in within.pools] == [pool.name for pool in bought.pools]
+    beyond = plan(asked(redundancy=Redundancy(gpu_quota_count=total - 1)), mixed())
+    assert (beyond.pools, beyond.chosen) == ((), None)
+    assert any(f"they take {total} GPUs, and the quota is {total - 1}" in line for line in beyond.assumptions)
+
+
 def test_only_pools_keep_the_promise_where_no_one_fleet_does():
     """Nobody holds a document and prefills a chat in time: what one kind of replica can, the other cannot."""
     small = toy.replica(gpu="l40s", step_ms=8.0, token_us=10.0, block_count=200)
