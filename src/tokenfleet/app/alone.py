@@ -1,5 +1,6 @@
 """What requests take when nobody else is there: what their times under load are held against."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +26,14 @@ class Alone:
     gaps: GapHistogram
 
 
-def alone(trace: Trace, fleet: Fleet, replica: Ints, window_s: tuple[float, float] | None = None) -> Alone:
+def alone(
+    trace: Trace,
+    fleet: Fleet,
+    replica: Ints,
+    window_s: tuple[float, float] | None = None,
+    seen_as: Callable[[RunRecord], RunRecord] = lambda record: record,
+    caller: Ints | None = None,
+) -> Alone:
     """Replay requests one at a time: what they take when nobody else is there.
 
     Ten stretches of a hundred neighbours (all of them where there are fewer) spread evenly over the trace, each
@@ -37,6 +45,9 @@ def alone(trace: Trace, fleet: Fleet, replica: Ints, window_s: tuple[float, floa
         fleet: The fleet under load.
         replica: The one that each request was sent to there.
         window_s: Take requests that arrive inside only.
+        seen_as: How the record under load was looked at.
+        caller: Who makes each call: those of one caller come together, to as many replicas as there are; ``None``: each
+            makes one.
     """
     inside = np.arange(trace.request_count)
     if window_s is not None:
@@ -46,15 +57,19 @@ def alone(trace: Trace, fleet: Fleet, replica: Ints, window_s: tuple[float, floa
     # Requests that were turned away were sent to nobody; any kind may stand for them.
     kind = np.searchsorted(ends, np.maximum(replica[chosen], 0), side="right")
     runs = [
-        _one_by_one(trace, chosen[kind == index], group) for index, group in enumerate(fleet.groups) if index in kind
+        seen_as(_one_by_one(trace, chosen[kind == index], group, caller))
+        for index, group in enumerate(fleet.groups)
+        if index in kind
     ]
     gaps = GapHistogram(lower_s=runs[0].gaps.lower_s, count=np.sum([run.gaps.count for run in runs], axis=0))
     return Alone(ttft_s=np.concatenate([run.ttft_s for run in runs]), gaps=gaps)
 
 
-def _one_by_one(trace: Trace, rows: npt.NDArray[np.int64], group: ReplicaGroup) -> RunRecord:
-    moments_s = np.arange(len(rows), dtype=np.float64) * np.float64(_ALONE_APART_S)
-    one = replace(group, replica_count=1, up_to=None, is_smaller_model=False)
+def _one_by_one(trace: Trace, rows: npt.NDArray[np.int64], group: ReplicaGroup, caller: Ints | None) -> RunRecord:
+    place = np.arange(len(rows)) if caller is None else np.unique(caller[rows], return_inverse=True)[1]
+    rows, moments_s = rows[np.argsort(place, kind="stable")], np.sort(place) * np.float64(_ALONE_APART_S)
+    one = replace(group, up_to=None, is_smaller_model=False)
+    one = replace(one, replica_count=1) if caller is None else one
     return simulator.replay(replace(rows_of(trace, rows), arrival_s=moments_s), Fleet(groups=(one,)))
 
 

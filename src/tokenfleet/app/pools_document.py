@@ -10,22 +10,25 @@ import numpy as np
 from tokenfleet import contract
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.plan_files import whole_or_nothing
+from tokenfleet.app.pools_found import stretch_document
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
+from tokenfleet.app.scaling_words import minutes_document, scaler_document
 from tokenfleet.app.simulate_document import (
     Column,
     Columns,
     fleet_columns,
     gaps_document,
     group_document,
-    latencies,
+    latency_document,
+    replica_rows,
     request_columns,
     telemetry_columns,
+    totals_document,
     waits_columns,
 )
 from tokenfleet.app.simulate_files import DECISIONS, write_json, write_parquet
-from tokenfleet.app.simulate_run import goodput
-from tokenfleet.app.world_words import world_document
-from tokenfleet.domain.run import RunRecord, Status, Telemetry
+from tokenfleet.app.world_words import reading_document, world_document
+from tokenfleet.domain.run import RunRecord, Telemetry
 from tokenfleet.domain.trace import Bools
 
 FILES: Final = (
@@ -43,34 +46,41 @@ FILES: Final = (
 def pools_document(run: SimulatedPools) -> dict[str, object]:
     """Everything a simulation of several pools found, ready for JSON; ``null`` is unknown, never 0."""
     record = run.record
-    finished = record.status == Status.FINISHED
-    good = goodput(record, run.slo)
     start_s, end_s = run.peak_window_s
     return {
         "name": run.name,
         "model": run.model,
         "stages": stage_words(run.pools),
-        "pools": [_pool(row) for row in run.rows],
+        "pools": [_pool(row, run) for row in run.rows],
         "gpu_count": run.pools.gpu_count,
-        "request_count": len(record.arrival_s),
-        "finished_count": int(finished.sum()),
-        **contract.unanswered_counts(record.status),
-        "duration_s": record.end_s - float(record.arrival_s[0]) if len(record.arrival_s) else 0.0,
-        "latency_s": latencies(record),
-        "goodput": asdict(good) | {"clauses": list(good.clauses)},
+        **totals_document(record, run.trace, run.at_max_output_count),
+        "busy_fraction": contract.busy_fraction(record),
+        **latency_document(record, run.slo),
         "outside_mean_s": run.wait_mean_s,
         "transfer_mean_s": run.transfer_mean_s,
         "world": world_document(run.record.turmoil),
+        "reading": reading_document(record, run.reads_tokens_per_s, None),
         "batch": lane_document(record, run.batch),
-        "whole": {"slo": [asdict(result) for result in run.whole]},
-        "peak": {"start_s": start_s, "end_s": end_s, "slo": [asdict(result) for result in run.peak]},
+        "fairness": None if run.fairness is None else asdict(run.fairness),
+        "scaling": _scaling(run),
+        "whole": stretch_document(run.found_in_all, run.whole, run.limits),
+        "peak": {"start_s": start_s, "end_s": end_s, **stretch_document(run.found_at_peak, run.peak, run.limits)},
+        "diagnosis_limits": asdict(run.limits),
         "telemetry_interval_s": run.interval_s,
         "assumptions": list(run.assumptions),
         "resolved": run.resolved,
     }
 
 
-def _pool(row: PoolRow) -> dict[str, object]:
+def _scaling(run: SimulatedPools) -> dict[str, object] | None:
+    """How each pool was scaled, and the minutes in which the promise broke; ``None`` where none is scaled."""
+    if not run.scalers:
+        return None
+    pools = {name: scaler_document(scaler.policy, scaler) for name, scaler in run.scalers.items()}
+    return {**minutes_document(run.minutes), "pools": pools}
+
+
+def _pool(row: PoolRow, run: SimulatedPools) -> dict[str, object]:
     named = row.named
     figures = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "named"}
     return {
@@ -80,6 +90,7 @@ def _pool(row: PoolRow) -> dict[str, object]:
         "fleet": [group_document(group) for group in named.fleet.groups],
         "router": named.fleet.router,
         **figures,
+        "replicas": [asdict(each) for each in replica_rows(run.staged.pools[named.name].record, named.fleet)],
     }
 
 

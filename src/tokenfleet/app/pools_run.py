@@ -9,8 +9,9 @@ import numpy as np
 from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import looped
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
-from tokenfleet.app.demand_words import about_demand
+from tokenfleet.app.demand_words import about_demand, at_max_output
 from tokenfleet.app.judging import judged_in_parts
+from tokenfleet.app.pools_diagnosis import SystemFinding, findings
 from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_intervals import SystemIntervals, system_intervals
@@ -18,7 +19,8 @@ from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_notes
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.simulate_run import Window, cheapest, in_time, interval_for
+from tokenfleet.app.simulate_run import How, Window, cheapest, in_time, interval_for
+from tokenfleet.contract import DiagnosisLimits, Fairness, Minutes
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
@@ -90,6 +92,16 @@ class SimulatedPools:
     peak_window_s: Window
     peak: tuple[SloResult, ...]
     whole: tuple[SloResult, ...]
+    found_at_peak: SystemFinding
+    found_in_all: SystemFinding
+    limits: DiagnosisLimits
+    fairness: Fairness | None
+    """``None`` where fewer than two tenants are known."""
+    minutes: Minutes
+    at_max_output_count: int | None
+    """Requests whose outputs end at ``workload.max_output``; ``None`` where none is set."""
+    reads_tokens_per_s: float | None
+    """What a client reads; ``None``: as fast as tokens come."""
     rows: tuple[PoolRow, ...]
     wait_mean_s: float
     """Seconds that requests spend outside the pools, on average: waits and windows."""
@@ -108,14 +120,12 @@ class SimulatedPools:
         return self.staged.record
 
 
-def simulate_pools(
-    asked: Scenario, interval_s: float | None, teller: Teller, system_of: SystemOf = pool_system
-) -> SimulatedPools:
+def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemOf = pool_system) -> SimulatedPools:
     """Replay the traffic of a scenario through its pools, and judge it.
 
     Args:
         asked: A scenario with ``pools``.
-        interval_s: Seconds between samples of the gauges; ``None``: chosen by the length of the trace.
+        how: Limits of the diagnosis, and what to sample.
         teller: Told what is being done.
         system_of: The pools, from the scenario and its demand; those that the scenario names unless given.
 
@@ -132,7 +142,7 @@ def simulate_pools(
     system = replace(system, trace=arrived(asked, system, loop))
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
-    sampled_s = interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
+    sampled_s = how.interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
     worlds = PoolWorlds(asked, system.named)
     staged = simulator.replay_stages(
         trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds
@@ -158,6 +168,13 @@ def simulate_pools(
         peak_window_s=window_s,
         peak=peak,
         whole=whole,
+        found_at_peak=findings(system, staged, how.limits, window_s),
+        found_in_all=findings(system, staged, how.limits),
+        limits=how.limits,
+        fairness=None if trace.tenant is None else contract.fairness_of(staged.record, trace.tenant, trace.tenants),
+        minutes=contract.judge_minutes(promised(system, staged), asked.slo.targets()),
+        at_max_output_count=at_max_output(asked.workload, trace),
+        reads_tokens_per_s=None if asked.clients is None else asked.clients.reads,
         rows=rows,
         wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
         transfer_mean_s=transfer_mean_s,

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from tokenfleet.app.lane_words import lane_lines
+from tokenfleet.app.pools_found import found_lines
 from tokenfleet.app.pools_run import PoolRow, SimulatedPools, stage_words
 from tokenfleet.app.quantities import shown_count, shown_duration
 from tokenfleet.app.scaling_words import changes_of, degraded_lines, refusal_lines, rung_lines
-from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines
+from tokenfleet.app.simulate_words import demand_lines, fleet_name, latency_lines, promise_lines, tenant_lines
 from tokenfleet.app.summary import data
-from tokenfleet.app.world_words import event_words
+from tokenfleet.app.world_words import event_words, reading_lines
 
 Block = tuple[str, Sequence[str]]
 _MOST_EVENTS: Final = 8
-_UP: Final = 2.0
-"""A pool is worth a word when its calls take this many times as long as alone."""
 
 
 def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
@@ -24,12 +23,13 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
         ("Pools", [line for row in run.rows for line in pool_lines(row)]),
         ("Demand", demand_lines(run.record, run.slo)),
         ("Latency", latency_lines(run.record)),
-        *([("World", around_lines(run))] if run.record.turmoil is not None else []),
+        *([("World", around)] if (around := around_lines(run)) else []),
         *([("Ladder", door_lines(run))] if run.climbers else []),
         *([("Batch", lane_lines(run.record, run.batch))] if run.batch is not None else []),
         ("Time", time_lines(run)),
+        *([("Tenants", tenant_lines(run.fairness))] if run.fairness is not None else []),
         ("Promise", promise_lines(run.peak_window_s, run.peak, run.whole)),
-        ("Found", found_lines(run)),
+        ("Found", found_lines(run.found_at_peak, run.peak, run.limits)),
     ]
     read = data(run.workload.quality)
     if read:
@@ -60,13 +60,14 @@ def pool_lines(row: PoolRow) -> list[str]:
 
 def around_lines(run: SimulatedPools) -> list[str]:
     """What became of replicas, and how each pool was scaled; none in a quiet world."""
-    turmoil = run.record.turmoil
+    turmoil, reading = run.record.turmoil, reading_lines(run.record, run.reads_tokens_per_s, None)
     if turmoil is None:
-        return []
+        return reading
     lines = [
         f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
         f"{int((turmoil.attempt_count > 1).sum()):,} requests were sent more than once"
     ]
+    lines += reading
     hours = {row.named.name: row.gpu_hours for row in run.rows}
     for name, scaler in run.scalers.items():
         counts = [step.ready_count for step in scaler.steps] or [len(scaler.absent)]
@@ -101,20 +102,6 @@ def time_lines(run: SimulatedPools) -> list[str]:
         return ["No request finished."]
     shown = [f"{name} {shown_duration(seconds)} ({_percent(seconds / total_s)})" for name, seconds in parts if seconds]
     return [f"of a mean request: {', '.join(shown)}"]
-
-
-def found_lines(run: SimulatedPools) -> list[str]:
-    """Which pool holds the others up."""
-    slow = [row for row in run.rows if row.slower_p95_factor is not None and row.slower_p95_factor >= _UP]
-    if not slow:
-        return [f"No pool is congested: calls take less than {_UP:g} times what they take alone at p95."]
-    worst = max(slow, key=lambda row: row.slower_p95_factor or 0.0)
-    lines = [
-        f"{row.named.name}: p95 {_time(row.stay_p95_s)}, {row.slower_p95_factor:,.1f} times what calls take alone"
-        for row in sorted(slow, key=lambda row: -(row.slower_p95_factor or 0.0))
-    ]
-    kept = all(result.kept for result in run.peak)
-    return [*lines, "The promise holds all the same." if kept else f"More replicas of {worst.named.name} help first."]
 
 
 def _time(value_s: float | None) -> str:

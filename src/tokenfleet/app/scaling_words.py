@@ -11,6 +11,7 @@ from tokenfleet.contract import Minutes
 from tokenfleet.control import LadderStep, ScalingPolicy, ScalingStep
 from tokenfleet.domain.run import Degraded, RunRecord, Status
 from tokenfleet.planner.scaling import Scaled, ScalingComparison, ScalingSetting
+from tokenfleet.simulator.autoscaling import Autoscaler
 
 _MOST_CHANGES: Final = 8
 _REFUSALS: Final = {
@@ -131,15 +132,22 @@ def decisions_document(run: Simulated) -> dict[str, object]:
 
 def scaling_document(run: Simulated) -> dict[str, object] | None:
     """The summary of scaling; ``None`` without an autoscaler."""
-    setting, scaler = run.around.setting, run.controller.scaler
-    if setting is None or scaler is None or run.around.policy is None:
+    scaler = run.controller.scaler
+    if scaler is None or run.around.policy is None:
         return None
     return {
-        "rules": rules_document(run.around.policy),
-        "cold_start_s": setting.cold_start_s,
+        **scaler_document(run.around.policy, scaler),
         "gpu_hours": run.gpu_hours,
-        "change_count": len(changes_of(scaler.steps)),
         **minutes_document(run.minutes),
+    }
+
+
+def scaler_document(policy: ScalingPolicy, scaler: Autoscaler) -> dict[str, object]:
+    """By what an autoscaler went, and how often it asked for another count."""
+    return {
+        "rules": rules_document(policy),
+        "cold_start_s": scaler.cold_start_s,
+        "change_count": len(changes_of(scaler.steps)),
         "alerts": dict(Counter(alert for step in scaler.steps for alert in step.alerts)),
     }
 

@@ -1,6 +1,7 @@
 """A simulation as a document and as tables for machines. The names here are a promise: they do not change."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
@@ -13,10 +14,11 @@ from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
 from tokenfleet.app.world_words import reading_document, world_document
-from tokenfleet.contract import Against
+from tokenfleet.contract import Against, Diagnosis
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
-from tokenfleet.domain.fleet import ReplicaGroup
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import Degraded, GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import ReplicaState
 
@@ -59,9 +61,9 @@ def latencies(record: RunRecord) -> dict[str, dict[str, float | None]]:
     return {"ttft": found["ttft"], "tpot": found["tpot"], "itl": gaps, "e2e": found["e2e"]}
 
 
-def replica_rows(run: Simulated) -> tuple[ReplicaRow, ...]:
+def replica_rows(record: RunRecord, fleet: Fleet) -> tuple[ReplicaRow, ...]:
     """One row for each replica, in the order of the fleet."""
-    record, gauges = run.record, run.record.telemetry
+    gauges = record.telemetry
     if gauges is None:
         return ()
     served = record.status == Status.FINISHED
@@ -81,7 +83,7 @@ def replica_rows(run: Simulated) -> tuple[ReplicaRow, ...]:
             record.preemption_count,
         )
     )
-    names = [group.replica.deployment.gpu for group in run.fleet.groups for _ in range(group.replica_count)]
+    names = [group.replica.deployment.gpu for group in fleet.groups for _ in range(group.replica_count)]
     return tuple(
         ReplicaRow(
             replica=index,
@@ -101,28 +103,55 @@ def replica_rows(run: Simulated) -> tuple[ReplicaRow, ...]:
 def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
     """Everything a simulation found, ready for JSON; ``null`` is unknown, never 0."""
     record = run.record
-    span_s = record.end_s - float(record.arrival_s[0]) if len(record.arrival_s) else 0.0
-    finished = record.status == Status.FINISHED
-    good = goodput(record, run.slo)
-    input_tokens = int(record.input_tokens[finished].sum(dtype=np.int64))
     return {
         "name": run.name,
         "model": run.model,
         "fleet": [group_document(group) for group in run.fleet.groups],
         "router": run.fleet.router,
-        "request_count": len(record.arrival_s),
+        **totals_document(record, run.trace, run.at_max_output_count),
+        "busy_fraction": run.whole.diagnosis.busy_fraction,
+        **latency_document(record, run.slo),
+        "replicas": [asdict(row) for row in replica_rows(record, run.fleet)],
+        "whole": _judged(run.whole, run, says),
+        "peak": {"start_s": run.peak_window_s[0], "end_s": run.peak_window_s[1], **_judged(run.peak, run, says)},
+        "diagnosis_limits": asdict(run.limits),
+        "telemetry_interval_s": run.interval_s,
+        "scaling": scaling_document(run),
+        "world": world_document(record.turmoil),
+        "reading": reading_document(record, run.around.reads_tokens_per_s, record.telemetry),
+        "fairness": None if run.fairness is None else asdict(run.fairness),
+        "batch": lane_document(record, run.around.in_lane),
+        "assumptions": list(run.assumptions),
+        "resolved": run.resolved,
+    }
+
+
+def totals_document(record: RunRecord, trace: Trace, at_max_output_count: int | None) -> dict[str, object]:
+    """Requests, tokens and rates of a run."""
+    count = len(record.arrival_s)
+    span_s = record.end_s - float(record.arrival_s[0]) if count else 0.0
+    finished = record.status == Status.FINISHED
+    input_tokens = int(record.input_tokens[finished].sum(dtype=np.int64))
+    return {
+        "request_count": count,
         "finished_count": int(finished.sum()),
         **contract.unanswered_counts(record.status),
-        "at_max_output_count": run.at_max_output_count,
+        "at_max_output_count": at_max_output_count,
         "preemption_count": int(record.preemption_count.sum(dtype=np.int64)),
         "preempted_request_count": int((record.preemption_count > 0).sum()),
         "duration_s": span_s,
-        "request_rate_per_s": _rate(len(record.arrival_s), run.trace.duration_s - float(record.arrival_s[0])),
+        "request_rate_per_s": _rate(count, trace.duration_s - float(record.arrival_s[0])) if count else None,
         "finish_rate_per_s": _rate(int(finished.sum()), span_s),
         "input_tokens_per_s": _rate(input_tokens, span_s),
         "output_tokens_per_s": _rate(int(record.output_tokens[finished].sum(dtype=np.int64)), span_s),
         "cached_input_fraction": _share(int(record.cached_tokens[finished].sum(dtype=np.int64)), input_tokens),
-        "busy_fraction": run.whole.diagnosis.busy_fraction,
+    }
+
+
+def latency_document(record: RunRecord, slo: Slo) -> dict[str, object]:
+    """What the replicas did, and how long requests took."""
+    good = goodput(record, slo)
+    return {
         "busy": asdict(record.busy),
         "latency_s": latencies(record),
         "itl_by_class_s": {
@@ -130,18 +159,6 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
             for name, apart in record.class_gaps.items()
         },
         "goodput": asdict(good) | {"clauses": list(good.clauses)},
-        "replicas": [asdict(row) for row in replica_rows(run)],
-        "whole": _judged(run.whole, run, says),
-        "peak": {"start_s": run.peak_window_s[0], "end_s": run.peak_window_s[1], **_judged(run.peak, run, says)},
-        "diagnosis_limits": asdict(run.limits),
-        "telemetry_interval_s": run.interval_s,
-        "scaling": scaling_document(run),
-        "world": world_document(record.turmoil),
-        "reading": reading_document(run),
-        "fairness": None if run.fairness is None else asdict(run.fairness),
-        "batch": lane_document(record, run.around.in_lane),
-        "assumptions": list(run.assumptions),
-        "resolved": run.resolved,
     }
 
 
@@ -165,7 +182,15 @@ def group_document(group: ReplicaGroup) -> dict[str, object]:
 
 
 def _judged(judged: Judged, run: Simulated, says: SaysHow) -> dict[str, object]:
-    found = judged.diagnosis
+    return {
+        "request_count": judged.request_count,
+        "slo": [asdict(result) for result in judged.slo],
+        "diagnosis": diagnosis_document(judged.diagnosis, says(judged, run)),
+    }
+
+
+def diagnosis_document(found: Diagnosis, text: Sequence[str]) -> dict[str, object]:
+    """What was found, with the figures that it rests on."""
     against = {
         name: _against(each)
         for name, each in (
@@ -175,11 +200,7 @@ def _judged(judged: Judged, run: Simulated, says: SaysHow) -> dict[str, object]:
             ("client_e2e", found.client_e2e),
         )
     }
-    return {
-        "request_count": judged.request_count,
-        "slo": [asdict(result) for result in judged.slo],
-        "diagnosis": asdict(found) | against | {"text": says(judged, run)},
-    }
+    return asdict(found) | against | {"text": list(text)}
 
 
 def _against(each: Against | None) -> dict[str, object] | None:

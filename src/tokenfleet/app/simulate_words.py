@@ -12,7 +12,7 @@ from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.summary import data, layout_name, verdict
 from tokenfleet.app.world_words import reading_lines, world_lines
-from tokenfleet.contract import Against, Diagnosis, Fairness
+from tokenfleet.contract import Against, Diagnosis, DiagnosisLimits, Fairness
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.run import RunRecord, Status
@@ -76,15 +76,28 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     """The verdict and what it rests on, as sentences."""
     found = judged.diagnosis
     broken = [spoken(result.name) for result in judged.slo if not result.kept]
-    lines = [f"{_VERDICTS[found.verdict]}."]
-    if found.verdict == "prefill" and found.prefill_fraction is not None and found.prefill_fraction < _BURSTS:
-        lines = ["prefill is saturated in bursts: prompts that arrive together wait for each other."]
+    lines = [verdict_line(found)]
     if found.verdict == "fine" and broken:
         verb = "breaks" if len(broken) == 1 else "break"
         lines = [f"not saturated, yet {', '.join(broken)} {verb} the promise: single requests or steps take that long."]
-    if found.verdict in _MENDS:
-        lines.append(_MENDS[found.verdict])
-    lines += [_against("TTFT", found.ttft), _against("ITL", found.itl)]
+    return [*lines, *evidence_lines(found, run.limits, run.fleet)]
+
+
+def verdict_line(found: Diagnosis) -> str:
+    """What is saturated, in a sentence."""
+    if found.verdict == "prefill" and found.prefill_fraction is not None and found.prefill_fraction < _BURSTS:
+        return "prefill is saturated in bursts: prompts that arrive together wait for each other."
+    return f"{_VERDICTS[found.verdict]}."
+
+
+def mend_lines(found: Diagnosis) -> list[str]:
+    """What helps."""
+    return [_MENDS[found.verdict]] if found.verdict in _MENDS else []
+
+
+def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> list[str]:
+    """What helps, and what a verdict rests on."""
+    lines = [*mend_lines(found), against_line("TTFT", found.ttft), against_line("ITL", found.itl)]
     for name, seen in (("TTFT", found.client_ttft), ("E2E", found.client_e2e)):
         if seen is not None and seen.factor is not None:
             lines.append(
@@ -95,10 +108,11 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
         lines.append(f"{_percent(found.front_end_fraction)} of the time to first token passes in the front end.")
     if found.prefill_fraction is not None:
         lines.append(f"{_percent(found.prefill_fraction)} of the work of the peak is prefill.")
-    return [*lines, *_waiting(found, run), *_odd(found, run.fleet)]
+    return [*lines, *waiting_lines(found, limits), *odd_lines(found, fleet)]
 
 
-def _against(name: str, against: Against) -> str:
+def against_line(name: str, against: Against) -> str:
+    """A time under load against that of the same requests alone."""
     quantile = f"p{against.quantile * 100:g}"
     if against.factor is None:
         return f"{name} {quantile}: no sample to compare."
@@ -121,7 +135,8 @@ def _compute(found: Diagnosis) -> str:
     )
 
 
-def _waiting(found: Diagnosis, run: Simulated) -> list[str]:
+def waiting_lines(found: Diagnosis, limits: DiagnosisLimits) -> list[str]:
+    """The longest queue, and whether it is cause for alarm."""
     if found.waiting_peak_count is None or found.alarm == "unknown":
         return ["Nobody looked at the queues."]
     if found.waiting_peak_count == 0:
@@ -137,13 +152,14 @@ def _waiting(found: Diagnosis, run: Simulated) -> list[str]:
     count = "1 request waits" if found.waiting_peak_count == 1 else f"{found.waiting_peak_count:,} requests wait"
     text = f"{count} at once on replica {found.waiting_peak_replica}"
     if found.alarm == "emergency":
-        text = f"EMERGENCY: {text}, more than {run.limits.waiting_emergency_count}"
+        text = f"EMERGENCY: {text}, more than {limits.waiting_emergency_count}"
     elif found.alarm == "warning":
-        text = f"WARNING: {text}, more than {run.limits.waiting_warning_count}"
+        text = f"WARNING: {text}, more than {limits.waiting_warning_count}"
     return [f"{text}.{held}"]
 
 
-def _odd(found: Diagnosis, fleet: Fleet) -> list[str]:
+def odd_lines(found: Diagnosis, fleet: Fleet) -> list[str]:
+    """What else is worth a word: long gaps, lost memory, requests that were refused, lost, or sent again."""
     lines = []
     engines = [group.replica.deployment.engine for group in fleet.groups]
     middle_s, tail_s = found.itl.loaded_s, found.tail_gap_s
@@ -192,7 +208,7 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
         ("Whole", whole_words(run)),
     ]
     for name, lines in (
-        ("World", [*world_lines(run), *reading_lines(run)]),
+        ("World", [*world_lines(run), *reading_lines(run.record, run.around.reads_tokens_per_s, run.record.telemetry)]),
         ("Tenants", tenant_lines(run.fairness)),
         ("Scaling", scaling_lines(run)),
         ("Ladder", ladder_lines(run)),
@@ -255,7 +271,7 @@ def _shown(result: SloResult, value: float) -> str:
 
 
 def _load(run: Simulated) -> list[str]:
-    record, rows = run.record, replica_rows(run)
+    record, rows = run.record, replica_rows(run.record, run.fleet)
     prompt = int(record.input_tokens.sum(dtype="int64"))
     cached = int(record.cached_tokens.sum(dtype="int64"))
     share = f"; {_percent(cached / prompt)} of the input came from the prefix cache" if prompt else ""
@@ -302,7 +318,7 @@ def _of_slowdowns(found: Fairness) -> str:
 def whole_words(run: Simulated) -> list[str]:
     """Queues and oddities of the whole run; its quantiles mix quiet hours with busy ones, so no verdict."""
     found = run.whole.diagnosis
-    return [_compute(found), *_waiting(found, run), *_odd(found, run.fleet)]
+    return [_compute(found), *waiting_lines(found, run.limits), *odd_lines(found, run.fleet)]
 
 
 def _time(value_s: float | None) -> str:

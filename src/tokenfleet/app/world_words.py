@@ -9,7 +9,7 @@ from tokenfleet import contract
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract.quantile import order_statistic
-from tokenfleet.domain.run import Decision, Degraded, Status, Turmoil
+from tokenfleet.domain.run import Decision, Degraded, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.trace import Floats
 
 _MOST_EVENTS: Final = 8
@@ -57,9 +57,9 @@ def world_lines(run: Simulated) -> list[str]:
     return lines
 
 
-def reading_lines(run: Simulated) -> list[str]:
+def reading_lines(record: RunRecord, rate: float | None, gauges: Telemetry | None) -> list[str]:
     """What slow readers make of answers, and of connections."""
-    found = reading_document(run)
+    found = reading_document(record, rate, gauges)
     if found is None:
         return []
     return [
@@ -68,15 +68,21 @@ def reading_lines(run: Simulated) -> list[str]:
     ]
 
 
-def reading_document(run: Simulated) -> dict[str, float | int | None] | None:
-    """Answers as clients read them, and connections; ``None`` where all read as fast as they come."""
-    rate = run.around.reads_tokens_per_s
+def reading_document(
+    record: RunRecord, rate: float | None, gauges: Telemetry | None
+) -> dict[str, float | int | None] | None:
+    """Answers as clients read them, and connections; ``None`` where all read as fast as they come.
+
+    Args:
+        record: The requests.
+        rate: Tokens that a client reads in a second.
+        gauges: Samples of the fleet that has them all; ``None``: several pools have parts of them.
+    """
     if rate is None:
         return None
-    record = run.record
     until_s = contract.read_s(record, rate)
     # Of an attempt that came to nothing nobody notes the end; the gauges have counted it.
-    inside, read = _sampled(run, until_s)
+    inside, read = _sampled(record, gauges, until_s)
     taken_s = (until_s - record.arrival_s)[np.isfinite(until_s)]
     return {
         "tokens_per_s": rate,
@@ -90,13 +96,14 @@ def _most(counts: npt.NDArray[np.int64]) -> int:
     return int(counts.max(initial=0))
 
 
-def _sampled(run: Simulated, until_s: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _sampled(
+    record: RunRecord, gauges: Telemetry | None, until_s: Floats
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """At each sample: requests inside the fleet, those that come to nothing too, and answers still being read."""
-    gauges = run.record.telemetry
     if gauges is None:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     known = np.isfinite(until_s)
-    ended = np.searchsorted(np.sort(run.record.finish_s[known]), gauges.time_s, side="right")
+    ended = np.searchsorted(np.sort(record.finish_s[known]), gauges.time_s, side="right")
     left = np.searchsorted(np.sort(until_s[known]), gauges.time_s, side="right")
     return (gauges.running + gauges.waiting).sum(axis=1, dtype=np.int64), ended - left
 

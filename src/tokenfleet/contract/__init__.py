@@ -12,7 +12,7 @@ from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
-    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, diagnose
+    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, busy_fraction, diagnose
     from tokenfleet.contract.document import contract_document, fleets_of, with_drills
     from tokenfleet.contract.endings import unanswered, unanswered_counts
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
@@ -28,6 +28,7 @@ _HOME = {
     "Fairness": "fairness",
     "Minutes": "minutes",
     "TenantService": "fairness",
+    "busy_fraction": "diagnosis",
     "check_contract": "check",
     "contract_document": "document",
     "contract_text": "paper",
@@ -53,6 +54,7 @@ __all__ = [
     "Fairness",
     "Minutes",
     "TenantService",
+    "busy_fraction",
     "check_contract",
     "clauses_of",
     "conservative_rank",

@@ -170,7 +170,7 @@ def diagnose(
         queued_fraction=queue.queued,
         kv_held_fraction=queue.kv_held,
         slots_held_fraction=queue.slots_held,
-        busy_fraction=_ratio(record.busy.prefill_s + record.busy.decode_s, _serving_s(record)),
+        busy_fraction=busy_fraction(record),
         prefill_fraction=prefill_fraction,
         front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
@@ -354,6 +354,11 @@ def _refused(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> dict[str, int]
     """Refused requests by reason."""
     counts = np.bincount(record.status[chosen], minlength=len(Status))
     return {status.name.lower(): int(counts[status]) for status in REFUSED if counts[status]}
+
+
+def busy_fraction(record: RunRecord) -> float | None:
+    """Share of the time of replicas that could serve in which a step ran; ``None`` where there was no such time."""
+    return _ratio(record.busy.prefill_s + record.busy.decode_s, _serving_s(record))
 
 
 def _serving_s(record: RunRecord) -> float:

@@ -135,7 +135,7 @@ def _pools(
         whose = "the scenario's pools" if system_of is None else "the pools of the plan"
         raise BadInput(Problem(each, f"does not go with {whose}", "leave it out") for each in extra)
     with shown(face) as teller, placed(lines_of(scenario)):
-        run = simulate_pools(asked, how.interval_s, teller, system_of or pool_system)
+        run = simulate_pools(asked, how, teller, system_of or pool_system)
         document = pools_document(run)
         teller.say("writing the simulation")
         written = write_pools(run, document, render_pools(run, command=f"tokenfleet simulate {scenario}"), target)

@@ -4,8 +4,9 @@ import numpy as np
 
 from tokenfleet.app.ending_words import ending_counts
 from tokenfleet.app.lane_words import lane_lines
+from tokenfleet.app.pools_found import found_lines
 from tokenfleet.app.pools_run import SimulatedPools, stage_words
-from tokenfleet.app.pools_words import door_lines, found_lines, time_lines
+from tokenfleet.app.pools_words import door_lines, time_lines
 from tokenfleet.app.report.charts import FIRST, SECOND, Chart, Table, TimeAxis, axis, layout, line, plain
 from tokenfleet.app.report.gauges import Window, ttft_chart
 from tokenfleet.app.report.sampling import in_buckets
@@ -18,7 +19,7 @@ from tokenfleet.app.report.timeline import (
     rates_chart,
 )
 from tokenfleet.app.report.words import clock, duration, exact, percent
-from tokenfleet.app.simulate_words import fleet_name
+from tokenfleet.app.simulate_words import fleet_name, tenant_lines
 from tokenfleet.app.summary import data
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import PoolRun
@@ -34,7 +35,7 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
         lead=f"{exact(len(record.arrival_s))} requests, each by {stage_words(run.pools)}, as far as it takes part. "
         f"The peak is {clock(start_s)} to {clock(end_s)} after the start of the traffic.",
         finding=_finding(run),
-        whole=(*time_lines(run), *door_lines(run), *lane_lines(run.record, run.batch)),
+        whole=(*time_lines(run), *door_lines(run), *tenant_lines(run.fairness), *lane_lines(run.record, run.batch)),
         promises=promises_table(run.peak, run.whole),
         latency=latency_table(record),
         totals=_totals(run),
@@ -52,7 +53,7 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
 
 def _finding(run: SimulatedPools) -> Finding:
     kept = all(result.kept for result in run.peak)
-    first, *rest = found_lines(run)
+    first, *rest = found_lines(run.found_at_peak, run.peak, run.limits)
     verdict = "the promise holds" if kept else "the promise breaks"
     return Finding(verdict=f"At the peak {verdict}. {first}", mood="good" if kept else "bad", lines=tuple(rest))
 

@@ -168,7 +168,7 @@ def _totals(run: Simulated) -> Table:
 
 
 def _replicas(run: Simulated) -> Table:
-    rows = replica_rows(run)
+    rows = replica_rows(run.record, run.fleet)
     shown = sorted(rows, key=lambda row: (-row.waiting_peak_count, -row.kv_peak_fraction, row.replica))
     rest = len(rows) - _REPLICAS_SHOWN
     caption = "Peaks are of the sampled moments."

@@ -1,0 +1,120 @@
+"""What holds pools up: a verdict for each, and which of them holds up the others."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import ended
+
+HEAD = """\
+name: held
+workload: {lengths: {input: %s, output: %s}, mean_rate: %s, peak_to_mean: 1, duration: 90s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: l40s
+precision: fp8
+"""
+
+
+@pytest.fixture
+def diagnosed(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def of(text, *options):
+        Path("held.yaml").write_text(text)
+        code, out, err = ended(capsys, "simulate", "held.yaml", "-o", "out", "--quiet", "--interval", "200ms", *options)
+        assert (code, err) == (0, "")
+        return " ".join(out.split()), json.loads(Path("out/summary.json").read_text())
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("head", "pools", "by", "verdict", "said"),
+    [
+        (
+            ("4000:8000", "20:40", 8),
+            "main: {prefill: {replicas: 1}, decode: {replicas: 1}, link: infiniband_200g}",
+            "main-prefill",
+            "prefill",
+            "main-prefill holds the others up: prefill is saturated",
+        ),
+        (
+            ("900:2000", "150:300", 12),
+            "main: {prefill: {replicas: 3}, decode: {max_sequence_count: 16}, link: infiniband_200g}",
+            "main-decode",
+            "sequence_slots",
+            "main-decode holds the others up: every sequence slot is taken",
+        ),
+        (
+            ("9000:16000", "500:900", 2),
+            "main: {prefill: {replicas: 4}, decode: {precision: bf16}, link: infiniband_400g}",
+            "main-decode",
+            "kv",
+            "main-decode holds the others up: KV memory is full",
+        ),
+        (
+            ("900:2000", "100:200", 6),
+            "small: {model: Qwen/Qwen3-0.6B, takes: {input_up_to: 900}}\n  main: {replicas: 2}",
+            None,
+            "fine",
+            "fine: no pool is slower than one with company takes",
+        ),
+    ],
+)
+def test_the_pool_that_is_saturated_holds_the_others_up(diagnosed, head, pools, by, verdict, said):
+    out, found = diagnosed(HEAD % head + f"pools:\n  {pools}\n")
+    peak = found["peak"]["diagnosis"]
+    assert (peak["held_up_by"], peak["verdict"]) == (by, verdict)
+    assert said in out
+    assert peak["pools"].keys() == {pool["name"] for pool in found["pools"]}
+    others = {name: each["verdict"] for name, each in peak["pools"].items() if name != by}
+    assert set(others.values()) == {"fine"}
+    if by is not None:
+        assert f"More replicas of {by} help first." in peak["text"]
+        assert peak["alarm"] == "emergency"
+
+
+def test_a_pool_that_ranks_is_judged_by_the_end_of_its_calls(diagnosed):
+    chain = "chain: {steps: [{pool: rank, input: 400:700, calls: 20}]}\n"
+    pools = "pools:\n  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4}\n  main: {replicas: 2}\n"
+    _, found = diagnosed(HEAD % ("900:2000", "50:100", 9) + pools + chain)
+    rank = found["peak"]["diagnosis"]["pools"]["rank"]
+    assert found["peak"]["diagnosis"]["held_up_by"] == "rank"
+    assert rank["text"][0] == "the pool is saturated: calls wait for those before them."
+    assert rank["ttft"]["factor"] > 3.0
+    assert rank["itl"]["loaded_s"] is None
+    calm = diagnosed(HEAD % ("900:2000", "50:100", 0.5) + pools + chain)[1]["peak"]["diagnosis"]["pools"]["rank"]
+    assert calm["verdict"] == "fine"
+    assert calm["ttft"]["factor"] < 3.0, "the twenty calls of one request are no congestion"
+
+
+def test_one_pool_is_told_what_one_fleet_is(diagnosed):
+    rng = np.random.default_rng(3)
+    rows = [
+        (t, rng.integers(400, 2500), rng.integers(50, 300), "ab"[rng.random() < 0.3]) for t in rng.uniform(0, 90, 900)
+    ]
+    lines = [f"{t:.3f},{inputs},{outputs},{tenant}" for t, inputs, outputs, tenant in sorted(rows)]
+    Path("log.csv").write_text("\n".join(["arrival_s,input_tokens,output_tokens,tenant", *lines]) + "\n")
+    head = HEAD % (1, 1, 1)
+    head = head.replace(head.splitlines()[1], "workload: {trace: log.csv, max_output: 250}")
+    head += "engine: {max_sequence_count: 40}\nclients: {attempts: 2, reads: 40/s}\nadmission: {queue_limit: 30}\n"
+    alone, pooled = diagnosed(head)[1], diagnosed(head + "pools: {main: {replicas: 1}}\n")[1]
+    for name in ("fairness", "itl_by_class_s", "preemption_count", "preempted_request_count", "at_max_output_count"):
+        assert pooled[name] == alone[name], name
+    for name in ("request_rate_per_s", "finish_rate_per_s", "output_tokens_per_s", "busy_fraction", "busy"):
+        assert pooled[name] == pytest.approx(alone[name]), name
+    for name in ("tokens_per_s", "e2e_p50_s", "e2e_p95_s"):
+        assert pooled["reading"][name] == pytest.approx(alone["reading"][name])
+    assert len(pooled["fairness"]["tenants"]) == 2
+    assert pooled["pools"][0]["replicas"] == alone["replicas"]
+    assert alone["at_max_output_count"] > 0
+    for stretch in ("peak", "whole"):
+        one, main = alone[stretch]["diagnosis"], pooled[stretch]["diagnosis"]["pools"]["main"]
+        assert one["verdict"] == pooled[stretch]["diagnosis"]["verdict"] == "sequence_slots"
+        own = {key: value for key, value in main.items() if key not in ("text", "prefill_fraction")}
+        assert own == {key: one[key] for key in own}
+        assert main["prefill_fraction"] == pytest.approx(one["prefill_fraction"], abs=0.05)
