@@ -23,6 +23,7 @@ from tokenfleet.app.simulate_run import How, Window, cheapest, in_time, interval
 from tokenfleet.contract import DiagnosisLimits, Fairness, Minutes
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
@@ -95,17 +96,12 @@ class SimulatedPools:
     found_at_peak: SystemFinding
     found_in_all: SystemFinding
     limits: DiagnosisLimits
-    fairness: Fairness | None
-    """``None`` where fewer than two tenants are known."""
     minutes: Minutes
     at_max_output_count: int | None
     """Requests whose outputs end at ``workload.max_output``; ``None`` where none is set."""
     reads_tokens_per_s: float | None
     """What a client reads; ``None``: as fast as tokens come."""
     rows: tuple[PoolRow, ...]
-    wait_mean_s: float
-    """Seconds that requests spend outside the pools, on average: waits and windows."""
-    transfer_mean_s: float
     resolved: dict[str, object]
     assumptions: tuple[str, ...]
     intervals: SystemIntervals
@@ -113,6 +109,22 @@ class SimulatedPools:
     """Who scaled each pool that is scaled, with the log of what was decided."""
     climbers: Mapping[str, Controller]
     """Who climbed each ladder, by the pool before which its door stands."""
+
+    @property
+    def transfer_mean_s(self) -> float:
+        """Seconds that requests spend between pools, on average."""
+        return float(self.staged.transfer_s.mean()) if self.trace.request_count else 0.0
+
+    @property
+    def wait_mean_s(self) -> float:
+        """Seconds that requests spend outside the pools, on average: waits and windows."""
+        return _rest_s(self.staged, self.rows, self.transfer_mean_s)
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """How tenants were served; ``None`` where fewer than two are known."""
+        tenant = self.trace.tenant
+        return None if tenant is None else contract.fairness_of(self.record, tenant, self.trace.tenants)
 
     @property
     def record(self) -> RunRecord:
@@ -150,11 +162,8 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
     peak, whole = _judged(asked, system, staged, window_s, loop, sampled_s)
-    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
+    model, gpus = catalog.model(asked.model), _gpus(system)
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
-    model = catalog.model(asked.model)
-    transfer_mean_s = float(staged.transfer_s.mean()) if trace.request_count else 0.0
-    rows = pool_rows(system, staged)
     return SimulatedPools(
         name=asked.name,
         model=model.name,
@@ -171,19 +180,22 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
         found_at_peak=findings(system, staged, how.limits, window_s),
         found_in_all=findings(system, staged, how.limits),
         limits=how.limits,
-        fairness=None if trace.tenant is None else contract.fairness_of(staged.record, trace.tenant, trace.tenants),
         minutes=contract.judge_minutes(promised(system, staged), asked.slo.targets()),
         at_max_output_count=at_max_output(asked.workload, trace),
         reads_tokens_per_s=None if asked.clients is None else asked.clients.reads,
-        rows=rows,
-        wait_mean_s=_rest_s(staged, rows, transfer_mean_s),
-        transfer_mean_s=transfer_mean_s,
+        rows=pool_rows(system, staged),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=tuple(_assumed(asked, system)),
         intervals=system_intervals(staged, pools, system.named, sampled_s, cheapest(prices)),
         scalers=worlds.scalers,
         climbers=climbers,
     )
+
+
+def _gpus(system: PoolSystem) -> tuple[Gpu, ...]:
+    """The accelerators of all pools, old and new versions."""
+    names = (group.replica.deployment.gpu for each in system.named for group in each.fleet.groups)
+    return tuple(catalog.gpu(name) for name in dict.fromkeys(names))
 
 
 def _assumed(asked: Scenario, system: PoolSystem) -> Iterator[str]:
