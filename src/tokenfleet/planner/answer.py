@@ -7,6 +7,7 @@ from tokenfleet import cost, workload
 from tokenfleet.domain.apart import ApartAnswer
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, Router
+from tokenfleet.domain.outlook import Confidence, CurvePoint
 from tokenfleet.domain.plan import Bill, Does, LimitUse, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
@@ -15,6 +16,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
+from tokenfleet.planner.beside import beside
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.changes import Case
@@ -250,25 +252,46 @@ def _proof(work: Work, sized: Sized, count: int, reporter: Reporter) -> _Proof:
     return _Proof(record, work.replays.recalled("proof", (work.traffic, replica, count, interval_s), judged))
 
 
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What the carrying replicas bear, found without the answer to anything else."""
+
+    limits: Limits
+    curve: tuple[CurvePoint, ...]
+    likely: Confidence | None
+
+
+def _examined(work: Work, chosen: Answer, detail: Traffic, reporter: Reporter) -> _Examined:
+    question, replays, sized = work.question, work.replays, chosen.sized
+    limits = limits_of(work, detail, sized, reporter)
+    if question.first_look:
+        return _Examined(limits, (), None)
+    carrying = detail, sized.replica, sized.carrying_count
+    curve = replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
+    # Of a handful of requests no share of cases can be told.
+    likely = None if few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
+    return _Examined(limits, curve, likely)
+
+
 def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     question, replays, chosen = work.question, work.replays, found.answers[0]
     sized = chosen.sized
-    degraded = _proof(work, sized, sized.carrying_count, reporter)
-    whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
     look = question.first_look
-    known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
-    survived = survived_losses(work, sized, known, reporter)
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
-    limits = limits_of(work, detail, sized, reporter)
     families = found.best_of_families()
-    sure = None if look else _sure(work, chosen, screened)
-    carrying = detail, sized.replica, sized.carrying_count
-    full = full_replicas(replays, detail, sized)
-    curve = () if look else replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
-    edge = () if look else frontier(replays, work.searched, question, families, reporter)
-    cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
-    # Of a handful of requests no share of cases can be told.
-    likely = None if look or few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
+    apart = replays.counted_apart()
+    with beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter), replays.width) as examining:
+        degraded = _proof(work, sized, sized.carrying_count, reporter)
+        whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
+        known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
+        survived = survived_losses(work, sized, known, reporter)
+        sure = None if look else _sure(work, chosen, screened)
+        full = full_replicas(replays, detail, sized)
+        edge = () if look else frontier(replays, work.searched, question, families, reporter)
+        cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
+        examined = examining()
+    replays.count += apart.count
+    limits, curve = examined.limits, examined.curve
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     return Plan(
         question=question,
@@ -305,7 +328,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         outpriced=found.outpriced,
         sure=sure,
         sensitivity=cases,
-        confidence=likely,
+        confidence=examined.likely,
         anomalies=(*found.anomalies, *odd_loads(curve)),
         placement=survived.placement,
         losses=survived.cases,

@@ -38,6 +38,12 @@ def below_near_misses(excess: Callable[[int], float], found: int) -> int:
     return found
 
 
+def wider_count(count: int) -> int:
+    """The next of a few round counts: each up to 8, then four in every doubling."""
+    step = 1 << max(0, (count - 1).bit_length() - 3)
+    return -(-count // step) * step
+
+
 def smallest_enough(enough: Callable[[int], bool], start: int, cap: int) -> int | None:
     """Gallops from ``start`` until it has a count that is enough next to one that is not, then bisects.
 

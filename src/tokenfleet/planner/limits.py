@@ -7,11 +7,10 @@ load that is then reached is where the next limit binds; the others bind there o
 does not cost a promise does not bind; one that is half used and breaks ITL does.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.model import ModelArchitecture
@@ -25,7 +24,6 @@ from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic, at_load, demand
 
 _ROUNDS = 2
-_HIGHEST_LOAD = 4.0
 _LOWEST_LOAD = 1.0 / 4.0
 _STRIDE = 1.25
 _CLEARLY_MORE = 1.04
@@ -65,44 +63,72 @@ class Limits:
         return None if self.sustained is None else self.sustained.factor * peak_rate_per_s
 
 
-def largest_load(keeps: Callable[[float], bool], start: float, precision: float = 1.03) -> Load | None:
-    """The largest load factor that ``keeps`` the promise, within a factor of ``precision``, between 1/4 and 4.
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """The loads that are asked about: powers of one factor, so that another limit asks about the same ones again."""
 
-    Strides by a quarter away from ``start``, which is asked first, then bisects.
+    steps_per_stride: int
+    """So many of them are a factor of 1.25."""
 
-    Returns:
-        ``None`` when even the lowest load breaks it.
-    """
-    good, bad = _upwards(keeps, start) if keeps(start) else _downwards(keeps, start)
-    if good is None:
-        return None
-    if bad is None:
-        return Load(good, True)
-    while bad / good > precision:
-        middle = float(np.sqrt(bad * good))
-        if keeps(middle):
-            good = middle
-        else:
-            bad = middle
-    return Load(good, False)
+    @classmethod
+    def within(cls, precision: float) -> "Loads":
+        """Those that lie at most a factor of ``precision`` apart."""
+        return cls(math.ceil(math.log(_STRIDE) / math.log(precision)))
 
+    def factor(self, step: int) -> float:
+        """The load of a step, as a multiple of the peak; 1 of step 0."""
+        return math.pow(_STRIDE, step / self.steps_per_stride)
 
-def _upwards(keeps: Callable[[float], bool], good: float) -> tuple[float, float | None]:
-    while good < _HIGHEST_LOAD:
-        probe = min(_HIGHEST_LOAD, good * _STRIDE)
-        if not keeps(probe):
-            return good, probe
-        good = probe
-    return good, None
+    def step_at_least(self, factor: float) -> int:
+        """The first step whose load is no less."""
+        return math.ceil(math.log(factor) / math.log(_STRIDE) * self.steps_per_stride - 1e-9)
 
+    @property
+    def highest(self) -> int:
+        """The last step up to the highest load."""
+        return -self.lowest
 
-def _downwards(keeps: Callable[[float], bool], bad: float) -> tuple[float | None, float]:
-    while bad > _LOWEST_LOAD:
-        probe = max(_LOWEST_LOAD, bad / _STRIDE)
-        if keeps(probe):
-            return probe, bad
-        bad = probe
-    return None, bad
+    @property
+    def lowest(self) -> int:
+        """The first step from the lowest load on."""
+        return self.step_at_least(_LOWEST_LOAD)
+
+    def largest_kept(self, keeps: Callable[[float], bool], start: int) -> Load | None:
+        """The largest of these loads that ``keeps`` the promise where the next one breaks it.
+
+        Strides by a quarter away from ``start``, which is asked first, then bisects.
+
+        Returns:
+            ``None`` when even the lowest load breaks it.
+        """
+        good, bad = self._upwards(keeps, start) if keeps(self.factor(start)) else self._downwards(keeps, start)
+        if good is None:
+            return None
+        if bad is None:
+            return Load(self.factor(good), True)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if keeps(self.factor(middle)):
+                good = middle
+            else:
+                bad = middle
+        return Load(self.factor(good), False)
+
+    def _upwards(self, keeps: Callable[[float], bool], good: int) -> tuple[int, int | None]:
+        while good < self.highest:
+            probe = min(self.highest, good + self.steps_per_stride)
+            if not keeps(self.factor(probe)):
+                return good, probe
+            good = probe
+        return good, None
+
+    def _downwards(self, keeps: Callable[[float], bool], bad: int) -> tuple[int | None, int]:
+        while bad > self.lowest:
+            probe = max(self.lowest, bad - self.steps_per_stride)
+            if keeps(self.factor(probe)):
+                return probe, bad
+            bad = probe
+        return None, bad
 
 
 class LimitSearch:
@@ -124,7 +150,7 @@ class LimitSearch:
         self._model = model
         self._count = count
         self._reporter = reporter
-        self._precision = precision
+        self._loads = Loads.within(precision)
         self._grown: dict[float, Traffic | None] = {}
         # Replicas are kept beside their number, so that nobody else gets their id.
         self._broken: dict[tuple[int, float], tuple[ReplicaPhysics, tuple[str, ...]]] = {}
@@ -132,7 +158,7 @@ class LimitSearch:
     def of(self, replica: ReplicaPhysics) -> Limits:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
         peak, used = self._at_peak(replica)
-        sustained = largest_load(partial(self._keeps, replica), 1.0, self._precision)
+        sustained = self._loads.largest_kept(partial(self._keeps, replica), 0)
         uses = () if sustained is None else self._chain(replica, sustained, used)
         return Limits(uses, sustained, peak)
 
@@ -172,24 +198,25 @@ class LimitSearch:
         """
         binding, best = next(iter(without)), load
         for limit, replica in without.items():
-            start = best.factor * _CLEARLY_MORE
-            if start <= _HIGHEST_LOAD and self._keeps(replica, start):
-                found = largest_load(partial(self._keeps, replica), start, self._precision)
+            start = self._loads.step_at_least(best.factor * _CLEARLY_MORE)
+            if start <= self._loads.highest and self._keeps(replica, self._loads.factor(start)):
+                found = self._loads.largest_kept(partial(self._keeps, replica), start)
                 binding, best = limit, found or best
         return binding, best
 
     def _keeps(self, replica: ReplicaPhysics, factor: float) -> bool:
-        self._reporter.say("limits", f"{words.fleet(replica, self._count)} at {factor:.2f} x the peak", 0.7)
-        if factor not in self._grown:
-            self._grown[factor] = at_load(self._traffic, factor)
-        denser = self._grown[factor]
-        # Of no request at all nothing is shown, so nothing is kept.
-        if denser is None:
-            return False
-        verdict = self._replays.quick(denser, replica, self._count, peak_only=True)
-        names = tuple(result.name for result in verdict.peak if result.sample_count and not result.kept)
-        self._broken[id(replica), factor] = replica, names
-        return verdict.kept_in_peak
+        if (id(replica), factor) not in self._broken:
+            self._reporter.say("limits", f"{words.fleet(replica, self._count)} at {factor:.2f} x the peak", 0.7)
+            if factor not in self._grown:
+                self._grown[factor] = at_load(self._traffic, factor)
+            denser = self._grown[factor]
+            # Of no request at all nothing is shown, so nothing is kept.
+            if denser is None:
+                return False
+            verdict = self._replays.quick(denser, replica, self._count, peak_only=True)
+            names = tuple(result.name for result in verdict.peak if result.sample_count and not result.kept)
+            self._broken[id(replica), factor] = replica, names
+        return not self._broken[id(replica), factor][1]
 
     def _first_broken(self, replica: ReplicaPhysics, load: Load) -> tuple[str, ...]:
         """Clauses that break at the lowest load asked beyond the one that is kept."""

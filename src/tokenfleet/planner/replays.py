@@ -116,8 +116,12 @@ class Replays:
         if router == self.router:
             return self
         if router not in self._behind:
-            self._behind[router] = Replays(self.slo, router, self.replay, door=self.door)
+            self._behind[router] = Replays(self.slo, router, self.replay, door=self.door, clients=self.clients)
         return self._behind[router]
+
+    def counted_apart(self) -> "Replays":
+        """The same door, with a counter of its own: for whoever asks at the same time."""
+        return Replays(self.slo, self.router, self.replay, door=self.door, clients=self.clients)
 
     @property
     def count(self) -> int:

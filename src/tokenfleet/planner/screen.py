@@ -38,8 +38,6 @@ class Formula:
     """Replicas that the peak window needs; 0 of a variant below a floor, which nobody asks."""
     excess: float
     """Largest ratio of a floor to its limit; 0 of a replica that breaks none."""
-    profiles: Profiles | None
-    """``None`` of a replica that breaks a floor."""
 
 
 @dataclass(slots=True)
@@ -73,8 +71,11 @@ def screen(
         (question.candidates, tuple(variants), traffic, question.slo),
         lambda: _formulas(every, traffic, question.slo, reporter),
     )
-    for (replica, variant), formula in zip(every, found, strict=True):
-        _sort_in(result, replica, formula, question, variant)
+    profiles = recall(
+        "profiles", (question.candidates, tuple(variants)), lambda: tuple(profiles_of(each) for each, _ in every)
+    )
+    for (replica, variant), formula, profile in zip(every, found, profiles, strict=True):
+        _sort_in(result, replica, formula, profile, question, variant)
     result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
     if result.floored and not result.candidates:
         first = result.floored[0]
@@ -104,12 +105,16 @@ def _formula(replica: ReplicaPhysics, found: Shapes, wanted: Demand, slo: Slo, v
         reasons=reasons,
         estimate=0 if reasons and variant else replica_estimate(replica, wanted, slo),
         excess=floor_excess(replica, found, slo) if reasons and not variant else 0.0,
-        profiles=None if reasons else profiles_of(replica),
     )
 
 
 def _sort_in(
-    result: Screened, replica: ReplicaPhysics, formula: Formula, question: PlanQuestion, variant: bool
+    result: Screened,
+    replica: ReplicaPhysics,
+    formula: Formula,
+    profiles: Profiles,
+    question: PlanQuestion,
+    variant: bool,
 ) -> None:
     reasons = formula.reasons
     price = quote(question.prices, replica.deployment.gpu)
@@ -125,7 +130,7 @@ def _sort_in(
     if lame is not None:
         reasons = (*reasons, lame)
     if price is not None and not reasons:
-        result.candidates.append(Candidate(replica, price, formula.estimate, formula.profiles))
+        result.candidates.append(Candidate(replica, price, formula.estimate, profiles))
         return
     if variant:
         return

@@ -1,7 +1,7 @@
 """The loop over candidates: size the promising ones by replay, show the others too dear."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tokenfleet.domain.plan import Limit, Outpriced, PlanQuestion, Reason, Rejected, Sized
@@ -10,7 +10,7 @@ from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure, family
 from tokenfleet.planner.capped import at_cap, keeps_cap
-from tokenfleet.planner.counting import below_near_misses, smallest_enough
+from tokenfleet.planner.counting import below_near_misses, smallest_enough, wider_count
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, over_quota, quota_full, spare_of_a_part, spare_replicas
@@ -51,6 +51,12 @@ def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> t
     """What breaks although there are ``count`` of a replica, clause by clause."""
     fleet = words.fleet(replica, count)
     return tuple(Reason(kind="capacity", text=f"Even {fleet}: {verdict.said(result)}.") for result in verdict.broken)
+
+
+def _wider(count: int, most: int) -> int:
+    """A round number a little above ``count``; ``count`` where it is one, or where that would be more than ``most``."""
+    wider = wider_count(count)
+    return wider if wider <= most else count
 
 
 def _wanted(candidate: Candidate, start: int) -> int:
@@ -181,9 +187,10 @@ class Search:
             return
         for one in (candidate, *waiting[: self._replays.width]):
             sizing, count = self._worth(one, first_of_its_gpu and one is candidate)
-            asked = min(count, self._most(one, one.estimate, self._traffic)) if sizing else count
+            most = self._most(one, one.estimate, self._traffic)
+            asked = min(count, most) if sizing else count
             if count >= 1 and not self._outdone.fails(one) and self._outdone.by_count(one, asked) is None:
-                self._replays.ahead(self._traffic, one.replica, asked, quick=True)
+                self._replays.ahead(self._traffic, one.replica, _wider(asked, most), quick=True)
 
     def _kin_first(self, waiting: list[Candidate]) -> list[Candidate]:
         """Brings the kin of a new best fleet forward.
@@ -261,12 +268,14 @@ class Search:
         cap = most if affordable is None else min(most, max(1, affordable))
         if cap < most and whole is None and self._shown_too_few(candidate, cap):
             return None
+        if cap < most and whole is None and self._wider_breaks(candidate, cap, most, verdict):
+            return None
         # Where the most that is worth paying breaks the promise, fewer would too.
         border = None
         if affordable is None or verdict(cap).kept:
             border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
-            self._note_broken(candidate, cap, verdict(cap))
+            self._note_broken(candidate, cap, cap, verdict(cap))
             return None
         if border is None:
             self._note_failure(candidate, cap, verdict(cap), _wanted(candidate, start))
@@ -325,10 +334,24 @@ class Search:
         """Whether so many replicas break the promise, by a replay of them or of some that are no worse; it is noted."""
         if self._shown_too_few(candidate, count):
             return True
+        most = self._most(candidate, candidate.estimate, self._traffic)
+        if self._wider_breaks(candidate, count, most, lambda asked: self.replay(candidate, asked)):
+            return True
         verdict = self.replay(candidate, count)
         if verdict.kept:
             return False
-        self._note_broken(candidate, count, verdict)
+        self._note_broken(candidate, count, count, verdict)
+        return True
+
+    def _wider_breaks(self, candidate: Candidate, count: int, most: int, verdict: Callable[[int], Verdict]) -> bool:
+        """Whether a round number of replicas, a few more than ``count``, breaks the promise; it is noted.
+
+        A price or a spare replica more moves the largest count worth asking a little, and seldom the round one.
+        """
+        wider = _wider(count, most)
+        if wider <= count or verdict(wider).kept:
+            return False
+        self._note_broken(candidate, count, wider, verdict(wider))
         return True
 
     def _shown_too_few(self, candidate: Candidate, count: int) -> bool:
@@ -339,8 +362,9 @@ class Search:
         self._note_outpriced(candidate, count, tuple(each.name for each in known.clauses), known.candidate.name)
         return True
 
-    def _note_broken(self, candidate: Candidate, count: int, verdict: Verdict) -> None:
-        self._outdone.note_broken(candidate, count, verdict.broken)
+    def _note_broken(self, candidate: Candidate, count: int, asked: int, verdict: Verdict) -> None:
+        """``count`` replicas are too few, as ``asked``, as many or more, are."""
+        self._outdone.note_broken(candidate, asked, verdict.broken)
         self._note_outpriced(candidate, count, tuple(result.name for result in verdict.broken))
 
     def _note_outpriced(self, candidate: Candidate, count: int, broken: tuple[str, ...], shown_by: str = "") -> None:

@@ -5,6 +5,7 @@ some of its replays done. What was run and never asked for is lost work, not a d
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Protocol
 
 from tokenfleet.domain.fleet import Fleet
@@ -68,15 +69,17 @@ class Spread:
         self.recall = recall
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
         self._waiting: dict[Key, tuple[Trace, Fleet, Hopeless | None, Pending]] = {}
+        self._door = Lock()
 
     def ahead(self, trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> None:
         """Start a replay that will be asked for, unless it runs already."""
         key = _key(trace, fleet, window_s, hopeless)
-        if key in self._waiting:
-            return
-        if len(self._waiting) >= _MOST_WAITING:
-            self._waiting.pop(next(iter(self._waiting)))
-        self._waiting[key] = trace, fleet, hopeless, self._submit(trace, fleet, window_s, hopeless)
+        with self._door:
+            if key in self._waiting:
+                return
+            if len(self._waiting) >= _MOST_WAITING:
+                self._waiting.pop(next(iter(self._waiting)))
+            self._waiting[key] = trace, fleet, hopeless, self._submit(trace, fleet, window_s, hopeless)
 
     def __call__(
         self,
@@ -90,7 +93,8 @@ class Spread:
     ) -> RunRecord:
         """The record of a replay that runs already, or of one run now."""
         if telemetry_interval_s is None and world is None and peak_window_s is not None:
-            waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
+            with self._door:
+                waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
             if waiting is not None:
                 return _awaited(waiting[2], waiting[3], hopeless)
         return self._replay(

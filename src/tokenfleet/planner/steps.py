@@ -6,6 +6,8 @@ idle that chunks are rare. Cutting the step to what fits into the promise is the
 """
 
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.model import ModelArchitecture
@@ -16,6 +18,7 @@ from tokenfleet.planner.recalling import Recall, anew
 
 _SHARES_OF_PROMISE = (0.9, 0.65, 0.4)
 """How much of the promised gap a full step may take; what is left is for the contexts of those that decode."""
+_SIZES_PER_DOUBLING = 4
 _GRAIN_TOKENS = 64
 
 
@@ -30,16 +33,20 @@ def step_variants(question: PlanQuestion, recall: Recall = anew) -> tuple[Replic
     limit_s = _tightest_s(question.slo)
     if limit_s is None:
         return ()
-    smaller = tuple(each for candidate in question.candidates for each in _smaller(candidate, limit_s))
-    asked = question.model, smaller
-    return recall("smaller steps", asked, lambda: _physics(question.model, smaller))
+    smaller = [each for candidate in question.candidates for each in _smaller(candidate, limit_s)]
+    variants: list[ReplicaPhysics] = []
+    for _, same in groupby(smaller, key=lambda each: each.gpu):
+        # Gpu by gpu, as a promise a little different moves the steps of a few only.
+        of_gpu = tuple(same)
+        variants += recall("smaller steps", (question.model, of_gpu), partial(_physics, question.model, of_gpu))
+    return tuple(variants)
 
 
 def _smaller(candidate: ReplicaPhysics, limit_s: float) -> tuple[Deployment, ...]:
     engine = candidate.deployment.engine
     if not engine.chunked_prefill:
         return ()
-    sizes = {largest_step(candidate.step_time, limit_s * share) for share in _SHARES_OF_PROMISE}
+    sizes = {round_size(largest_step(candidate.step_time, limit_s * share)) for share in _SHARES_OF_PROMISE}
     least = max(_GRAIN_TOKENS, engine.step_token_count)
     fitting = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
     return tuple(_with_step(candidate.deployment, size) for size in fitting)
@@ -51,6 +58,15 @@ def _physics(model: ModelArchitecture, deployments: tuple[Deployment, ...]) -> t
 
 def _tightest_s(slo: Slo) -> float | None:
     return min((target.limit_s for target in slo.latency if target.metric in {"itl", "tpot"}), default=None)
+
+
+def round_size(tokens: int) -> int:
+    """The largest round size that is no more, of four in each doubling, in whole grains.
+
+    A promise a little different then asks about the same sizes again.
+    """
+    grain = max(_GRAIN_TOKENS, (1 << tokens.bit_length()) // (2 * _SIZES_PER_DOUBLING))
+    return tokens // grain * grain
 
 
 def largest_step(model: StepTimeModel, limit_s: float) -> int:
