@@ -4,7 +4,9 @@
 
 Each case is planned twice without kept replays, in processes of their own, and the second counts: the kernel is there
 and files are warm. Then it is planned with replays kept, and again with nothing and with one number changed, each
-change for itself (see ``CHANGES``): a price, a limit of the promise, the spare replicas, the context limit, the demand.
+change for itself (see ``CHANGES``): a price, a limit of the promise, a spare replica, the context limit, the demand.
+Last, the same changes are saved one after the other before a process that stays (``plan --watch``): from the save to the
+whole answer, the file put back between two of them.
 Modules are compiled beforehand, as those of an installed package are. ``wall`` is what a person waits, ``cpu`` the
 processor time of the process (the figure to compare on a machine that others use too). ``candidates`` were ranked or
 replayed, smaller steps included; ``out`` are those that do not fit or cannot serve at any count.
@@ -15,6 +17,7 @@ import functools
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,7 +51,14 @@ CHANGES: dict[str, dict[str, str]] = {
     "demand": {"mean_rate: 5.6": "mean_rate: 6.16"},
 }
 """One number each; the first is one that changes no decision."""
+TIMES = ("wall_s", "cpu_s", "watched_s")
 COMMAND = [sys.executable, "-c", "import sys; from tokenfleet.app.cli import main; sys.exit(main())"]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Modules are compiled once, beside the scenario; what is kept from plan to plan lies there too."""
+    own = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "compiled", "XDG_CACHE_HOME": "kept"}
+    return os.environ | {name: value and str(folder / value) for name, value in own.items()}
 
 
 def planned(folder: Path, *options: str) -> dict[str, Any]:
@@ -57,7 +67,7 @@ def planned(folder: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
         [*COMMAND, "plan", "wide.yaml", "--json", *options],
         cwd=folder,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "compiled")},
+        env=environment(folder),
         capture_output=True,
         text=True,
         check=True,
@@ -75,8 +85,43 @@ def planned(folder: Path, *options: str) -> dict[str, Any]:
     }
 
 
+class Watching:
+    """A process that plans whenever the scenario is saved."""
+
+    def __init__(self, folder: Path) -> None:
+        self._scenario = folder / "wide.yaml"
+        self._process = subprocess.Popen(
+            [*COMMAND, "plan", "wide.yaml", "--json", "--watch"],
+            cwd=folder,
+            env=environment(folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._answer()
+
+    def saved(self, text: str) -> float:
+        """Saves the scenario; seconds until the whole answer is there."""
+        start_s = time.perf_counter()
+        self._scenario.write_text(text)
+        self._answer()
+        return time.perf_counter() - start_s
+
+    def _answer(self) -> None:
+        """Reads one document: the brace that closes it stands alone at the beginning of its line."""
+        for line in self._process.stdout or ():
+            if line.rstrip() == "}":
+                return
+        raise RuntimeError("the watching process ended")
+
+    def end(self) -> None:
+        """Ends it."""
+        self._process.terminate()
+        self._process.communicate()
+
+
 def measured(name: str) -> dict[str, Any]:
-    """One case, warm."""
+    """One case, warm; each change finds what the plan before it kept, and nothing of the other changes."""
     preset, model, ttft = CASES[name]
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = Path(name_of_folder)
@@ -85,11 +130,25 @@ def measured(name: str) -> dict[str, Any]:
         planned(folder, "--no-cache")
         found = planned(folder, "--no-cache")
         planned(folder)
-        again = {"nothing": planned(folder)}
-        for change, words in CHANGES.items():
-            scenario.write_text(functools.reduce(lambda now, each: now.replace(*each), words.items(), text))
+        shutil.copytree(folder / "kept", folder / "first")
+        again = {}
+        changed = {
+            change: functools.reduce(lambda now, each: now.replace(*each), words.items(), text)
+            for change, words in {"nothing": {}, **CHANGES}.items()
+        }
+        for change, other in changed.items():
+            scenario.write_text(other)
             again[change] = planned(folder)
-    return found | {"again": {name: {key: each[key] for key in ("wall_s", "cpu_s")} for name, each in again.items()}}
+            shutil.rmtree(folder / "kept")
+            shutil.copytree(folder / "first", folder / "kept")
+        scenario.write_text(text)
+        watching = Watching(folder)
+        for change, other in changed.items():
+            again[change]["watched_s"] = watching.saved(other + "\n")
+            watching.saved(text)
+        watching.end()
+    times = {change: {key: each[key] for key in TIMES} for change, each in again.items()}
+    return found | {"again": times}
 
 
 def main() -> None:
@@ -111,11 +170,11 @@ def main() -> None:
             f"{row['replayed_count']:8,} {row['wall_s']:7.1f} {row['cpu_s']:6.1f} {price:>8}"
         )
     print("again, with one number changed:")
-    print(f"case         time    {' '.join(f'{change:>8}' for change in ('nothing', *CHANGES))}")
+    print(f"case         time      {' '.join(f'{change:>8}' for change in ('nothing', *CHANGES))}")
     for name, row in rows.items():
-        for time_name in ("wall_s", "cpu_s"):
+        for time_name in TIMES:
             times = " ".join(format(each[time_name], "8.2f") for each in row["again"].values())
-            print(f"{name:12} {time_name.replace('_', ' '):7} {times}")
+            print(f"{name:12} {time_name.replace('_', ' '):9} {times}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tokenfleet import simulator
 from tokenfleet.app.executor import Executor, ray_at
@@ -15,6 +15,8 @@ from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import Hopeless, Look, Pending, Recall, Replay, Spread, anew
+
+T = TypeVar("T")
 
 _AHEAD_PER_WORKER: Final = 2
 
@@ -62,8 +64,14 @@ def spread_replays(
     def on_thread(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Pending:
         return pool.submit(here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
 
+    def started(work: Callable[[], T], /) -> Callable[[], T]:
+        return pool.submit(work).result
+
     try:
-        yield Spread(here, on_thread, cores if cores > 1 else 0, verdicts, recall)
+        if cores > 1:
+            yield Spread(here, on_thread, cores, verdicts, recall, start=started)
+        else:
+            yield Spread(here, on_thread, 0, verdicts, recall)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -16,7 +16,6 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
-from tokenfleet.planner.beside import beside
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.changes import Case
@@ -280,18 +279,18 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     families = found.best_of_families()
     apart = replays.counted_apart()
-    with beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter), replays.width) as examining:
-        degraded = _proof(work, sized, sized.carrying_count, reporter)
-        whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
-        known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
-        survived = survived_losses(work, sized, known, reporter)
-        sure = None if look else _sure(work, chosen, screened)
-        full = full_replicas(replays, detail, sized)
-        edge = () if look else frontier(replays, work.searched, question, families, reporter)
-        cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
-        examined = examining()
+    examined = replays.beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter))
+    degraded = _proof(work, sized, sized.carrying_count, reporter)
+    whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
+    known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
+    survived = survived_losses(work, sized, known, reporter)
+    sure = None if look else _sure(work, chosen, screened)
+    full = full_replicas(replays, detail, sized)
+    edge = () if look else frontier(replays, work.searched, question, families, reporter)
+    cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
+    bears = examined()
     replays.count += apart.count
-    limits, curve = examined.limits, examined.curve
+    limits, curve = bears.limits, bears.curve
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     return Plan(
         question=question,
@@ -328,7 +327,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         outpriced=found.outpriced,
         sure=sure,
         sensitivity=cases,
-        confidence=examined.likely,
+        confidence=bears.likely,
         anomalies=(*found.anomalies, *odd_loads(curve)),
         placement=survived.placement,
         losses=survived.cases,

@@ -5,8 +5,8 @@ some of its replays done. What was run and never asked for is lost work, not a d
 """
 
 from collections.abc import Callable
-from threading import Lock
-from typing import Protocol
+from functools import cache
+from typing import Protocol, TypeVar
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
@@ -15,6 +15,8 @@ from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.verdict import Verdicts
+
+T = TypeVar("T")
 
 _MOST_WAITING = 64
 
@@ -47,11 +49,25 @@ Submit = Callable[[Trace, Fleet, tuple[float, float], Hopeless | None], Pending]
 """Starts a replay somewhere: trace, fleet, peak window, when to give up."""
 
 
+class Start(Protocol):
+    """Starts work at once."""
+
+    def __call__(self, work: Callable[[], T], /) -> Callable[[], T]:
+        """What is returned waits for the answer, and raises what the work raised."""
+
+
 class Spread:
     """A :class:`Replay` that may be told what comes next."""
 
     def __init__(
-        self, replay: Replay, submit: Submit, width: int, verdicts: Verdicts | None = None, recall: Recall = anew
+        self,
+        replay: Replay,
+        submit: Submit,
+        width: int,
+        verdicts: Verdicts | None = None,
+        recall: Recall = anew,
+        *,
+        start: Start | None = None,
     ) -> None:
         """Put workers beside a replay.
 
@@ -61,25 +77,30 @@ class Spread:
             width: How many to foresee: those that workers can run meanwhile.
             verdicts: What earlier plans decided.
             recall: What else they worked out.
+            start: Starts work beside the search, where there is a core for it.
         """
         self._replay = replay
         self._submit = submit
         self.width = width
         self.verdicts = verdicts
         self.recall = recall
+        self._start = start
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
         self._waiting: dict[Key, tuple[Trace, Fleet, Hopeless | None, Pending]] = {}
-        self._door = Lock()
 
     def ahead(self, trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> None:
         """Start a replay that will be asked for, unless it runs already."""
         key = _key(trace, fleet, window_s, hopeless)
-        with self._door:
-            if key in self._waiting:
-                return
-            if len(self._waiting) >= _MOST_WAITING:
-                self._waiting.pop(next(iter(self._waiting)))
-            self._waiting[key] = trace, fleet, hopeless, self._submit(trace, fleet, window_s, hopeless)
+        if key in self._waiting:
+            return
+        if len(self._waiting) >= _MOST_WAITING:
+            # Work beside takes its own away meanwhile, so the oldest is read off a copy and may be gone.
+            self._waiting.pop(next(iter(tuple(self._waiting)), key), None)
+        self._waiting[key] = trace, fleet, hopeless, self._submit(trace, fleet, window_s, hopeless)
+
+    def beside(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Starts ``work`` on a core of its own, or leaves it until it is asked for; see :class:`Replays`."""
+        return cache(work) if self._start is None else self._start(work)
 
     def __call__(
         self,
@@ -93,8 +114,7 @@ class Spread:
     ) -> RunRecord:
         """The record of a replay that runs already, or of one run now."""
         if telemetry_interval_s is None and world is None and peak_window_s is not None:
-            with self._door:
-                waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
+            waiting = self._waiting.pop(_key(trace, fleet, peak_window_s, hopeless), None)
             if waiting is not None:
                 return _awaited(waiting[2], waiting[3], hopeless)
         return self._replay(

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfleet.planner.beside import beside
 from tokenfleet.planner.counting import wider_count
 from tokenfleet.planner.limits import Loads
 from tokenfleet.planner.steps import round_size
@@ -65,15 +64,3 @@ def test_a_round_size_is_whole_grains_and_no_more(tokens):
 def test_round_sizes_are_few():
     assert {round_size(tokens) for tokens in range(1024, 2048)} == {1024, 1280, 1536, 1792}
     assert {round_size(tokens) for tokens in range(256, 512)} == {256, 320, 384, 448}
-
-
-def test_what_is_beside_is_awaited_and_raises_what_it_raised():
-    for width in (0, 2):
-        with beside(lambda: 6 * 7, width) as answer:
-            assert answer() == answer() == 42
-        with beside(lambda: 1 // 0, width) as answer:
-            try:
-                answer()
-            except ZeroDivisionError:
-                continue
-            raise AssertionError("the error was lost")

@@ -1,6 +1,7 @@
 """``tokenfleet plan``: the main job."""
 
 import time
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenfleet.app.cli.face import Face, face_options
+from tokenfleet.domain.errors import BadInput
 
 if TYPE_CHECKING:
     from tokenfleet.app.compose import Composition
     from tokenfleet.app.executor import Executor
     from tokenfleet.app.plan_files import Written
+    from tokenfleet.app.watching import Stamps
     from tokenfleet.domain.plan import Plan
 
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where replays run ahead: threads here, or the workers of a Ray cluster. The plan is the same.",
 )
+@click.option("--watch", is_flag=True, help="Stay, and plan again whenever the scenario or its trace is saved.")
 @click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
@@ -50,6 +54,7 @@ def command(
     require_feasible: bool,
     focus: Path | None,
     executor: "Executor",
+    watch: bool,
     no_cache: bool,
 ) -> int:
     """Find the cheapest fleet that keeps the promise of SCENARIO at its peak with spare replicas gone.
@@ -57,38 +62,85 @@ def command(
     Replays the demand on every candidate that fits and writes plan.json, contract.yaml and report.html to DIR. When
     no fleet keeps the promise, that is an answer: plan.json says why and what to relax, and no contract is written.
     """
-    from tokenfleet.app.cli.progress import shown
-    from tokenfleet.app.compose import answer, compose, kept_replays, kept_work
-    from tokenfleet.app.focus_file import write_focus
-    from tokenfleet.app.plan_files import check_folder, write_plan
-    from tokenfleet.app.scenario import lines_of, load_scenario, placed
-    from tokenfleet.app.spreading import spread_replays
-    from tokenfleet.planner import plan_document
-
     face.action = "plan"
-    start_s = time.perf_counter()
-    asked = load_scenario(scenario)
-    target = folder if folder is not None else Path(f"{asked.name}-plan")
-    check_folder(target)
-    with shown(face) as teller, placed(lines_of(scenario)):
-        kept = kept_replays(teller, cache=not no_cache)
-        recall = kept_work(kept, teller)
-        composition = compose(asked, teller, recall)
-        with spread_replays(executor, kept, recall, announce=teller.announce) as replay:
-            plan = answer(composition, teller, replay)
-        document = plan_document(plan, composition.workload, composition.resolved)
-        teller.say("writing the plan")
-        written = write_plan(
-            plan, composition, document, target, command=f"tokenfleet plan {scenario}", made_on=date.today()
-        )
-        if focus is not None and plan.fleets:
-            write_focus(plan, composition.trace, focus, made_on=date.today())
-    if face.json:
-        # The file of a plan is the same bytes each time; how long this one took is told beside it.
-        face.document(timed(document, time.perf_counter() - start_s))
-    else:
-        _tell(face, plan, composition, written)
+    job = _Job(face, scenario, folder, focus, executor, cache=not no_cache)
+    files = job.files()
+    plan = job.done()
+    if watch:
+        _watch(job, files)
     return 1 if require_feasible and not plan.fleets else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One plan, which may be made again and again."""
+
+    face: Face
+    scenario: Path
+    folder: Path | None
+    focus: Path | None
+    executor: "Executor"
+    cache: bool
+
+    def done(self) -> "Plan":
+        """Plan, write and tell."""
+        from tokenfleet.app.cli.progress import shown
+        from tokenfleet.app.compose import answer, compose, kept_replays, kept_work
+        from tokenfleet.app.focus_file import write_focus
+        from tokenfleet.app.plan_files import check_folder, write_plan
+        from tokenfleet.app.scenario import lines_of, load_scenario, placed
+        from tokenfleet.app.spreading import spread_replays
+        from tokenfleet.planner import plan_document
+
+        start_s = time.perf_counter()
+        asked = load_scenario(self.scenario)
+        target = self.folder if self.folder is not None else Path(f"{asked.name}-plan")
+        check_folder(target)
+        with shown(self.face) as teller, placed(lines_of(self.scenario)):
+            kept = kept_replays(teller, cache=self.cache)
+            recall = kept_work(kept, teller)
+            composition = compose(asked, teller, recall)
+            with spread_replays(self.executor, kept, recall, announce=teller.announce) as replay:
+                plan = answer(composition, teller, replay)
+            document = plan_document(plan, composition.workload, composition.resolved)
+            teller.say("writing the plan")
+            command = f"tokenfleet plan {self.scenario}"
+            written = write_plan(plan, composition, document, target, command=command, made_on=date.today())
+            if self.focus is not None and plan.fleets:
+                write_focus(plan, composition.trace, self.focus, made_on=date.today())
+        if self.face.json:
+            # The file of a plan is the same bytes each time; how long this one took is told beside it.
+            self.face.document(timed(document, time.perf_counter() - start_s))
+        else:
+            _tell(self.face, plan, composition, written)
+        return plan
+
+    def files(self) -> "Stamps":
+        """The scenario and what it reads its demand from, as they are now."""
+        from tokenfleet.app.scenario import load_scenario
+        from tokenfleet.app.watching import stamps
+
+        source = load_scenario(self.scenario).workload
+        named = [*(source.trace or ()), *([] if source.profile is None else [source.profile])]
+        return stamps([self.scenario, *map(Path, named)])
+
+
+def _watch(job: _Job, files: "Stamps") -> None:
+    """Plans again whenever a file is saved, until somebody stops it; what cannot be used is said and waited for."""
+    from tokenfleet.app.watching import wait_for_change
+
+    while True:
+        job.face.note(f"watching {', '.join(map(str, files))}; Ctrl+C ends")
+        try:
+            files = wait_for_change(files)
+        except KeyboardInterrupt:
+            return
+        try:
+            # Files are looked at before the plan: what is saved meanwhile is planned next.
+            files = job.files()
+            job.done()
+        except BadInput as error:
+            job.face.problems(error.problems)
 
 
 def timed(document: dict[str, object], wall_s: float) -> dict[str, object]:
