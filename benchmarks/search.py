@@ -5,8 +5,8 @@
 Each case is planned twice without kept replays, in processes of their own, and the second counts: the kernel is there
 and files are warm. Then it is planned with replays kept, and again with nothing and with one number changed, each
 change for itself (see ``CHANGES``): a price, a limit of the promise, a spare replica, the context limit, the demand.
-Last, the same changes are saved one after the other before a process that stays (``plan --watch``): from the save to the
-whole answer, the file put back between two of them.
+Last, the same changes are saved one after the other before a process that stays (``plan --watch``): from the save to
+the whole answer, the file put back between two of them.
 Modules are compiled beforehand, as those of an installed package are. ``wall`` is what a person waits, ``cpu`` the
 processor time of the process (the figure to compare on a machine that others use too). ``candidates`` were ranked or
 replayed, smaller steps included; ``out`` are those that do not fit or cannot serve at any count.
