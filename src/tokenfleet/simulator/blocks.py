@@ -74,12 +74,13 @@ def decode_blocks(memory: Memory, replica: int, step: int, steps: int) -> int:
     group = memory[replica + GROUP]
     block_tokens = memory[group + BLOCK_TOKENS]
     blocks = full_blocks(memory, group, steps) * memory[replica + DECODING]
-    phase = rest_of_block(memory, group, step)
-    for _ in range(rest_of_block(memory, group, steps)):
-        blocks += memory[memory[replica + PHASES_AT] + phase]
-        phase += 1
-        if phase == block_tokens:
-            phase = 0
+    first = rest_of_block(memory, group, step)
+    rest = rest_of_block(memory, group, steps)
+    phases = memory[replica + PHASES_AT]
+    for phase in range(block_tokens):
+        ahead = phase - first + (block_tokens if phase < first else 0)
+        needed = memory[phases + phase]
+        blocks += needed if ahead < rest else 0
     return blocks
 
 

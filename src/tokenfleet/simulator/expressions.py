@@ -10,12 +10,14 @@ from functools import singledispatchmethod
 from llvmlite import ir
 
 from tokenfleet.simulator.compiling import COMPILED
-from tokenfleet.simulator.memory import float_bits
+from tokenfleet.simulator.memory import fetch_ahead, float_bits
 
 INTEGER = ir.IntType(64)
 TRUTH = ir.IntType(1)
 FLOAT = ir.DoubleType()
 BUFFER = INTEGER.as_pointer()
+SHORT = ir.IntType(32)
+BYTES = ir.IntType(8).as_pointer()
 
 OF_INTEGERS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -286,8 +288,8 @@ class Expressions:
         arguments = [self._value(argument) for argument in node.args]
         if called in (min, max):
             return self._extreme("<" if called is min else ">", arguments)
-        if called in CONVERSIONS:
-            return getattr(self, CONVERSIONS[called])(*arguments)
+        if called in INSTRUCTIONS:
+            return getattr(self, INSTRUCTIONS[called])(*arguments)
         if called not in COMPILED:
             raise self._refused(node, "not marked as compiled")
         function = self._declare(called)
@@ -318,6 +320,13 @@ class Expressions:
     def _bits(self, value: ir.Value) -> ir.Value:
         return self._build.bitcast(self._real(value), INTEGER)
 
+    def _fetch(self, buffer: ir.Value, index: ir.Value) -> ir.Value:
+        line = self._build.bitcast(self._build.gep(buffer, [index], inbounds=True), BYTES)
+        kind = ir.FunctionType(ir.VoidType(), [BYTES, *([SHORT] * 3)])
+        fetch = self._function.module.declare_intrinsic("llvm.prefetch", [BYTES], kind)
+        for_reading, most_local, data = SHORT(0), SHORT(3), SHORT(1)
+        return self._build.call(fetch, [line, for_reading, most_local, data])
+
     # ---- kinds of values
 
     def _number(self, value: ir.Value) -> ir.Value:
@@ -342,4 +351,11 @@ class Expressions:
         return value
 
 
-CONVERSIONS: dict[object, str] = {int: "_whole", float: "_real", math.sqrt: "_root", float_bits: "_bits"}
+INSTRUCTIONS: dict[object, str] = {
+    int: "_whole",
+    float: "_real",
+    math.sqrt: "_root",
+    float_bits: "_bits",
+    fetch_ahead: "_fetch",
+}
+"""Calls for which the processor has an instruction or two."""

@@ -20,9 +20,6 @@ from tokenfleet.simulator.layout import (
     FIRST_SHADOW,
     FRESH_EXTENT,
     HALF,
-    HIGH,
-    IS_SHADOW,
-    LOW,
     NEWER,
     NEWEST,
     NONE,
@@ -32,11 +29,54 @@ from tokenfleet.simulator.layout import (
     OWNER,
     PREFIX,
     RESIDENT,
+    SPAN,
     SPARE_EXTENT,
     USERS,
 )
-from tokenfleet.simulator.memory import Memory
+from tokenfleet.simulator.memory import Memory, fetch_ahead
 from tokenfleet.simulator.residents import drop_if_empty
+
+
+@compiled
+def extent_start(memory: Memory, extent: int) -> int:
+    """Position of its first block on the path from the root."""
+    return memory[extent + SPAN] & HALF
+
+
+@compiled
+def extent_end(memory: Memory, extent: int) -> int:
+    """Position behind its last block."""
+    return memory[extent + SPAN] >> 32
+
+
+@compiled
+def set_extent_end(memory: Memory, extent: int, position: int) -> None:
+    """See :func:`extent_end`."""
+    memory[extent + SPAN] = memory[extent + SPAN] & HALF | position << 32
+
+
+@compiled
+def is_shadow(memory: Memory, extent: int) -> bool:
+    """Whether look-ups find older copies of its blocks."""
+    return memory[extent + OWNER] & 1 != 0
+
+
+@compiled
+def owner_of(memory: Memory, extent: int) -> int:
+    """The sequence that made a shadow, or the preempted request whose tokens these are, or ``NONE``."""
+    return memory[extent + OWNER] >> 1
+
+
+@compiled
+def set_owner(memory: Memory, extent: int, owner: int) -> None:
+    """See :func:`owner_of`."""
+    memory[extent + OWNER] = memory[extent + OWNER] & 1 | owner << 1
+
+
+@compiled
+def make_shadow(memory: Memory, extent: int, sequence: int) -> None:
+    """What a sequence writes here is in the cache by now."""
+    memory[extent + OWNER] = sequence << 1 | 1
 
 
 @compiled
@@ -48,11 +88,9 @@ def new_extent(memory: Memory, replica: int, resident: int, low: int, high: int,
         memory[replica + FRESH_EXTENT] += EXTENT_WORDS
     else:
         memory[replica + SPARE_EXTENT] = memory[extent + EXTENT_NEXT]
-    memory[extent + LOW] = low
-    memory[extent + HIGH] = high
+    memory[extent + SPAN] = low | high << 32
     memory[extent + USERS] = users
     memory[extent + RESIDENT] = resident
-    memory[extent + IS_SHADOW] = 0
     memory[extent + OWNER] = NONE
     return extent
 
@@ -82,11 +120,16 @@ def insert_unused(memory: Memory, replica: int, extent: int, older: int) -> None
 
 @compiled
 def remove_unused(memory: Memory, replica: int, extent: int) -> None:
-    """Take an extent out from among those nobody uses."""
+    """Take an extent out from among those nobody uses.
+
+    The next to be evicted has not been looked at for longest, so it is fetched ahead, with what will be asked of it.
+    """
     older = memory[extent + OLDER]
     newer = memory[extent + NEWER]
     if older == NONE:
         memory[replica + OLDEST] = newer
+        fetch_ahead(memory, memory[newer + RESIDENT])
+        fetch_ahead(memory, memory[newer + NEWER])
     else:
         memory[older + NEWER] = newer
     if newer == NONE:
@@ -98,7 +141,7 @@ def remove_unused(memory: Memory, replica: int, extent: int) -> None:
 @compiled
 def list_ends(memory: Memory, extent: int) -> int:
     """Index of the first of the two words that hold the ends of the list an extent belongs to."""
-    return memory[extent + RESIDENT] + (FIRST_SHADOW if memory[extent + IS_SHADOW] else FIRST_EXTENT)
+    return memory[extent + RESIDENT] + (FIRST_SHADOW if is_shadow(memory, extent) else FIRST_EXTENT)
 
 
 @compiled
@@ -142,9 +185,8 @@ def split_extent(memory: Memory, replica: int, extent: int, position: int) -> in
         The extent with the blocks from ``position`` on, next to the other in every list, to be evicted before it.
     """
     users = memory[extent + USERS]
-    rest = new_extent(memory, replica, memory[extent + RESIDENT], position, memory[extent + HIGH], users)
-    memory[extent + HIGH] = position
-    memory[rest + IS_SHADOW] = memory[extent + IS_SHADOW]
+    rest = new_extent(memory, replica, memory[extent + RESIDENT], position, extent_end(memory, extent), users)
+    set_extent_end(memory, extent, position)
     memory[rest + OWNER] = memory[extent + OWNER]
     link_extent(memory, rest, extent)
     if users == 0:
@@ -156,16 +198,15 @@ def split_extent(memory: Memory, replica: int, extent: int, position: int) -> in
 def promote_shadow(memory: Memory, replica: int, resident: int, position: int, before: int) -> None:
     """A block of the chain is gone: the oldest shadow of it, if any, takes its place behind extent ``before``."""
     shadow = memory[resident + FIRST_SHADOW]
-    while shadow != NONE and not memory[shadow + LOW] <= position < memory[shadow + HIGH]:
+    while shadow != NONE and not extent_start(memory, shadow) <= position < extent_end(memory, shadow):
         shadow = memory[shadow + EXTENT_NEXT]
     if shadow == NONE:
         return
-    if position + 1 < memory[shadow + HIGH]:
+    if position + 1 < extent_end(memory, shadow):
         split_extent(memory, replica, shadow, position + 1)
-    if memory[shadow + LOW] < position:
+    if extent_start(memory, shadow) < position:
         shadow = split_extent(memory, replica, shadow, position)
     unlink_extent(memory, shadow)
-    memory[shadow + IS_SHADOW] = 0
     memory[shadow + OWNER] = NONE
     link_extent(memory, shadow, before)
 
@@ -176,16 +217,16 @@ def shrink_extent(memory: Memory, replica: int, extent: int, blocks: int) -> int
 
     That is the extent itself, or the one before it in its list once it is empty.
     """
-    memory[extent + HIGH] -= blocks
-    if memory[extent + HIGH] > memory[extent + LOW]:
+    set_extent_end(memory, extent, extent_end(memory, extent) - blocks)
+    if extent_end(memory, extent) > extent_start(memory, extent):
         return extent
     remove_unused(memory, replica, extent)
     before = NONE
     if memory[extent + RESIDENT] != NONE:
         before = memory[extent + EXTENT_PREVIOUS]
         unlink_extent(memory, extent)
-    elif memory[extent + OWNER] != NONE:
-        memory[memory[extent + OWNER] + PREFIX] &= HALF
+    elif owner_of(memory, extent) != NONE:
+        memory[owner_of(memory, extent) + PREFIX] &= HALF
     spare_extent(memory, replica, extent)
     return before
 
@@ -199,15 +240,15 @@ def evict(memory: Memory, replica: int, blocks: int) -> None:
             memory[FAULT] = NOTHING_TO_EVICT
             return
         resident = memory[extent + RESIDENT]
-        in_chain = resident != NONE and memory[extent + IS_SHADOW] == 0
+        in_chain = resident != NONE and not is_shadow(memory, extent)
         if in_chain and memory[resident + FIRST_SHADOW] != NONE:
-            position = memory[extent + HIGH] - 1
+            position = extent_end(memory, extent) - 1
             before = shrink_extent(memory, replica, extent, 1)
             promote_shadow(memory, replica, resident, position, before)
             blocks -= 1
         else:
-            taken = min(blocks, memory[extent + HIGH] - memory[extent + LOW])
+            taken = min(blocks, extent_end(memory, extent) - extent_start(memory, extent))
             shrink_extent(memory, replica, extent, taken)
             blocks -= taken
-        if resident != NONE:
+        if resident != NONE and memory[replica + OLDEST] != extent:
             drop_if_empty(memory, replica, resident)

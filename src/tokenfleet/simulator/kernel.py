@@ -90,6 +90,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import charge_before_change, close_accounts
 from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens, set_produced_tokens
 from tokenfleet.simulator.patience import has_given_up, patience_of, start_waiting
+from tokenfleet.simulator.prefixes import expect_path
 from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, next_replica
 from tokenfleet.simulator.sessions import begin_in_session, end_in_session
@@ -228,6 +229,8 @@ def send(memory: Memory, request: int) -> None:
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:
         memory[request + PREFIX] = NONE
+    else:
+        expect_path(memory, request)
     memory[memory[IN_FLIGHT_AT] + number] += 1
     memory[TOTAL_IN_FLIGHT] += 1
     if has_lane(memory) and is_batch(memory, request):

@@ -394,20 +394,19 @@ LAST_EXTENT = 2
 FIRST_SHADOW = 3  # copies of blocks of the chain, in order of creation; each takes over when the one before goes
 LAST_SHADOW = 4
 FIRST_GROWER = 5  # decoding sequences whose output extends the chain
-RESIDENT_WORDS = 6
+IS_HOLDER = 6  # whether the node knows it, not the table
+RESIDENT_WORDS = 8
 
-# ---- extent: neighbouring blocks with the same users
-LOW = 0  # position of the first block on its path from the root
-HIGH = 1  # behind the last
-USERS = 2  # sequences that hold it
-RESIDENT = 3  # NONE for the tokens of one request alone
-EXTENT_NEXT = 4  # in the chain, or among the shadows
-EXTENT_PREVIOUS = 5
-NEWER = 6  # among those nobody uses
-OLDER = 7
-IS_SHADOW = 8
-OWNER = 9  # the sequence that made a shadow; the preempted request whose tokens these are
-EXTENT_WORDS = 10
+# ---- extent: neighbouring blocks with the same users; a cache line, as whoever looks at one has seldom seen it lately
+SPAN = 0  # position of the first block on its path from the root, of that behind the last << 32
+USERS = 1  # sequences that hold it
+RESIDENT = 2  # NONE for the tokens of one request alone
+EXTENT_NEXT = 3  # in the chain, or among the shadows
+EXTENT_PREVIOUS = 4
+NEWER = 5  # among those nobody uses
+OLDER = 6
+OWNER = 7  # whether it is a shadow; the sequence that made it, or the preempted request whose tokens these are << 1
+EXTENT_WORDS = 8
 
 # ---- gauges of a replica at a pause
 SAMPLE_RUNNING = 0

@@ -23,6 +23,11 @@ def float_bits(value: int) -> int:
 
 
 @compiled
+def fetch_ahead(memory: Memory, row: int) -> None:
+    """Have the first cache line of a row brought near, where it will be looked at soon; nothing waits for it."""
+
+
+@compiled
 def input_tokens(memory: Memory, request: int) -> int:
     """Prompt length."""
     return memory[request + LENGTHS] & HALF

@@ -12,10 +12,16 @@ or writes, or left blocks where it will write. Then its blocks are written step 
 from tokenfleet.simulator.blocks import full_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.extents import (
+    extent_end,
+    extent_start,
     insert_unused,
     link_extent,
+    make_shadow,
     new_extent,
+    owner_of,
     remove_unused,
+    set_extent_end,
+    set_owner,
     spare_extent,
     split_extent,
 )
@@ -40,23 +46,19 @@ from tokenfleet.simulator.layout import (
     GROWS_IN,
     HALF,
     HASHED,
-    HIGH,
     HIT_BLOCKS,
     HIT_UNUSED,
     IS_CONTENDED,
-    IS_SHADOW,
     LAG,
     LAST_EXTENT,
     LAST_SHADOW,
     LEFT_OUT,
-    LOW,
     NEWEST,
     NODE_END,
     NONE,
     OLDER,
     ORDER,
     ORIGIN,
-    OWNER,
     PARENT,
     PATH_AT,
     PREFILL,
@@ -69,7 +71,7 @@ from tokenfleet.simulator.layout import (
     TARGET,
     USERS,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.memory import Memory, fetch_ahead, input_tokens, output_tokens
 from tokenfleet.simulator.residents import drop_if_empty, find_resident, need_resident
 
 
@@ -106,7 +108,7 @@ def node_at(memory: Memory, request: int, position: int, ends: int) -> int:
 def chain_end(memory: Memory, resident: int, start: int) -> int:
     """Position behind the last block of a chain that begins at ``start``."""
     last = memory[resident + LAST_EXTENT]
-    return start if last == NONE else memory[last + HIGH]
+    return start if last == NONE else extent_end(memory, last)
 
 
 @compiled
@@ -213,13 +215,12 @@ def write_in(memory: Memory, replica: int, sequence: int, node: int, until: int)
         if position < reach:
             end = min(until, reach)
             extent = new_extent(memory, replica, resident, position, end, 1)
-            memory[extent + IS_SHADOW] = 1
-            memory[extent + OWNER] = sequence
+            make_shadow(memory, extent, sequence)
             link_extent(memory, extent, memory[resident + LAST_SHADOW])
         else:
             last = memory[resident + LAST_EXTENT]
             if last != NONE and memory[last + USERS] == 1 and memory[resident + FIRST_SHADOW] == NONE:
-                memory[last + HIGH] = end
+                set_extent_end(memory, last, end)
             else:
                 link_extent(memory, new_extent(memory, replica, resident, position, end, 1), last)
         position = end
@@ -292,11 +293,19 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def expect_path(memory: Memory, request: int) -> None:
+    """A request has arrived that will be looked up soon: nobody has walked the end of its path lately."""
+    node = memory[request + PREFIX] & HALF
+    if node != NONE:
+        fetch_ahead(memory, memory[node + PARENT])
+
+
+@compiled
 def orphan_own(memory: Memory, request: int) -> None:
     """The blocks of the tokens that a request shares with nobody are left to be evicted."""
     own = memory[request + PREFIX] >> 32
     if own != NONE:
-        memory[own + OWNER] = NONE
+        set_owner(memory, own, NONE)
         memory[request + PREFIX] &= HALF
 
 
@@ -307,13 +316,13 @@ def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
     They hold its last token, which a request has computed that was preempted in the step that decoded it.
     """
     own = memory[request + PREFIX] >> 32
-    if own == NONE or memory[own + HIGH] <= limit:
+    if own == NONE or extent_end(memory, own) <= limit:
         return
-    if memory[own + LOW] >= limit:
+    if extent_start(memory, own) >= limit:
         orphan_own(memory, request)
         return
-    rest = new_extent(memory, replica, NONE, limit, memory[own + HIGH], 0)
-    memory[own + HIGH] = limit
+    rest = new_extent(memory, replica, NONE, limit, extent_end(memory, own), 0)
+    set_extent_end(memory, own, limit)
     insert_unused(memory, replica, rest, memory[own + OLDER])
 
 
@@ -344,7 +353,7 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     trim_own(memory, replica, request, limit)
     own = memory[request + PREFIX] >> 32
     if own != NONE:
-        blocks = memory[own + HIGH] - memory[own + LOW]
+        blocks = extent_end(memory, own) - extent_start(memory, own)
         memory[replica + HIT_BLOCKS] += blocks
         memory[replica + HIT_UNUSED] += blocks
 
@@ -359,10 +368,10 @@ def find_hits_in(memory: Memory, replica: int, request: int, node: int, start: i
         watch_growth(memory, replica, resident, request, memory[replica + ADMITTED] + 1)
     extent = memory[resident + FIRST_EXTENT]
     reach = start
-    while extent != NONE and memory[extent + LOW] < limit:
-        reach = min(memory[extent + HIGH], limit)
+    while extent != NONE and extent_start(memory, extent) < limit:
+        reach = min(extent_end(memory, extent), limit)
         if memory[extent + USERS] == 0:
-            memory[replica + HIT_UNUSED] += reach - memory[extent + LOW]
+            memory[replica + HIT_UNUSED] += reach - extent_start(memory, extent)
         extent = memory[extent + EXTENT_NEXT]
     memory[replica + HIT_BLOCKS] = reach
     return reach
@@ -386,8 +395,8 @@ def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
     while node != NONE:
         if node_start(memory, node, ends) < min(shared, memory[node + ends]):
             extent = memory[find_resident(memory, replica, node) + FIRST_EXTENT]
-            while extent != NONE and memory[extent + LOW] < shared:
-                if memory[extent + HIGH] > shared:
+            while extent != NONE and extent_start(memory, extent) < shared:
+                if extent_end(memory, extent) > shared:
                     split_extent(memory, replica, extent, shared)
                 if memory[extent + USERS] == 0:
                     remove_unused(memory, replica, extent)
@@ -403,7 +412,7 @@ def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
 def own_shadow(memory: Memory, resident: int, sequence: int, position: int) -> int:
     """The shadow that a sequence made and that ends at a position, or ``NONE``."""
     shadow = memory[resident + FIRST_SHADOW]
-    while shadow != NONE and (memory[shadow + OWNER] != sequence or memory[shadow + HIGH] != position):
+    while shadow != NONE and (owner_of(memory, shadow) != sequence or extent_end(memory, shadow) != position):
         shadow = memory[shadow + EXTENT_NEXT]
     return shadow
 
@@ -416,19 +425,19 @@ def release_in(memory: Memory, replica: int, sequence: int, resident: int, start
     while position > start:
         extent = own_shadow(memory, resident, sequence, position)
         if extent == NONE:
-            while chained != NONE and memory[chained + HIGH] > position:
+            while chained != NONE and extent_end(memory, chained) > position:
                 chained = memory[chained + EXTENT_PREVIOUS]
-            if chained == NONE or memory[chained + HIGH] != position:
+            if chained == NONE or extent_end(memory, chained) != position:
                 memory[FAULT] = CHAIN_WITH_A_HOLE
                 return
             extent = chained
         else:
-            memory[extent + OWNER] = NONE
-        position = memory[extent + LOW]
+            set_owner(memory, extent, NONE)
+        position = extent_start(memory, extent)
         memory[extent + USERS] -= 1
         if memory[extent + USERS] == 0:
             insert_unused(memory, replica, extent, memory[replica + NEWEST])
-            memory[replica + FREE_BLOCKS] += memory[extent + HIGH] - position
+            memory[replica + FREE_BLOCKS] += extent_end(memory, extent) - position
 
 
 @compiled
@@ -456,5 +465,5 @@ def release_own(memory: Memory, replica: int, sequence: int, low: int, high: int
     insert_unused(memory, replica, extent, memory[replica + NEWEST])
     request = memory[sequence + REQUEST]
     if memory[sequence + STATE] != ENDING:
-        memory[extent + OWNER] = request
+        set_owner(memory, extent, request)
         memory[request + PREFIX] |= extent << 32

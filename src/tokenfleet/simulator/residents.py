@@ -16,6 +16,7 @@ from tokenfleet.simulator.layout import (
     FRESH_RESIDENT,
     HALF,
     HOLDER,
+    IS_HOLDER,
     LAST_EXTENT,
     LAST_SHADOW,
     NODE,
@@ -100,7 +101,9 @@ def make_known(memory: Memory, replica: int, node: int, resident: int) -> None:
     """From now on a replica finds this resident for a node."""
     if memory[node + HOLDER] == NONE:
         memory[node + HOLDER] = memory[replica + NUMBER] << 32 | resident
+        memory[resident + IS_HOLDER] = 1
         return
+    memory[resident + IS_HOLDER] = 0
     memory[node + OTHERS] += 1
     memory[replica + TABLE_COUNT] += 1
     if SLOTS_PER_RESIDENT * memory[replica + TABLE_COUNT] > memory[replica + TABLE_MASK] + 1:
@@ -111,7 +114,7 @@ def make_known(memory: Memory, replica: int, node: int, resident: int) -> None:
 @compiled
 def make_unknown(memory: Memory, replica: int, node: int, resident: int) -> None:
     """The replica finds nothing for a node any more."""
-    if memory[node + HOLDER] & HALF == resident:
+    if memory[resident + IS_HOLDER] != 0:
         memory[node + HOLDER] = NONE
         return
     memory[node + OTHERS] -= 1

@@ -22,6 +22,12 @@ from tokenfleet.simulator.memory import Memory, float_bits
 
 
 @compiled
+def is_occupied(memory: Memory, replica: int, slot: int) -> bool:
+    """Whether a bucket holds anybody; only then it is looked at, as its memory is cold while the bitmap is not."""
+    return memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] >> (slot % WORD_BITS) & 1 != 0
+
+
+@compiled
 def put_in_ring(memory: Memory, replica: int, sequence: int, step: int) -> None:
     """Put a sequence into the bucket of ``step``, sorted by admission.
 
@@ -30,13 +36,13 @@ def put_in_ring(memory: Memory, replica: int, sequence: int, step: int) -> None:
     memory[sequence + EVENT_STEP] = step
     slot = step & memory[memory[replica + GROUP] + RING_MASK]
     bucket = memory[replica + RING_AT] + slot
-    head = memory[bucket]
-    if head == NONE:
+    if not is_occupied(memory, replica, slot):
         memory[bucket] = sequence
         memory[sequence + RING_NEXT] = sequence
         memory[sequence + RING_PREVIOUS] = sequence
         memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] |= 1 << (slot % WORD_BITS)
         return
+    head = memory[bucket]
     before = memory[head + RING_PREVIOUS]
     while memory[before + ORDER] > memory[sequence + ORDER] and before != head:
         before = memory[before + RING_PREVIOUS]
@@ -57,7 +63,6 @@ def take_from_ring(memory: Memory, replica: int, sequence: int) -> None:
     bucket = memory[replica + RING_AT] + slot
     after = memory[sequence + RING_NEXT]
     if after == sequence:
-        memory[bucket] = NONE
         memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] &= ~(1 << (slot % WORD_BITS))
         return
     before = memory[sequence + RING_PREVIOUS]
@@ -70,7 +75,8 @@ def take_from_ring(memory: Memory, replica: int, sequence: int) -> None:
 @compiled
 def bucket_of(memory: Memory, replica: int, step: int) -> int:
     """First sequence in the bucket of a step, or ``NONE``."""
-    return memory[memory[replica + RING_AT] + (step & memory[memory[replica + GROUP] + RING_MASK])]
+    slot = step & memory[memory[replica + GROUP] + RING_MASK]
+    return memory[memory[replica + RING_AT] + slot] if is_occupied(memory, replica, slot) else NONE
 
 
 @compiled
