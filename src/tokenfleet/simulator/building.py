@@ -23,6 +23,7 @@ from tokenfleet.simulator.placing import (
     ring_size,
 )
 from tokenfleet.simulator.pools import bounds_of, write_pools
+from tokenfleet.simulator.stretches import in_stretches
 
 PS_PER_S = 1e12
 ROUTERS = {
@@ -175,17 +176,20 @@ def write_nodes(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> N
 
 def write_requests(rows: Buffer, trace: Trace) -> None:
     """One row per request, written in place: a long trace has no room for copies."""
-    if not trace.request_count:
-        return
-    rows[:, at.READY] = np.rint(trace.arrival_s * PS_PER_S)
-    rows[:, at.LENGTHS] = trace.output_tokens
-    rows[:, at.LENGTHS] <<= 32
-    rows[:, at.LENGTHS] |= trace.input_tokens
-    rows[:, at.FIRST_TOKEN] = -1 if trace.kv_delivered is None else np.where(trace.kv_delivered, at.DELIVERED, -1)
-    rows[:, at.FINISH] = -1
-    if trace.priority is not None:
-        rows[:, at.HISTORY] = np.searchsorted(priority_levels(trace), trace.priority)
-        rows[:, at.HISTORY] <<= 56
+    levels = priority_levels(trace)
+
+    def write(part: slice) -> None:
+        mine = rows[part]
+        mine[:, at.READY] = np.rint(trace.arrival_s[part] * PS_PER_S)
+        mine[:, at.LENGTHS] = trace.output_tokens[part].astype(np.int64) << 32 | trace.input_tokens[part]
+        mine[:, at.FIRST_TOKEN] = -1
+        if trace.kv_delivered is not None:
+            mine[trace.kv_delivered[part], at.FIRST_TOKEN] = at.DELIVERED
+        mine[:, at.FINISH] = -1
+        if trace.priority is not None:
+            mine[:, at.HISTORY] = np.searchsorted(levels, trace.priority[part]) << 56
+
+    in_stretches(trace.request_count, write)
 
 
 def looks_up(trace: Trace, prefix_node: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
@@ -19,7 +21,7 @@ from tokenfleet.domain.run import (
     WorkDone,
     entries_of,
 )
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Floats, Ints, Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, gap_bounds_ps
@@ -30,6 +32,7 @@ from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.pausing import Pauses
 from tokenfleet.simulator.placing import Buffer, Places, Section
 from tokenfleet.simulator.roster import Roster
+from tokenfleet.simulator.stretches import in_stretches
 from tokenfleet.simulator.surroundings import Surroundings, in_lanes, surround
 from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 
@@ -231,17 +234,12 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
     """Read the columns back out of the buffer."""
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     replicas = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
-    first_ps, finish_ps = rows[:, at.FIRST_TOKEN], rows[:, at.FINISH]
+    outcomes = read_outcomes(rows)
     return RunRecord(
+        **outcomes,
         arrival_s=trace.arrival_s,
-        first_token_s=seconds(first_ps),
-        finish_s=seconds(finish_ps),
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,
-        cached_tokens=(rows[:, at.HISTORY] & at.HALF).astype(np.int32),
-        preemption_count=(rows[:, at.HISTORY] >> 32 & at.MOST_PREEMPTIONS).astype(np.int32),
-        replica=(rows[:, at.PLACE] & at.HALF).astype(np.int32),
-        status=(rows[:, at.PLACE] >> 32).astype(np.int8),
         gaps=histogram(memory, places.gaps),
         peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
         class_gaps=class_gaps(memory, places, trace, peak=peak) if places.ledger.words else {},
@@ -253,14 +251,54 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
             mixed_step_count=int(replicas[:, at.MIXED_STEPS].sum()),
         ),
         replica_count=len(replicas),
-        end_s=int(rows[:, at.FINISH].max(initial=0)) / PS_PER_S,
+        end_s=float(np.fmax.reduce(outcomes["finish_s"], initial=0.0)),
         telemetry=samples,
-        ready_s=np.where(np.maximum(first_ps, finish_ps) >= 0, rows[:, at.READY] / PS_PER_S, np.nan),
         class_bits=trace.class_bits,
         classes=trace.classes,
         time_of_day_s=trace.time_of_day_s,
         ledger=None if samples is None else ledger(memory, places),
     )
+
+
+class Outcomes(TypedDict):
+    """What became of each request: columns of a record."""
+
+    first_token_s: Floats
+    finish_s: Floats
+    ready_s: Floats
+    cached_tokens: Ints
+    preemption_count: Ints
+    replica: Ints
+    status: npt.NDArray[np.int8]
+
+
+def read_outcomes(rows: Buffer) -> Outcomes:
+    """The columns that the rows of requests hold."""
+    count = len(rows)
+    found = Outcomes(
+        first_token_s=np.empty(count),
+        finish_s=np.empty(count),
+        ready_s=np.empty(count),
+        cached_tokens=np.empty(count, dtype=np.int32),
+        preemption_count=np.empty(count, dtype=np.int32),
+        replica=np.empty(count, dtype=np.int32),
+        status=np.empty(count, dtype=np.int8),
+    )
+
+    def read(part: slice) -> None:
+        fields = rows[part].T.copy()
+        first_ps, finish_ps, history, place = fields[[at.FIRST_TOKEN, at.FINISH, at.HISTORY, at.PLACE]]
+        known = np.maximum(first_ps, finish_ps) >= 0
+        found["first_token_s"][part] = seconds(first_ps)
+        found["finish_s"][part] = seconds(finish_ps)
+        found["ready_s"][part] = np.where(known, fields[at.READY] / PS_PER_S, np.nan)
+        found["cached_tokens"][part] = history & at.HALF
+        found["preemption_count"][part] = history >> 32 & at.MOST_PREEMPTIONS
+        found["replica"][part] = place & at.HALF
+        found["status"][part] = place >> 32
+
+    in_stretches(count, read)
+    return found
 
 
 def ledger(memory: Buffer, places: Places) -> Ledger:
