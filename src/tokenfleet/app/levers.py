@@ -52,16 +52,20 @@ class Lever:
     """Why there is no fleet."""
     beside: Sized | None = None
     """A second fleet that it takes, such as that of a smaller model for some of the requests."""
+    pools: planner.PricedPools | None = None
+    """Pools that the scenario asks to try, where they cost less than the one fleet."""
 
     @property
     def fleets(self) -> tuple[Sized, ...]:
         """Every fleet it takes; empty where there is none."""
+        if self.pools is not None:
+            return self.pools.fleets
         return tuple(each for each in (self.sized, self.beside) if each is not None)
 
     @property
     def price_usd_per_hour(self) -> float | None:
         """What all of them cost for one hour; ``None`` without any."""
-        return sum(each.price_usd_per_hour for each in self.fleets) if self.sized else None
+        return sum(each.price_usd_per_hour for each in self.fleets) if self.sized or self.pools else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +76,20 @@ class Levers:
     why_not: str
     levers: tuple[Lever, ...]
     """The largest saving first, those without a fleet last."""
+    base_pools: planner.PricedPools | None = None
+    """Pools that the scenario asks to try, where they cost less than ``base``: what every saving is held against."""
+
+    @property
+    def base_usd_per_hour(self) -> float | None:
+        """What the scenario costs for one hour without any lever."""
+        if self.base_pools is not None:
+            return self.base_pools.price_usd_per_hour
+        return None if self.base is None else self.base.price_usd_per_hour
 
     def saving_fraction(self, lever: Lever) -> float | None:
         """Share of the bill that it saves; below 0 where it costs more; ``None`` without a fleet on both sides."""
-        usd = lever.price_usd_per_hour
-        return None if self.base is None or usd is None else 1.0 - usd / self.base.price_usd_per_hour
+        usd, before = lever.price_usd_per_hour, self.base_usd_per_hour
+        return None if before is None or usd is None else 1.0 - usd / before
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,7 @@ def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner
     composition = compose(scenario, teller)
     simulator.warm_up(announce=teller.announce)
     base = _planned(composition.question, composition.trace, teller, replay)
+    pools = _pools(composition.question, composition.trace, base.sized, teller, replay)
     found = []
     for each in _tries(scenario, composition, base.sized, options):
         teller.say(f"planning with {each.name}")
@@ -117,7 +131,7 @@ def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner
             continue
         found.append(_pulled(each, teller, replay))
     found.sort(key=lambda lever: float("inf") if lever.price_usd_per_hour is None else lever.price_usd_per_hour)
-    return Levers(base=base.sized, why_not=_why_not(base), levers=tuple(found))
+    return Levers(base=base.sized, why_not=_why_not(base), levers=tuple(found), base_pools=pools)
 
 
 def _pulled(each: _Try, teller: Teller, replay: planner.Replay | None) -> Lever:
@@ -126,7 +140,9 @@ def _pulled(each: _Try, teller: Teller, replay: planner.Replay | None) -> Lever:
     if each.name == _ROUTER:
         change = f"router: {made.router}, " + ("as now" if made.router == each.question.router else "the best of all")
     lever = Lever(name=each.name, change=change, risk=each.risk, sized=made.sized, why_not=_why_not(made))
-    if each.beside is None or made.sized is None:
+    if each.beside is None:
+        return replace(lever, pools=_pools(each.question, each.trace, made.sized, teller, replay))
+    if made.sized is None:
         return lever
     second = _planned(*each.beside, teller, replay)
     if second.sized is None:
@@ -136,6 +152,13 @@ def _pulled(each: _Try, teller: Teller, replay: planner.Replay | None) -> Lever:
 
 def _planned(question: PlanQuestion, trace: Trace, teller: Teller, replay: planner.Replay | None) -> planner.Cheapest:
     return planner.cheapest(question, trace, progress=teller.step, replay=replay)
+
+
+def _pools(
+    question: PlanQuestion, trace: Trace, one: Sized | None, teller: Teller, replay: planner.Replay | None
+) -> planner.PricedPools | None:
+    """Pools that cost less than one fleet, where the scenario asks to try some."""
+    return planner.priced_pools(question, trace, one, progress=teller.step, replay=replay)
 
 
 def _why_not(made: planner.Cheapest) -> str:

@@ -1,6 +1,7 @@
 """The ways to scale a scenario's fleet: the usual ones, and the scenario's own."""
 
 from tokenfleet.app.compose import Teller
+from tokenfleet.app.fleet_notes import one_fleet_alone
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, promised_ttft_s, setting_of
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
@@ -47,4 +48,5 @@ def compared(
         capacity_per_s=spec.capacity,
         told=lambda name: teller.say(f"replaying: {name}"),
     )
-    return found, setting, " ".join((cold_start_of(asked, spec, fleet)[1], *usual_door(asked)))
+    notes = (cold_start_of(asked, spec, fleet)[1], *usual_door(asked), one_fleet_alone(asked))
+    return found, setting, " ".join(note for note in notes if note)

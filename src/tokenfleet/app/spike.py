@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tokenfleet import planner, workload
 from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.fleet_notes import one_fleet_note
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
@@ -47,6 +48,8 @@ class Spike:
     bursts: tuple[planner.Burst, ...]
     notes: tuple[str, ...] = ()
     """Rungs of the ladder that this demand cannot show."""
+    pools: str = ""
+    """What the pools that the scenario asks to try would cost, where that is less than the usual fleet."""
 
     @property
     def trigger_s(self) -> float | None:
@@ -112,6 +115,7 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
             progress=teller.step,
         ),
         notes=() if ladder is None else without_effect(ladder, trace, batch),
+        pools=one_fleet_note(composition, base.sized, teller),
     )
 
 
@@ -163,6 +167,7 @@ def spike_document(found: Spike) -> dict[str, object]:
     """Everything found, for machines; times in seconds of the demand."""
     return {
         "usual": _fleet(found.usual),
+        "pools_note": found.pools or None,
         "why_not": list(found.why_not),
         "ready": asdict(found.ready) if found.ready else None,
         "event": _known(found) if found.known else None,
@@ -216,7 +221,8 @@ def spike_blocks(found: Spike) -> list[Block]:
     if found.usual is None:
         return [("Answer", ["no fleet keeps the promise in usual times", *found.why_not])]
     usual = found.usual
-    blocks: list[Block] = [("Usual", [f"{_replicas(usual.replica_count)} of {replica_name(usual)}, {_hour(usual)}"])]
+    fleet = f"{_replicas(usual.replica_count)} of {replica_name(usual)}, {_hour(usual)}"
+    blocks: list[Block] = [("Usual", [fleet, *([found.pools] if found.pools else [])])]
     if found.known is not None:
         blocks += _known_blocks(found, found.known)
     blocks.append(("Bursts", list(_burst_lines(found))))

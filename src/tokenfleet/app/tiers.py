@@ -8,6 +8,7 @@ import numpy as np
 
 from tokenfleet import planner
 from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.fleet_notes import one_fleet_note
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, Strict
@@ -44,6 +45,8 @@ class Tiers:
     why_not: tuple[str, ...]
     premium_fraction: float
     options: tuple[planner.TierOption, ...]
+    pools: str = ""
+    """What the pools that the scenario asks to try would cost, where that is less than the usual fleet."""
 
 
 def tiers(scenario: Scenario, options: TierOptions, teller: Teller) -> Tiers:
@@ -69,7 +72,8 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller) -> Tiers:
         options.promise.targets(),
         progress=teller.step,
     )
-    return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found)
+    pools = one_fleet_note(composition, made.sized, teller)
+    return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found, pools=pools)
 
 
 def promise_of(written: tuple[str, ...]) -> Mapping[str, str]:
@@ -99,6 +103,7 @@ def tiers_document(found: Tiers) -> dict[str, object]:
         "usual_replica_count": None if found.usual is None else found.usual.replica_count,
         "usual_usd_per_hour": None if found.usual is None else found.usual.price_usd_per_hour,
         "why_not": list(found.why_not),
+        "pools_note": found.pools or None,
         "options": [asdict(option) for option in found.options],
     }
 
@@ -109,8 +114,9 @@ def tiers_blocks(found: Tiers) -> list[Block]:
         return [("Answer", ["no fleet keeps the promise to everybody", *found.why_not])]
     usual = found.usual
     count = "1 replica" if usual.replica_count == 1 else f"{usual.replica_count} replicas"
+    fleet = f"{count} of {replica_name(usual)}, {shown_usd(usual.price_usd_per_hour)}/h, one promise to all"
     blocks: list[Block] = [
-        ("Usual", [f"{count} of {replica_name(usual)}, {shown_usd(usual.price_usd_per_hour)}/h, one promise to all"]),
+        ("Usual", [fleet, *([found.pools] if found.pools else [])]),
         ("Premium", [f"{found.premium_fraction:.1%} of the requests"]),
     ]
     ranked = sorted(found.options, key=lambda option: option.usd_per_hour or float("inf"))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
+    from tokenfleet.planner.priced import PricedPools, priced_pools
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
@@ -70,6 +71,7 @@ _HOME = {
     "Pending": "spread",
     "PlanProgress": "progress",
     "Pool": "packing",
+    "PricedPools": "priced",
     "Progress": "progress",
     "Recall": "recalling",
     "Replay": "spread",
@@ -101,6 +103,7 @@ _HOME = {
     "plan_document": "document",
     "plenty_of": "pool_counts",
     "pools_of": "systems",
+    "priced_pools": "priced",
     "question_to": "splits",
     "quote": "quotes",
     "requests_of_pool": "systems",
@@ -139,6 +142,7 @@ __all__ = [
     "Pending",
     "PlanProgress",
     "Pool",
+    "PricedPools",
     "Progress",
     "Recall",
     "Replay",
@@ -170,6 +174,7 @@ __all__ = [
     "plan_document",
     "plenty_of",
     "pools_of",
+    "priced_pools",
     "question_to",
     "quote",
     "requests_of_pool",

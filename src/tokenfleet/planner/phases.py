@@ -81,7 +81,7 @@ class _Phase:
 
     def planned(self, does: Does, reporter: Reporter) -> Plan:
         """What a plan says of this pool; what it promises is said of the whole, not of it."""
-        traffic, sized = self.traffic, _sized(self.question, self.pools[self.name])
+        traffic, sized = self.traffic, sized_phase(self.question, self.pools[self.name])
         replays = self._replays(self._other.carrying_count)
         work = Work(self.question, traffic, stretch(traffic, SEARCH_REQUESTS), replays, replays)
         record = replays.run(traffic, sized.replica, sized.carrying_count)
@@ -123,7 +123,8 @@ class _Phase:
         )
 
 
-def _sized(question: PlanQuestion, pool: ApartPool) -> Sized:
+def sized_phase(question: PlanQuestion, pool: ApartPool) -> Sized:
+    """A pool of two phases as a fleet that was sized; what it promises is said of both."""
     known = quote(question.prices, pool.replica.deployment.gpu)
     if known is None:
         raise ValueError(f"no price of {pool.replica.deployment.gpu} is known, and it was chosen")

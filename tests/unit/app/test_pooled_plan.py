@@ -76,6 +76,26 @@ def test_pack_puts_the_pools_of_a_plan_on_nodes_where_that_is_cheapest(planned, 
     assert packed["usd_per_hour"] == packed["alone_usd_per_hour"]
 
 
+@pytest.mark.long
+def test_levers_start_from_the_pools_and_weigh_them_with_each_lever(planned, run) -> None:
+    code, out, err = run("levers", "mixed.yaml", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["base_usd_per_hour"] == pytest.approx(planned["price_usd_per_hour"])
+    assert [pool["who"] for pool in found["base_pools"]] == ["chat", "document"]
+    assert found["base"]["price_usd_per_hour"] > found["base_usd_per_hour"]
+    pulled = [lever for lever in found["levers"] if lever["pools"]]
+    assert pulled, "no lever was tried with pools"
+    for lever in pulled:
+        usd = sum(pool["price_usd_per_hour"] for pool in lever["pools"])
+        assert lever["price_usd_per_hour"] == pytest.approx(usd)
+        assert lever["fleet"] is None or usd < lever["fleet"]["price_usd_per_hour"]
+        assert lever["saving_fraction"] == pytest.approx(1 - usd / found["base_usd_per_hour"])
+    _, said, _ = run("levers", "mixed.yaml", "--quiet")
+    assert "chat: 2 x l40s (fp8)" in said
+    assert "tokenfleet plan proves them together" in " ".join(said.split())
+
+
 def test_the_pools_are_what_is_bought_said_written_and_promised(planned) -> None:
     pools = planned["pools"]
     assert [pool["name"] for pool in pools] == ["chat", "document"]

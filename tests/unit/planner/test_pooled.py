@@ -2,16 +2,19 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tokenfleet.app.fleet_notes import one_fleet_note
+from tokenfleet.app.levers import Levers, _pulled, _Try
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
-from tokenfleet.planner import plan, plan_document
+from tokenfleet.planner import plan, plan_document, priced_pools
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.systems import pools_of
 from tokenfleet.planner.traffic import Traffic
@@ -199,6 +202,39 @@ def test_pools_that_have_no_room_together_are_not_bought(bought):
     assert any(f"they take {sum(sizes)} GPUs of zone a" in line for line in made.assumptions)
 
 
+def test_pools_are_priced_without_the_proof_as_the_plan_buys_them(bought):
+    priced = priced_pools(asked(), mixed(), bought.one_fleet)
+    assert priced.price_usd_per_hour == bought.price_usd_per_hour
+    assert [sized.carrying_count for sized in priced.fleets] == [sized.carrying_count for sized in bought.fleets]
+    assert priced_pools(asked(splits=()), mixed(), bought.one_fleet) is None
+    cheaper = replace(bought.one_fleet, carrying_count=1, spare_count=0)
+    assert priced_pools(asked(), mixed(), cheaper) is None
+
+
+def test_levers_and_notes_weigh_pools_beside_the_one_fleet(bought):
+    tried = _Try("output cap", "at most 10", "who asks again", asked(), mixed())
+    pulled = _pulled(tried, Quiet(), None)
+    assert pulled.sized.price_usd_per_hour == bought.one_fleet.price_usd_per_hour
+    assert pulled.fleets == pulled.pools.fleets
+    assert pulled.price_usd_per_hour == bought.price_usd_per_hour
+    found = Levers(base=bought.one_fleet, why_not="", levers=(pulled,), base_pools=pulled.pools)
+    assert found.saving_fraction(pulled) == 0.0
+    assert replace(found, base_pools=None).saving_fraction(pulled) > 0.2
+    composed = SimpleNamespace(question=asked(), trace=mixed())
+    note = one_fleet_note(composed, bought.one_fleet, Quiet())
+    assert f"${bought.price_usd_per_hour:.2f}/h) would cost" in note
+    composed.question = asked(splits=())
+    assert one_fleet_note(composed, bought.one_fleet, Quiet()) == ""
+
+
+class Quiet:
+    def say(self, text): ...
+
+    def step(self, step, /): ...
+
+    def announce(self, text): ...
+
+
 def test_a_quota_holds_all_pools_together(bought):
     total = sum(sized.gpu_count for pool in bought.pools for sized in pool.plan.fleets)
     assert total < bought.one_fleet.gpu_count
@@ -328,6 +364,12 @@ def test_how_sure_two_phases_are_is_asked_of_both_at_once(apart):
     document = plan_document(apart, profile(APART_DEMAND), {})
     assert (document["sure"] is None) == (not apart.sure_pools)
     assert len(document["curve"]) == len(apart.curve)
+
+
+def test_two_phases_are_priced_as_they_are_bought(apart):
+    priced = priced_pools(apart.question, APART_DEMAND, apart.one_fleet)
+    assert priced.names == ("prefill", "decode")
+    assert priced.price_usd_per_hour == apart.price_usd_per_hour
 
 
 def test_money_of_two_phases_adds_up_though_both_serve_every_request(apart):

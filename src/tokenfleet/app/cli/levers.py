@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tokenfleet.app.executor import Executor
     from tokenfleet.app.levers import Lever, Levers
     from tokenfleet.domain.plan import Sized
+    from tokenfleet.planner import PricedPools
+
+_TOGETHER = "each pool sized on its own requests; tokenfleet plan proves them together"
 
 
 @click.command("levers", short_help="What each way to save would save, re-planned, with its price in latency.")
@@ -87,6 +90,8 @@ def command(
 def _document(found: "Levers") -> dict[str, object]:
     return {
         "base": _fleet(found.base),
+        "base_pools": _pools(found.base_pools),
+        "base_usd_per_hour": found.base_usd_per_hour,
         "why_not": found.why_not or None,
         "levers": [
             {
@@ -94,6 +99,7 @@ def _document(found: "Levers") -> dict[str, object]:
                 "change": lever.change,
                 "fleet": _fleet(lever.sized),
                 "beside": _fleet(lever.beside),
+                "pools": _pools(lever.pools),
                 "price_usd_per_hour": lever.price_usd_per_hour,
                 "saving_fraction": found.saving_fraction(lever),
                 "risk": lever.risk,
@@ -120,25 +126,24 @@ def _fleet(sized: "Sized | None") -> dict[str, object] | None:
     }
 
 
+def _pools(found: "PricedPools | None") -> list[dict[str, object]]:
+    if found is None:
+        return []
+    return [{"who": name, **(_fleet(sized) or {})} for name, sized in zip(found.names, found.fleets, strict=True)]
+
+
 def _tell(face: Face, found: "Levers") -> None:
     from tokenfleet.app.quantities import shown_usd
     from tokenfleet.app.summary import replica_name
 
-    if found.base is None:
+    if found.base_pools is not None:
+        face.blocks([("Now", [*_pool_lines(found.base_pools), _TOGETHER])])
+    elif found.base is None:
         face.blocks([("Now", [f"no fleet keeps the promise: {found.why_not}"])])
     else:
         base = found.base
-        face.blocks(
-            [
-                (
-                    "Now",
-                    [
-                        f"{base.replica_count} x {replica_name(base)}, {shown_usd(base.price_usd_per_hour)}/h",
-                        _latency(base, None),
-                    ],
-                )
-            ]
-        )
+        said = f"{base.replica_count} x {replica_name(base)}, {shown_usd(base.price_usd_per_hour)}/h"
+        face.blocks([("Now", [said, _latency(base, None)])])
     for lever in found.levers:
         face.blocks([(_percent(found.saving_fraction(lever)), _lines(lever, found))])
 
@@ -153,12 +158,25 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
     from tokenfleet.app.summary import replica_name
 
     lines = [f"{lever.name}: {lever.change}"]
+    if lever.pools is not None:
+        return [*lines, *_pool_lines(lever.pools), f"check: {lever.risk}"]
     if lever.sized is None:
         return [*lines, lever.why_not or "no fleet keeps the promise"]
     for sized in lever.fleets:
         lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
         lines.append(_latency(sized, found.base))
     return [*lines, f"check: {lever.risk}"]
+
+
+def _pool_lines(found: "PricedPools") -> list[str]:
+    from tokenfleet.app.quantities import shown_usd
+    from tokenfleet.app.summary import replica_name
+
+    lines = [
+        f"{name}: {sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h"
+        for name, sized in zip(found.names, found.fleets, strict=True)
+    ]
+    return [*lines, f"{len(lines)} pools, {shown_usd(found.price_usd_per_hour)}/h"]
 
 
 def _latency(sized: "Sized", base: "Sized | None") -> str:
