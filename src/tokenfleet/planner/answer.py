@@ -38,7 +38,7 @@ from tokenfleet.planner.search import UTILIZATION_CAP, Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
-from tokenfleet.planner.sure import sure_fleet
+from tokenfleet.planner.sure import prefer_sure, sure_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.utilization import Saturated, saturated
 from tokenfleet.planner.verdict import Verdict
@@ -94,7 +94,10 @@ class Cheapest:
 def cheapest(
     question: PlanQuestion, trace: Trace, *, progress: Progress | None = None, replay: Replay | None = None
 ) -> Cheapest:
-    """The fleet that :func:`one_fleet` would choose, at a fraction of the replays; arguments and errors as there."""
+    """The fleet that :func:`one_fleet` would choose, at a fraction of the replays; arguments and errors as there.
+
+    Of equal fleets whose steps differ in size, a plan takes the one that is sure; nobody asks here who is.
+    """
     _has_requests(trace)
     traffic = _traffic(trace, replay)
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
@@ -273,9 +276,11 @@ def _examined(work: Work, chosen: Answer, detail: Traffic, reporter: Reporter) -
 
 
 def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
-    question, replays, chosen = work.question, work.replays, found.answers[0]
+    question, replays, look = work.question, work.replays, work.question.first_look
+    sure = None if look else _sure(work, found.answers[0], screened)
+    prefer_sure(replays, work.traffic, found, screened.candidates, sure)
+    chosen = found.answers[0]
     sized = chosen.sized
-    look = question.first_look
     detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     families = found.best_of_families()
     apart = replays.counted_apart()
@@ -284,7 +289,6 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
     known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
     survived = survived_losses(work, sized, known, reporter)
-    sure = None if look else _sure(work, chosen, screened)
     full = full_replicas(replays, detail, sized)
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
     cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)

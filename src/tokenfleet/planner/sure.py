@@ -11,7 +11,7 @@ from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import riding_count
 from tokenfleet.planner.screen import screen
-from tokenfleet.planner.search import Answer, Search
+from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.traffic import Traffic
 
 
@@ -46,6 +46,30 @@ def sure_fleet(
     if not _first_token_is_sure(replays, traffic, replica, best.carrying_count):
         return None
     return replace(best, replica=replica)
+
+
+def prefer_sure(
+    replays: Replays, traffic: Traffic, found: Found, candidates: Sequence[Candidate], sure: Sized | None
+) -> None:
+    """Puts a sure fleet before the best one where it costs no more: other steps, the same replicas.
+
+    Args:
+        replays: The door to the simulator.
+        traffic: All of it: the fleet must keep the promise there.
+        found: What the search found; changed in place.
+        candidates: Those that were searched.
+        sure: See :func:`sure_fleet`.
+    """
+    best = found.answers[0]
+    if sure is None or sure.replica.deployment == best.sized.replica.deployment:
+        return
+    if sure.price_usd_per_hour > best.sized.price_usd_per_hour * (1 + 1e-12):
+        return
+    verdict = replays.verdict(traffic, sure.replica, sure.carrying_count)
+    if verdict.kept:
+        candidate = next(one for one in candidates if one.replica.deployment == sure.replica.deployment)
+        sized = replace(sure, slo=verdict.peak)
+        found.answers.insert(0, replace(best, candidate=candidate, sized=sized, verdict=verdict))
 
 
 def _first_token_is_sure(replays: Replays, traffic: Traffic, replica: ReplicaPhysics, count: int) -> bool:

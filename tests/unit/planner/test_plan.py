@@ -227,6 +227,18 @@ def test_being_sure_of_the_promise_has_its_price():
     assert any("1.2 times as long" in line for line in made.assumptions)
 
 
+def test_of_two_steps_at_one_price_the_sure_one_is_bought():
+    unsure, sure = toy.replica(budget=1024, band=3.0), toy.replica(budget=2048, band=1.05)
+    asked = toy.question([unsure, sure], PRICES, promise=toy.slo(ttft=0.05))
+    trace = toy.trace(count=600, rate=40.0)
+    made, first = plan(asked, trace), cheapest(asked, trace).sized
+    assert first.replica.deployment.engine.max_batched_tokens == 1024
+    assert made.chosen.replica.deployment.engine.max_batched_tokens == 2048
+    assert made.chosen.price_usd_per_hour == first.price_usd_per_hour
+    assert made.sure.replica == made.chosen.replica
+    assert all(result.kept for result in (*made.slo_degraded, *made.slo_degraded_overall))
+
+
 def test_no_number_is_sure_where_the_slow_end_breaks_a_floor():
     # A step of 8.1 ms keeps 9 ms, and at 1.2 times as long breaks it alone.
     fast = toy.replica(slots=4, step_ms=8.0, token_us=10.0)
