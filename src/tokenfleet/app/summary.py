@@ -232,10 +232,11 @@ def promised(plan: Plan) -> list[str]:
     without = {0: "all replicas there", 1: "one replica gone"}.get(gone, f"{gone} replicas gone")
     if plan.pools and gone:
         without = "the spare replicas of every pool gone"
-    rows = [_promise_cells(result) for result in plan.slo_degraded]
+    overall = {result.name: result for result in plan.slo_degraded_overall}
+    rows = [_promise_cells(result, overall.get(result.name)) for result in plan.slo_degraded]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
-    if any(row[-1] == _UNSURE for row in rows):
+    if any(row[-1].startswith(_UNSURE) for row in rows):
         lines.append(f"unsure: if the fleet is as slow as the range allows, this promise breaks; {_to_be_sure(plan)}")
     return [f"in the peak minute, {without}:", *lines, *likely(plan)]
 
@@ -259,7 +260,11 @@ def _to_be_sure(plan: Plan) -> str:
     )
 
 
-def _promise_cells(result: SloResult) -> tuple[str, ...]:
+def _promise_cells(result: SloResult, overall: SloResult | None) -> tuple[str, ...]:
+    """Where nobody it falls on arrives in the peak, all requests decide, and are shown."""
+    when = ""
+    if not result.sample_count and overall is not None and overall.predicted is not None:
+        result, when = overall, "; over the whole trace, nobody of it arrives in the peak"
     name, limit = spoken(result.name), f"of {_amount(result, result.promised)}"
     if result.predicted is None:
         return name, "not known", "", limit, "too few requests to say"
@@ -267,7 +272,7 @@ def _promise_cells(result: SloResult) -> tuple[str, ...]:
     band = ""
     if low is not None and high is not None and low < high:
         band = f"({_amount(result, low)} to {_amount(result, high)})"
-    return name, _amount(result, result.predicted), band, limit, verdict(result)
+    return name, _amount(result, result.predicted), band, limit, f"{verdict(result)}{when}"
 
 
 def verdict(result: SloResult) -> str:

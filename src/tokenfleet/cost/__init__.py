@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         PurchaseMix,
         Rent,
         break_even_hours_per_month,
+        counted_usd_per_gpu_hour,
         purchase_mix,
     )
     from tokenfleet.cost.rounding import in_cents
@@ -92,6 +93,7 @@ _HOME = {
     "blended_usd_per_million_tokens": "external",
     "break_even_hours": "owning",
     "break_even_hours_per_month": "purchase",
+    "counted_usd_per_gpu_hour": "purchase",
     "break_even_utilization_fraction": "owning",
     "compare_supply": "supply",
     "compute_bound_fraction": "steps",
@@ -165,6 +167,7 @@ __all__ = [
     "compare_supply",
     "compute_bound_fraction",
     "cost_sheet",
+    "counted_usd_per_gpu_hour",
     "counter_weights",
     "focus_csv",
     "focus_problems",

@@ -159,7 +159,7 @@ def _commit(
     step: int,
 ) -> list[tuple[str, int, float]]:
     """(name, gpus, counted price) of each commitment taken, cheapest first."""
-    offers = sorted((_counted(each, horizon_h), each.name, each.most_gpu_count) for each in commitments)
+    offers = sorted((counted_usd_per_gpu_hour(each, horizon_h), each.name, each.most_gpu_count) for each in commitments)
     taken: list[tuple[str, int, float]] = []
     held = 0
     for price, name, most in offers:
@@ -174,7 +174,8 @@ def _commit(
     return taken
 
 
-def _counted(commitment: Commitment, horizon_h: float | None) -> float:
+def counted_usd_per_gpu_hour(commitment: Commitment, horizon_h: float | None) -> float:
+    """What a commitment costs in each hour for which the demand is believed: its terms are paid to their end."""
     if horizon_h is None:
         return commitment.usd_per_gpu_hour
     terms = math.ceil(horizon_h / commitment.term_h)

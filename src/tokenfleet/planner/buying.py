@@ -38,15 +38,17 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
     size = chosen.replica.deployment.layout.gpu_count
     market, rent = _terms(chosen, facts)
     waiting = np.floor(carrying * facts.interruptible_fraction + 1e-9).astype(np.int64)
+    horizon_h = None if facts.believed_s is None else facts.believed_s / HOUR_S
     mix = cost.purchase_mix(
         (carrying - waiting + chosen.spare_count) * size,
         rent=rent,
         commitments=market.commitments,
         interruptible_gpu_count=waiting * size,
-        horizon_h=None if facts.believed_s is None else facts.believed_s / HOUR_S,
+        horizon_h=horizon_h,
         step_gpu_count=size,
     )
-    shares = [each.usd_per_gpu_hour / rent.expected_usd_per_gpu_hour for each in market.commitments]
+    counted = [cost.counted_usd_per_gpu_hour(each, horizon_h) for each in market.commitments]
+    shares = [usd / rent.expected_usd_per_gpu_hour for usd in counted]
     return Purchase(
         hour_count=len(carrying),
         described=described is not None,

@@ -82,7 +82,7 @@ def _answer(plan: Plan) -> dict[str, object]:
         "price_high_usd_per_hour": high if fleets else None,
         **_prices(plan.bill),
         **_limits(plan),
-        "slo": [asdict(result) for result in plan.slo_degraded],
+        "slo": [_clause(result) for result in plan.slo_degraded],
         "sure": _sure(plan),
         "redundancy": _redundancy(plan) if fleets else [],
         "placement": asdict(plan.placement) if plan.placement else None,
@@ -244,8 +244,8 @@ def _redundancy(plan: Plan) -> list[dict[str, object]]:
             "scenario": name,
             "lost_replica_count": lost,
             "kept": all(_kept(result) for result in (*peak, *overall)),
-            "slo_peak": [asdict(result) for result in peak],
-            "slo_overall": [asdict(result) for result in overall],
+            "slo_peak": [_clause(result) for result in peak],
+            "slo_overall": [_clause(result) for result in overall],
         }
         for name, lost, peak, overall in cases
     ]
@@ -261,10 +261,15 @@ def _loss(case: LossCase) -> dict[str, object]:
     return {
         "scenario": f"{f'{case.pool}: ' if case.pool else ''}{_gone(case)}",
         **said,
-        "slo_peak": [asdict(result) for result in case.slo_peak],
-        "slo_overall": [asdict(result) for result in case.slo_overall],
+        "slo_peak": [_clause(result) for result in case.slo_peak],
+        "slo_overall": [_clause(result) for result in case.slo_overall],
         "moment": asdict(case.moment) if case.moment else None,
     }
+
+
+def _clause(result: SloResult) -> dict[str, object]:
+    """A clause judged; whether it was kept is unknown where no request it falls on arrived."""
+    return asdict(result) | ({} if result.sample_count else {"kept": None})
 
 
 def _kept(result: SloResult) -> bool:
@@ -275,7 +280,7 @@ def _runner_up(sized: Sized, winner: Sequence[Sized]) -> dict[str, object]:
     return {
         "fleet": [_group(sized)],
         "price_usd_per_hour": sized.price_usd_per_hour,
-        "slo": [asdict(result) for result in sized.slo],
+        "slo": [_clause(result) for result in sized.slo],
         "why_it_lost": why_it_lost(sized, winner),
     }
 
@@ -297,7 +302,7 @@ def _apart(answer: ApartAnswer, chosen: Sized | None) -> dict[str, object]:
         "price_over_together": found.price_usd_per_hour / together if together else None,
         "link": found.link,
         "transfer_mean_s": found.transfer_mean_s,
-        "slo": [asdict(result) for result in found.slo],
+        "slo": [_clause(result) for result in found.slo],
     }
 
 

@@ -99,6 +99,9 @@ def test_ones_own_terms_count_before_those_of_the_market(quotes):
     assert [line.name for line in bought.lines] == ["reserved_3y", "on_demand"]
     assert bought.unknown_terms == ()
     short = replace(dear, believed_s=180 * 86_400.0)
+    half = replace(own, believed_s=182.5 * 86_400.0)
+    believed = purchase(of_ten(half), toy.trace())
+    assert believed.commit_from_fraction == pytest.approx(2 * 0.5 / 3), "a year is paid for half of it"
     assert [line.name for line in purchase(of_ten(short), toy.trace()).lines] == ["on_demand"]
 
 

@@ -1,0 +1,29 @@
+"""A clause that falls on nobody in the peak: what is shown of it, and what is written."""
+
+from dataclasses import replace
+
+from tokenfleet.app.summary import promised
+from tokenfleet.planner.document import plan_document
+
+
+def test_a_clause_without_a_request_in_the_peak_shows_what_decided(plan, workload, resolved):
+    first, *others = plan.slo_degraded
+    nobody = replace(
+        first,
+        predicted=None,
+        predicted_low=None,
+        predicted_high=None,
+        sample_count=0,
+        kept=False,
+        traffic_class="night",
+    )
+    asked = replace(plan, slo_degraded=(nobody, *others), slo_degraded_overall=(first, *others))
+    line = promised(asked)[1]
+    assert line.endswith("kept; over the whole trace, nobody of it arrives in the peak")
+    assert promised(asked)[2] == promised(plan)[2]
+    document = plan_document(asked, workload, resolved)
+    assert [each["kept"] for each in document["slo"]] == [None, *(result.kept for result in others)]
+    spare = next(case for case in document["redundancy"] if "spare gone" in case["scenario"])
+    assert spare["kept"] is True
+    assert spare["slo_peak"][0]["kept"] is None
+    assert spare["slo_overall"][0]["kept"] is True
