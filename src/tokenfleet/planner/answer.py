@@ -313,11 +313,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
         replayed_count=work.counted.count,
-        assumptions=(
-            *assumptions(question, work.traffic, work.searched, sized),
-            *_sure_notes(question, sized, sure),
-            *search_notes(found, curve),
-        ),
+        assumptions=(*_assumed(work, sized, sure), *search_notes(found, curve)),
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=work.traffic.peak_rate_per_s,
@@ -418,11 +414,13 @@ def _load_precision(question: PlanQuestion) -> float:
     return FIRST_LOOK_LOAD_PRECISION if question.first_look else LOAD_PRECISION
 
 
-def _sure_notes(question: PlanQuestion, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
+def _assumed(work: Work, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
     """A first look does not ask what it takes to be sure."""
+    question = work.question
+    known = assumptions(question, work.traffic, work.searched, sized)
     if question.first_look:
-        return ()
-    return (sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)),)
+        return known
+    return (*known, sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)))
 
 
 def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated | None:
