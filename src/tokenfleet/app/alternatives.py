@@ -12,7 +12,7 @@ from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.service_sheet import HOURS_PER_MONTH, hosted_usd_per_hour, service
 from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
+from tokenfleet.domain.plan import Bill, Plan, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import described_hours, gpus_by_slot
@@ -30,16 +30,31 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
     bill, record = plan.bill, plan.degraded
     if not plan.fleets or bill is None or record is None or asked == CompareSpec():
         return None
+    scarce = _scarcity(plan)
     rented = Alternative(
         name="rented",
-        usd_per_month=bill.total_usd_per_hour * HOURS_PER_MONTH,
+        usd_per_month=bill.total_usd_per_hour * scarce * HOURS_PER_MONTH,
         break_even_utilization_fraction=None,
         break_even_tokens_per_month=None,
-        note="the plan, all hours, at its price",
+        note="the plan, all hours, at its price" + (", what cannot be had included" if scarce > 1.0 else ""),
     )
     beside = service(bill, asked.beside, gpu_count=sum(sized.gpu_count for sized in plan.fleets))
     ways = (rented, *_owned(plan, trace, asked), *_apis(plan, hosted_usd_per_hour(bill, beside), record, asked))
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
+
+
+def _scarcity(plan: Plan) -> float:
+    """What an hour of need costs over its price on demand, as the purchase counts it: more where it may not be had."""
+    facts, price = plan.question.buying, plan.fleets[0].price
+    if price.term != "on_demand":
+        return 1.0
+    usd = price.price_usd_per_gpu_hour
+    rent = cost.Rent(
+        on_demand_usd_per_gpu_hour=usd,
+        obtainable_fraction=facts.obtainable_fraction,
+        shortage_usd_per_gpu_hour=facts.shortage_usd_per_gpu_hour,
+    )
+    return rent.expected_usd_per_gpu_hour / usd
 
 
 def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
@@ -53,7 +68,7 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
         return
     yearly = cost.own_cost(spec.pool())
     servers = -(-sum(sized.gpu_count for sized in plan.fleets) // spec.gpus)
-    rent = plan.fleets[0].price.price_usd_per_gpu_hour
+    rent = plan.fleets[0].price.price_usd_per_gpu_hour * _scarcity(plan)
     busy = cost.break_even_utilization_fraction(yearly.usd_per_available_gpu_hour, rent)
     yield Alternative(
         name="owned",
@@ -65,12 +80,8 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
             f"against ${rent:.2f} rented"
         ),
     )
-    chosen = plan.chosen
-    if chosen is None:
-        yield _unknown("hybrid", "is reckoned for one fleet that follows the demand, not for pools")
-        return
-    slots, thin = _needed(plan, chosen, trace)
-    if chosen.price.term != "on_demand" or not len(slots):
+    slots, thin = _needed(plan, trace)
+    if any(sized.price.term != "on_demand" for sized in plan.fleets) or not len(slots):
         yield _unknown("hybrid", "needs a minute of traffic and a price on demand")
         return
     mixed = cost.whole_servers(
@@ -90,12 +101,19 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
     )
 
 
-def _needed(plan: Plan, chosen: Sized, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:
-    """GPUs of each hour described, or else seen in the trace; and what is thin about it."""
-    described = described_hours(chosen, plan.question.buying)
-    if described is not None:
-        return (described + chosen.spare_count) * chosen.replica.deployment.layout.gpu_count, ""
-    slot_s, slots = gpus_by_slot(chosen, trace)
+def _needed(plan: Plan, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:
+    """GPUs of each hour described, or else seen in the trace, which every pool follows; and what is thin about it."""
+    facts = plan.question.buying
+    if facts.hour_fraction:
+        described = ((sized, described_hours(sized, facts)) for sized in plan.fleets)
+        hours = [
+            (needed + sized.spare_count) * sized.replica.deployment.layout.gpu_count
+            for sized, needed in described
+            if needed is not None
+        ]
+        return np.sum(hours, axis=0), ""
+    seen = [gpus_by_slot(sized, trace) for sized in plan.fleets]
+    slot_s, slots = seen[0][0], np.sum([gpus for _, gpus in seen], axis=0)
     span_s = len(slots) * slot_s
     if span_s >= _DAY_S:
         return slots, ""

@@ -131,6 +131,9 @@ def gpu(name: str, *, where: str = "gpu") -> Gpu:
         return _part(name, names[0])
     if names:
         raise BadInput.at(where, f"{name!r} could be {' or '.join(names)}", "write one of these names")
+    whole, of, _ = name.partition(":")
+    if of and _names_meant(whole):
+        raise BadInput.at(where, f"{name!r} is a slice of a gpu", f"capacity compares slices; here, write {whole}")
     nearest = nearest_gpu_names(name)
     raise BadInput.at(
         where,

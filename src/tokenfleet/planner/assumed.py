@@ -42,6 +42,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")
     lines += _thin_nodes(question, whole_of(chosen, question))
+    lines += _from_midnight(question, traffic)
     few = few_requests(traffic)
     wait = unbounded_wait(question.slo, traffic.trace)
     lines += [
@@ -66,6 +67,16 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
             "peak); the chosen fleet was then verified on the whole trace, the runners-up were not."
         )
     return tuple(lines)
+
+
+def _from_midnight(question: PlanQuestion, traffic: Traffic) -> list[str]:
+    """A demand without dates has no clock of its own to go by."""
+    clocks = [each.name for each in question.slo.deadlines if each.at_s is not None]
+    if not clocks or traffic.trace.start_utc is not None or traffic.trace.time_of_day_s:
+        return []
+    return [
+        f"The demand has no dates: its second 0 is taken for midnight, where {' and '.join(clocks)} goes by the clock."
+    ]
 
 
 def _thin_nodes(question: PlanQuestion, whole: Sized) -> list[str]:

@@ -3,14 +3,19 @@ import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tokenfleet import catalog
+from tokenfleet.app.alternatives import _needed
 from tokenfleet.app.cli import main
 from tokenfleet.app.compose import compose
 from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.errors import BadInput
+from unit.planner import toy
+from unit.report.conftest import sized
 
 SCENARIO = """\
 name: priced
@@ -65,6 +70,29 @@ def test_each_way_is_a_month_of_the_same_work(made):
     assert even / 1e6 * api["usd_per_month"] == pytest.approx(
         ways["rented"]["usd_per_month"] * _tokens_per_month(document) / 1e6, rel=0.02
     )
+
+
+def test_what_cannot_be_had_is_counted_in_every_way_to_rent(made, tmp_path):
+    document, _ = made
+    scarce = "buy: {busy_hours: 10, quiet: 50%, obtainable: 50%, usd_per_missing_gpu_hour: 20}\n"
+    dear = planned(tmp_path, SCENARIO + COMPARE.replace("  apis: [API]\n", "") + scarce)
+    ways = {way["name"]: way for way in dear["cost"]["alternatives"]["ways"]}
+    usd = dear["fleet"][0]["price_usd_per_gpu_hour"]
+    expected = (0.5 * usd + 0.5 * 20.0) / usd
+    assert ways["rented"]["usd_per_month"] == pytest.approx(dear["cost"]["total_usd_per_hour"] * 730 * expected)
+    assert "what cannot be had included" in ways["rented"]["note"]
+    plenty = next(way for way in document["cost"]["alternatives"]["ways"] if way["name"] == "owned")
+    even = "break_even_utilization_fraction"
+    assert ways["owned"][even] == pytest.approx(plenty[even] / expected)
+
+
+def test_a_mix_of_owned_and_rented_holds_the_gpus_of_every_pool():
+    pools = sized(carrying=4), sized(tensor_parallel=1, carrying=2)
+    buying = Buying(hour_fraction=(1.0, 0.5))
+    asked = SimpleNamespace(fleets=pools, question=SimpleNamespace(buying=buying))
+    slots, thin = _needed(asked, toy.trace())
+    spare = sum(each.spare_count * each.replica.deployment.layout.gpu_count for each in pools)
+    assert (slots.tolist(), thin) == ([4 * 2 + 2 + spare, 2 * 2 + 1 + spare], "")
 
 
 def _tokens_per_month(document):

@@ -130,6 +130,14 @@ def test_rates_are_dense_peaks_in_si_units():
     assert "no BF16" in gpu("t4").note
 
 
+def test_a_slice_is_named_as_one_with_the_gpu_to_write():
+    with pytest.raises(BadInput) as error:
+        gpu("h100_sxm:3g.40gb")
+    (problem,) = error.value.problems
+    assert "is a slice of a gpu" in problem.what
+    assert problem.mend.endswith("write h100_sxm")
+
+
 def test_unknown_facts_stay_unknown_and_are_named():
     assert gpu("sn40l").fp8_flop_per_s is None
     assert gpu("dgx_spark").missing == ("bf16_flop_per_s",)

@@ -98,3 +98,12 @@ def test_a_deadline_too_soon_names_the_fastest_and_the_seconds_it_needs():
 )
 def test_a_deadline_is_named_in_whole_units(within_s: float, name: str):
     assert Deadline(within_s=within_s).name == f"done_within_{name}"
+
+
+def test_a_demand_without_dates_says_where_its_clock_begins():
+    asked = question(promise=Slo(latency=(), error_rate_fraction=0.001, deadlines=(Deadline(at_s=6 * 3600.0),)))
+    said = "its second 0 is taken for midnight, where done_by_06:00 goes by the clock."
+    trace = toy.trace()
+    assert any(line.endswith(said) for line in plan(asked, trace).assumptions)
+    dated = replace(trace, time_of_day_s=3600.0)
+    assert not any(said in line for line in plan(asked, dated).assumptions)

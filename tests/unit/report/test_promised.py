@@ -1,7 +1,8 @@
-"""A clause that falls on nobody in the peak: what is shown of it, and what is written."""
+"""What is odd about a peak is said: a clause that falls on nobody in it, fewer requests than on average."""
 
 from dataclasses import replace
 
+from tokenfleet.app.report.decision import decide
 from tokenfleet.app.summary import promised
 from tokenfleet.planner.document import plan_document
 
@@ -27,3 +28,13 @@ def test_a_clause_without_a_request_in_the_peak_shows_what_decided(plan, workloa
     assert spare["kept"] is True
     assert spare["slo_peak"][0]["kept"] is None
     assert spare["slo_overall"][0]["kept"] is True
+
+
+def test_a_peak_of_fewer_and_longer_requests_is_explained(plan, workload):
+    def note(rate_per_s):
+        facts = decide(replace(plan, peak_rate_per_s=rate_per_s), workload).facts
+        return next(fact.note for fact in facts if fact.name == "Peak demand")
+
+    mean = workload.mean_rate_per_s
+    assert note(0.9 * mean).startswith("in the minute with most tokens, of longer requests; mean ")
+    assert note(1.1 * mean).startswith("mean ")

@@ -172,7 +172,7 @@ def _facts(plan: Plan, workload: Workload) -> tuple[Fact, ...]:
         Fact(
             name="Peak demand",
             value=f"{amount(peak_rate_per_s(plan, workload))} requests/s",
-            note=f"mean {amount(workload.mean_rate_per_s)}{_sustained(plan)}",
+            note=f"{_densest(plan, workload)}mean {amount(workload.mean_rate_per_s)}{_sustained(plan)}",
         ),
     ]
     if plan.bill and plan.bill.usd_per_request is not None:
@@ -180,6 +180,12 @@ def _facts(plan: Plan, workload: Workload) -> tuple[Fact, ...]:
             Fact(name="Per request", value=usd(plan.bill.usd_per_request), note="the whole bill, with what nobody used")
         )
     return tuple(facts)
+
+
+def _densest(plan: Plan, workload: Workload) -> str:
+    """The peak is that of tokens: where long requests make it, it may have fewer requests than the mean."""
+    fewer = peak_rate_per_s(plan, workload) < workload.mean_rate_per_s
+    return "in the minute with most tokens, of longer requests; " if fewer else ""
 
 
 def _sustained(plan: Plan) -> str:
