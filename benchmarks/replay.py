@@ -169,8 +169,8 @@ CASES = (
 def measure(case: Case, repeats: int = 3) -> tuple[float, float, object]:
     """Processor seconds of the kernel and of the whole call, best of a few, and the record."""
     from tokenfleet.simulator.building import build
+    from tokenfleet.simulator.entry import advance
     from tokenfleet.simulator.layout import NEVER_PS
-    from tokenfleet.simulator.replaying import advance
 
     rows, on = case.trace(), case.fleet()
     core_s, whole_s = [], []

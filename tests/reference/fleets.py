@@ -45,8 +45,11 @@ def step_time(*, token_ps=None, tokens=64, **terms) -> StepTimeModel:
     return StepTimeModel(token_ps=table, **(dict.fromkeys(names, 0) | terms))
 
 
-def physics(*, settings=None, time=None, blocks=100, fixed=0, swap=(0, 0)) -> ReplicaPhysics:
-    """One replica of given engine settings, step time and pool."""
+def physics(*, settings=None, time=None, blocks=100, fixed=0, swap=(0, 0), windows=(1, 0, 0)) -> ReplicaPhysics:
+    """One replica of given engine settings, step time and pool.
+
+    ``windows``: blocks of a stretch in layers that keep everything and in those with a window, and its tokens.
+    """
     settings = settings or engine()
     time = time or step_time(tokens=max(settings.max_batched_tokens, settings.max_sequence_count))
     memory = MemoryBudget(
@@ -72,6 +75,9 @@ def physics(*, settings=None, time=None, blocks=100, fixed=0, swap=(0, 0)) -> Re
         kv_block_count=blocks,
         kv_block_tokens=settings.block_tokens,
         kv_fixed_block_count=fixed,
+        kv_growth_block_count=windows[0],
+        kv_window_block_count=windows[1],
+        kv_window_tokens=windows[2],
         swap_block_count=swap[0],
         swap_block_ps=swap[1],
     )
@@ -171,6 +177,22 @@ def with_speculation(draw: np.random.Generator, on: Fleet) -> Fleet:
             time = replace(time, draft_ps=np.concatenate([[0], cost]).astype(np.int64))
         deployment = replace(group.replica.deployment, engine=rules)
         groups.append(replace(group, replica=replace(group.replica, deployment=deployment, step_time=time)))
+    return replace(on, groups=tuple(groups))
+
+
+def with_windows(draw: np.random.Generator, on: Fleet) -> Fleet:
+    """The fleet with models whose layers have windows, all or some of them; as much memory as for one kind of layer."""
+    groups = []
+    for group in on.groups:
+        growth, windowed = ((0, 1), (0, 1), (1, 1), (1, 1), (2, 3), (3, 1), (1, 4))[int(draw.integers(7))]
+        replica = replace(
+            group.replica,
+            kv_growth_block_count=growth,
+            kv_window_block_count=windowed,
+            kv_window_tokens=int(draw.choice([1, 2, 3, 6, 13, 30])),
+            kv_block_count=int(group.replica.kv_block_count * (growth + windowed * draw.choice([0.3, 0.6, 1.0]))) + 1,
+        )
+        groups.append(replace(group, replica=replica))
     return replace(on, groups=tuple(groups))
 
 

@@ -294,6 +294,9 @@ class PlainChain:
         replicas = [(pool, replica) for pool in pools for replica in pool.replicas]
         gauges = [pool.gauges(replica) for pool, replica in replicas]
         blocks = np.array([replica.physics.kv_block_count for _, replica in replicas])
+        stretch_blocks = np.array(
+            [each.physics.kv_growth_block_count or each.physics.kv_window_block_count for _, each in replicas]
+        )
         block_tokens = np.array([replica.physics.kv_block_tokens for _, replica in replicas])
         free = blocks - np.array([used for _, _, used in gauges])
         firsts = []
@@ -307,7 +310,7 @@ class PlainChain:
             running=np.array([running for running, _, _ in gauges], dtype=np.int32),
             waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
             kv_used_fraction=1.0 - free / blocks,
-            free_kv_tokens=free * block_tokens,
+            free_kv_tokens=free // stretch_blocks * block_tokens,
             arrived_count=gate.arrived,
             refused_count=gate.refused,
             ttft_p90_s=ttft[math.ceil(0.9 * len(ttft)) - 1] / 1e12 if ttft else None,

@@ -2,7 +2,8 @@
 
 Written from the rules of the schedulers (vLLM V1, and what SGLang and TensorRT-LLM do otherwise), not from the
 kernel: blocks are objects in one free list that is also the LRU, hashes are a map from key to blocks, and outputs
-are applied when a step ends.
+are applied when a step ends. So many tokens of context as a block has take a tuple of blocks in layers that keep
+everything and one in those with a window.
 """
 
 import math
@@ -36,6 +37,8 @@ class Request:
     hit: int = 0
     blocks: list = field(default_factory=list)
     fixed: list = field(default_factory=list)
+    window: list = field(default_factory=list)  # tuples of blocks from place ``behind`` on
+    behind: int = 0
     hashed: int = 0
     admitted: bool = False
     prefilling: bool = False
@@ -77,12 +80,19 @@ class Request:
     def forget(self) -> None:
         """What the attempt got is lost."""
         self.produced = self.in_flight = self.computed = self.hit = self.hashed = self.cached = self.preemptions = 0
-        self.blocks, self.fixed = [], []
+        self.drop_blocks()
         self.admitted = self.prefilling = False
         self.swapped = 0
         self.first = self.last = self.finish = self.replica = self.scheduled = -1
         self.sent = NEVER
         self.name = ("own", self.row, self.attempts)
+
+    @property
+    def held(self) -> list:
+        return [*self.fixed, *self.window, *self.blocks]
+
+    def drop_blocks(self) -> None:
+        self.blocks, self.fixed, self.window, self.behind = [], [], [], 0
 
     def block_key(self, index: int, block_tokens: int) -> object:
         """Who shares a block; a prompt is the same at each attempt, what is generated is not."""
@@ -92,7 +102,7 @@ class Request:
 
 
 class Pool:
-    """Blocks; the free list is the LRU, unhashed blocks in front."""
+    """Blocks; the free list is the LRU, unhashed blocks in front. Those of a tuple are hashed and released together."""
 
     def __init__(self, count: int, block_tokens: int, caching: bool) -> None:
         self.free = OrderedDict((block, None) for block in range(count))
@@ -100,23 +110,30 @@ class Pool:
         self.key, self.users = [None] * count, [0] * count
         self.by_key = {}
 
-    def take(self, count: int) -> list:
-        taken = [self.free.popitem(last=False)[0] for _ in range(count)]
-        for block in taken:
-            if self.key[block] is not None:
-                self.by_key[self.key[block]].remove(block)
-                self.key[block] = None
-            self.users[block] = 1
-        return taken
+    def take(self, count: int, each: int = 1) -> list:
+        """Tuples of so many blocks each."""
+        return [tuple(self.take_one() for _ in range(each)) for _ in range(count)]
 
-    def touch(self, blocks: list) -> None:
-        for block in blocks:
+    def take_one(self) -> int:
+        block = self.free.popitem(last=False)[0]
+        if self.key[block] is not None:
+            together = next(found for found in self.by_key[self.key[block]] if block in found)
+            self.by_key[self.key[block]].remove(together)
+            for other in together:
+                self.key[other] = None
+                if other != block:
+                    self.free.move_to_end(other, last=False)
+        self.users[block] = 1
+        return block
+
+    def touch(self, tuples: list) -> None:
+        for block in (block for together in tuples for block in together):
             if self.users[block] == 0:
                 del self.free[block]
             self.users[block] += 1
 
-    def release(self, blocks: list) -> None:
-        for block in reversed(blocks):
+    def release(self, tuples: list) -> None:
+        for block in (block for together in reversed(tuples) for block in together):
             self.users[block] -= 1
             if self.users[block] == 0:
                 self.free[block] = None
@@ -135,9 +152,10 @@ class Pool:
 
     def hash_blocks(self, request: Request, tokens: int) -> None:
         while self.caching and request.hashed < tokens // self.block_tokens:
-            block = request.blocks[request.hashed]
-            self.key[block] = request.block_key(request.hashed, self.block_tokens)
-            self.by_key.setdefault(self.key[block], []).append(block)
+            together, key = request.blocks[request.hashed], request.block_key(request.hashed, self.block_tokens)
+            for block in together:
+                self.key[block] = key
+            self.by_key.setdefault(key, []).append(together)
             request.hashed += 1
 
 
@@ -146,7 +164,11 @@ class Replica:
         self.physics, self.run, self.step, self.number = physics, run, physics.step_time, number
         self.busy_until = self.carry = 0
         self.engine = physics.deployment.engine
-        self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, self.engine.prefix_caching)
+        self.growth, self.windowed = physics.kv_growth_block_count, physics.kv_window_block_count
+        if self.growth == 0 and self.engine.prefix_caching and run.shares_prefixes:
+            self.growth, self.windowed = self.windowed, 0  # others find the whole context
+        caching = self.engine.prefix_caching and self.growth > 0
+        self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, caching)
         self.running, self.waiting = [], deque()
         self.flying = deque()  # (end, requests that get a token, those for which tokens were drafted)
         self.clock = self.horizon = 0
@@ -163,6 +185,7 @@ class Replica:
         self.decodes_due = 0  # SGLang: rounds of decode before anybody prefills again
         self.ratio = FIRST_RATIO  # SGLang: share of the declared output that a decode is expected to need
         self.emptied = 0
+        self.planned = []  # the step fixed last
         self.host = self.moved = 0  # blocks in host memory; moved there or back for the next step
         self.gone = []  # (request, status): it runs, or did, and its client has given up
         self.heard = set()  # SGLang: those of them that it knows of
@@ -173,11 +196,41 @@ class Replica:
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.physics.kv_block_tokens)
 
+    def behind(self, tokens: int) -> int:
+        """Blocks in front that a window needs no more after so many tokens."""
+        seen = self.physics.kv_window_tokens - 1
+        return max(0, tokens - seen) // self.physics.kv_block_tokens
+
+    def most_blocks(self, start: int, end: int) -> int:
+        """On the way from ``start`` computed tokens to ``end``, while there is room for what may be in flight."""
+        in_flight = self.engine.max_batched_tokens * (1 + self.lag)
+        most = self.blocks_for(self.physics.kv_window_tokens - 1 + in_flight) + 1
+        inside = min(self.blocks_for(end) - self.behind(start), most) if self.windowed else 0
+        return self.growth * self.blocks_for(end) + self.windowed * inside
+
+    def give_back(self, request: Request) -> None:
+        """What lies behind the window of tokens that are computed for sure."""
+        computed = request.computed
+        if self.flying and self.rules != "sglang":
+            computed -= sum(tokens for other, _, tokens in self.planned if other is request)
+        behind = self.behind(computed)
+        if self.windowed and behind > request.behind:
+            self.pool.release(request.window[: behind - request.behind])
+            request.window, request.behind = request.window[behind - request.behind :], behind
+
+    def take(self, request: Request, tokens: int) -> None:
+        """Blocks for so many tokens in all."""
+        count = self.blocks_for(tokens)
+        request.blocks += self.pool.take(count - len(request.blocks), self.growth)
+        if self.windowed:
+            request.window += self.pool.take(count - request.behind - len(request.window), self.windowed)
+
     def preempt(self, request: Request) -> None:
         self.running.remove(request)
-        self.pool.release([*request.blocks, *request.fixed])
+        self.pool.release(request.held)
         self.swap_out(request)
-        request.blocks, request.fixed, request.hashed, request.computed = [], [], 0, 0
+        request.drop_blocks()
+        request.hashed = request.computed = 0
         request.preemptions += 1
         self.full = False
         if self.rules == "sglang":
@@ -188,11 +241,15 @@ class Replica:
     def swap_out(self, request: Request) -> None:
         """Only a decode goes to host memory; what was served to it in this step is not computed."""
         decodes = not request.prefilling and request.produced + request.in_flight < request.output
-        blocks = self.blocks_for(request.tokens + request.in_flight - 1)
+        blocks = self.kept_blocks(request.tokens + request.in_flight - 1)
         if decodes and self.host + blocks <= self.physics.swap_block_count:
             request.swapped = blocks
             self.host += blocks
             self.moved += blocks
+
+    def kept_blocks(self, tokens: int) -> int:
+        count = self.blocks_for(tokens)
+        return count * self.growth + (count - self.behind(tokens)) * self.windowed
 
     def urgency(self, request: Request) -> tuple:
         """Smaller first."""
@@ -234,7 +291,8 @@ class Replica:
             if tokens == 0 or (request.in_flight and request.produced + request.in_flight >= request.output):
                 index += 1
                 continue
-            need = self.blocks_for(request.computed + tokens) - len(request.blocks)
+            self.give_back(request)
+            need = self.need(request, request.computed + tokens)
             drafts = 0 if request.prefilling else min(self.drafted, budget - 1)
             ahead = self.ahead_of(request, drafts)
             while need + ahead + self.ahead > len(self.pool.free):
@@ -271,7 +329,11 @@ class Replica:
     def ahead_of(self, request: Request, drafts: int) -> int:
         """Blocks that the drafts of a decode need behind the token of its own."""
         reach = request.computed + 1
-        return self.blocks_for(reach + drafts) - self.blocks_for(reach) if drafts else 0
+        return (self.growth + self.windowed) * (self.blocks_for(reach + drafts) - self.blocks_for(reach))
+
+    def need(self, request: Request, tokens: int) -> int:
+        """Blocks to take until it has those of so many tokens."""
+        return (self.growth + self.windowed) * (self.blocks_for(tokens) - len(request.blocks))
 
     def give_way(self) -> None:
         """Batch sequences make room for interactive requests that have waited for long enough."""
@@ -283,7 +345,7 @@ class Replica:
             if budget <= 0:
                 return
             slots -= 1
-            blocks -= self.blocks_for(request.tokens) + self.physics.kv_fixed_block_count
+            blocks -= self.most_blocks(0, request.tokens) + self.physics.kv_fixed_block_count
             budget -= request.tokens
             while slots < 0 or blocks < 0:
                 goes_on = [r for r in self.running if r.produced + r.in_flight < r.output or not r.in_flight]
@@ -304,39 +366,20 @@ class Replica:
         if self.lacks_tokens(delivered, tokens, budget):
             return 0
         tokens = min(tokens, budget)
-        unused = sum(self.pool.users[block] == 0 for block in hits)
-        if self.rules == "sglang":
-            need = self.blocks_for(request.tokens) - len(hits) + unused + self.physics.kv_fixed_block_count + 1
-            left = min(request.output - request.produced, 4096)
-            rest = (len(self.pool.free) - need) * self.physics.kv_block_tokens - left
-            if rest <= sum(self.expected(other) for other in self.running):
-                self.full = True
-                return 0
-        else:
-            whole = self.engine.full_prompt_gate or delivered or request.swapped
-            reach = request.tokens if whole else hit + tokens
-            need = self.blocks_for(reach + (self.drafted if delivered else 0)) - len(hits) + self.ahead
-            if self.rules == "trtllm":
-                need = self.declared_blocks(request) - len(hits) + self.promised()
-            need += unused + self.physics.kv_fixed_block_count
-            if self.running:
-                need += int(self.engine.watermark_fraction * (self.physics.kv_block_count + 1))
-            if need > len(self.pool.free):
-                return 0
+        if not self.finds_room(request, hits, start, tokens):
+            return 0
         self.pool.touch(hits)
         request.scheduled = self.clock if request.scheduled < 0 else request.scheduled
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
-        request.computed, request.hit = start, hit
+        request.computed, request.hit = request.input - 1 if delivered else start, hit
         if request.swapped:
-            loaded = request.swapped - len(hits)
-            request.blocks = hits + self.pool.take(loaded)
             self.host -= request.swapped
-            self.moved += loaded
+            self.moved += request.swapped - len(hits) * self.growth
             request.swapped = 0
+        request.behind = self.behind(request.computed) if self.windowed else 0
+        self.take(request, request.computed)
         if delivered:
-            request.computed = request.input - 1
-            request.blocks = self.pool.take(self.blocks_for(request.computed))
             self.pool.hash_blocks(request, request.computed)
             request.admitted = True
             return 1
@@ -345,6 +388,32 @@ class Replica:
         request.admitted = request.prefilling = True
         return tokens
 
+    def finds_room(self, request: Request, hits: list, start: int, tokens: int) -> bool:
+        delivered, hit = request.delivered and not request.admitted, len(hits) * self.physics.kv_block_tokens
+        found = len(hits) * self.growth
+        unused = sum(self.pool.users[block] == 0 for together in hits for block in together)
+        if self.rules == "sglang":
+            left = min(request.output - request.produced, 4096)
+            known = self.most_blocks(hit, request.tokens + (left if self.windowed else 0))
+            need = known - found + unused + self.physics.kv_fixed_block_count + 1
+            rest = (len(self.pool.free) - need) * self.physics.kv_block_tokens - (0 if self.windowed else left)
+            if rest <= sum(self.expected(other) for other in self.running) * max(self.growth, 1):
+                self.full = True
+                return False
+        else:
+            whole = self.engine.full_prompt_gate or delivered or request.swapped
+            reach = request.tokens if whole else hit + tokens
+            reach += self.drafted if delivered else 0
+            need = self.most_blocks(request.tokens - 1 if delivered else start, reach) - found + self.ahead
+            if self.rules == "trtllm":
+                need = self.declared_blocks(request) - found + self.promised()
+            need += unused + self.physics.kv_fixed_block_count
+            if self.running:
+                need += int(self.engine.watermark_fraction * (self.physics.kv_block_count + 1))
+            if need > len(self.pool.free):
+                return False
+        return True
+
     def lacks_tokens(self, delivered: bool, tokens: int, budget: int) -> bool:
         if delivered:
             return self.rules != "sglang" and budget < 1 + self.drafted
@@ -352,10 +421,11 @@ class Replica:
 
     def promised(self) -> int:
         """TensorRT-LLM: blocks that the running requests have still to take, up to their last token."""
-        return sum(self.declared_blocks(request) - len(request.blocks) for request in self.running)
+        held = (len(request.blocks) * self.growth + len(request.window) * self.windowed for request in self.running)
+        return sum(map(self.declared_blocks, self.running)) - sum(held)
 
     def declared_blocks(self, request: Request) -> int:
-        return self.blocks_for(request.input + request.output + self.drafted)
+        return self.most_blocks(0, request.input + request.output + self.drafted)
 
     # ---- SGLang
 
@@ -397,7 +467,9 @@ class Replica:
         while True:
             left = [request for request in self.running if request.produced + request.in_flight < request.output]
             decodes = [request for request in left if not request.prefilling]
-            need = sum(self.blocks_for(r.computed + 1 + self.drafted) - len(r.blocks) for r in decodes)
+            for request in decodes:
+                self.give_back(request)
+            need = sum(self.need(request, request.computed + 1 + self.drafted) for request in decodes)
             if need <= len(self.pool.free):
                 break
             order = [(-(r.produced + r.in_flight), r.input, place) for place, r in enumerate(decodes)]
@@ -417,7 +489,8 @@ class Replica:
         return planned
 
     def compute(self, request: Request, tokens: int, planned: list) -> None:
-        request.blocks += self.pool.take(self.blocks_for(request.computed + tokens) - len(request.blocks))
+        self.give_back(request)
+        self.take(request, request.computed + tokens)
         if self.rules != "sglang" or (not request.prefilling and request.produced + request.in_flight == 0):
             self.pool.hash_blocks(request, min(request.computed + tokens, request.tokens))
         planned.append((request, request.computed, tokens))
@@ -470,6 +543,7 @@ class Replica:
         prefills = [entry for entry in planned if entry[0].prefilling]
         duration = self.duration(decodes, prefills) + self.moved * self.physics.swap_block_ps
         self.moved = 0
+        self.planned = planned
         self.run.count_step(self, decodes, prefills, duration)
         yields = []
         for request, _, _ in planned:
@@ -490,7 +564,7 @@ class Replica:
         while kept < request.drafts and drawn < round(self.acceptance ** (kept + 1) * 2**31):
             kept += 1
         kept = min(kept, request.output - request.produced - 1)
-        request.blocks += self.pool.take(self.blocks_for(request.computed + kept) - len(request.blocks))
+        self.take(request, request.computed + kept)
         request.computed += kept
         request.produced += kept
 
@@ -517,8 +591,8 @@ class Replica:
                 self.emptied = end
                 if request in self.running:
                     self.pool.hash_blocks(request, request.computed)
-                self.pool.release([*request.blocks, *request.fixed])
-                request.blocks, request.fixed = [], []
+                self.pool.release(request.held)
+                request.drop_blocks()
                 (self.running if request in self.running else self.waiting).remove(request)
                 self.run.be_read(request, end)
                 self.run.release_next(end)
@@ -559,7 +633,7 @@ class Replica:
             self.full = False
             if self.rules == "sglang":
                 self.pool.hash_blocks(request, request.computed)
-        self.pool.release([*request.blocks, *request.fixed])
+        self.pool.release(request.held)
         (self.running if request in self.running else self.waiting).remove(request)
         self.host -= request.swapped
         self.in_flight -= 1

@@ -28,6 +28,7 @@ class PlainRun:
 
     def __init__(self, trace: Trace, fleet: Fleet, peak_window_s=None, telemetry_interval_s=None, world=None) -> None:
         self.fleet, self.world = fleet, world or World()
+        self.shares_prefixes = trace.prefix_node is not None
         self.physics = [group.replica for group in fleet.groups for _ in range(group.replica_count)]
         self.replicas = [Replica(physics, self, number) for number, physics in enumerate(self.physics)]
         self.done = [Counter() for _ in self.physics]
@@ -211,10 +212,10 @@ class PlainRun:
         at_once = request.input if replica.rules == "trtllm" else computed
         limit = replica.engine.context_limit_tokens
         held = computed if replica.rules not in {"sglang", "trtllm"} else request.input + request.output
-        held += 2 * replica.physics.kv_block_tokens if replica.rules == "sglang" else 0
-        held += replica.drafted
+        blocks = replica.most_blocks(0, held + replica.drafted) + replica.physics.kv_fixed_block_count
+        blocks += 2 * (replica.growth + replica.windowed) if replica.rules == "sglang" else 0
         return (
-            replica.blocks_for(held) + replica.physics.kv_fixed_block_count > replica.physics.kv_block_count
+            blocks > replica.physics.kv_block_count
             or (limit is not None and request.input + request.output > limit)
             or (not replica.engine.chunked_prefill and at_once > replica.engine.max_batched_tokens)
         )
@@ -567,6 +568,7 @@ class PlainRun:
             waiting=np.array([waiting for _, waiting, _ in gauges], dtype=np.int32),
             kv_used_fraction=1.0 - np.array(free) / np.array(blocks),
             free_kv_tokens=np.array(free)
+            // np.array([r.kv_growth_block_count or r.kv_window_block_count for r in self.physics[: len(shown)]])
             * np.array([physics.kv_block_tokens for physics in self.physics[: len(shown)]]),
             active_tokens=np.array([sum(r.computed for r in self.replicas[number].running) for number in shown]),
             oldest_wait_s=self.oldest_wait_s(shown, time),

@@ -16,6 +16,7 @@ from reference.fleets import (
     random_trace,
     trace,
     with_speculation,
+    with_windows,
 )
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay
@@ -129,6 +130,35 @@ def test_with_drafted_tokens(name: str, seed: int) -> None:
         assert_equal(rows, with_speculation(draw, drawn))
         rows, drawn = random_overcommitted(draw)
         assert_equal(rows, with_speculation(draw, drawn))
+
+
+@pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(2))
+def test_layers_with_windows(name: str, seed: int) -> None:
+    for step in range(20):
+        draw = np.random.default_rng(1000 * seed + 900 + step)
+        drawn = with_windows(draw, random_fleet(draw, name=name))
+        if step % 4 == 0:
+            drawn = with_speculation(draw, drawn)
+        assert_equal(random_trace(draw, shared=bool(step % 3), delivered=step % 5 > 3), drawn)
+        rows, drawn = random_copies(draw, name=name)
+        assert_equal(rows, with_windows(draw, drawn))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_thousands_of_workloads_with_windows(name: str, seed: int) -> None:
+    for step in range(100):
+        draw = np.random.default_rng(1000 * seed + step)
+        drawn = with_windows(draw, random_fleet(draw, name=name))
+        if step % 4 == 0:
+            drawn = with_speculation(draw, drawn)
+        assert_equal(random_trace(draw, shared=bool(step % 3), delivered=step % 5 > 3), drawn)
+        rows, drawn = random_copies(draw, name=name)
+        assert_equal(rows, with_windows(draw, drawn))
+        rows, drawn = random_overcommitted(draw)
+        assert_equal(rows, with_windows(draw, drawn))
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ from reference.vllm_oracle import (
     random_workload,
     recorded,
     with_leaving,
+    with_windows,
 )
 from tokenfleet.simulator import replay
 
@@ -47,6 +48,14 @@ LATER_KINDS = [
         ({"long_prefill_tokens": 5}, "long-prefill-limit"),
         ({"scheduling": "priority"}, "priority"),
         ({"scheduling": "priority", "long_prefill_tokens": 3}, "both"),
+    )
+]
+WINDOW_KINDS = [
+    pytest.param({"prefix_caching": False, "async_scheduling": asynchronous, **rules}, id=f"{mode}-windows-{name}")
+    for asynchronous, mode in ((False, "sync"), (True, "async"))
+    for rules, name in (
+        ({}, "fcfs"),
+        ({"scheduling": "priority", "long_prefill_tokens": 3}, "priority-and-limit"),
     )
 ]
 RECORDED_ROWS = json.loads(RECORDED.read_text()) if RECORDED.exists() else []
@@ -114,6 +123,10 @@ def workloads_to_record() -> dict[str, Workload]:
         for seed in SEEDS_TO_RECORD[shared]:
             name = f"random {kind.id} {seed}"
             found[name] = random_workload(seed, request_limit=5, shared=shared, **settings)
+    for kind in WINDOW_KINDS:
+        for seed in SEEDS_TO_RECORD[False]:
+            drawn = random_workload(seed, request_limit=5, **kind.values[0])
+            found[f"random {kind.id} {seed}"] = with_windows(drawn, seed)
     return found
 
 
@@ -193,6 +206,20 @@ def test_random_workloads_whose_users_leave(vllm, settings, shared) -> None:
         assert_same(workload, asked)
         left += sum(finish_ps < 0 for finish_ps in asked.finish_ps)
     assert left > WORKLOADS_PER_TEST
+
+
+@pytest.mark.long
+@pytest.mark.vllm
+@pytest.mark.xdist_group("vllm")
+@pytest.mark.parametrize("settings", WINDOW_KINDS)
+def test_random_workloads_with_windows(vllm, settings) -> None:
+    preempted = 0
+    for seed in range(WORKLOADS_PER_TEST):
+        workload = with_windows(random_workload(seed, **settings), seed)
+        asked = vllm.ask(workload)
+        assert_same(workload, asked)
+        preempted += sum(len(step.preempted) for step in asked.steps)
+    assert preempted > WORKLOADS_PER_TEST
 
 
 def null_block_workload() -> Workload:

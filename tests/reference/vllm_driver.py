@@ -5,6 +5,7 @@ Reads one JSON object per line from standard input, one workload each, and answe
     {"engine": {"max_batched_tokens", "max_sequence_count", "block_tokens", "block_count", "prefix_caching",
                 "chunked_prefill", "full_prompt_gate", "async_scheduling", "watermark_fraction",
                 "long_prefill_tokens", "scheduling"},
+     "windows": [groups of layers that keep everything, groups with a window, its tokens],
      "step_ps": duration of every step,
      "requests": [{"ready_ps", "priority", "prompt": [token ids], "answer": [token ids], "abort_ps": time or null}]}
 
@@ -34,7 +35,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -184,17 +185,20 @@ def config(engine: dict, folder: str) -> VllmConfig:
     return made
 
 
-def scheduler_of(engine: dict, folder: str) -> Scheduler:
+def scheduler_of(engine: dict, windows: list, folder: str) -> Scheduler:
     """The scheduler; one block more than usable, because it keeps one as its null block."""
     made = config(engine, folder)
-    spec = FullAttentionSpec(block_size=engine["block_tokens"], num_kv_heads=1, head_size=1, dtype=torch.float32)
+    shape = {"block_size": engine["block_tokens"], "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    growth, windowed, window_tokens = windows
+    specs = [FullAttentionSpec(**shape)] * growth
+    specs += [SlidingWindowSpec(**shape, sliding_window=window_tokens)] * windowed
     kind = AsyncScheduler if engine["async_scheduling"] else Scheduler
     return kind(
         vllm_config=made,
         kv_cache_config=KVCacheConfig(
             num_blocks=engine["block_count"] + 1,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            kv_cache_groups=[KVCacheGroupSpec([f"layer {number}"], spec) for number, spec in enumerate(specs)],
         ),
         structured_output_manager=StructuredOutputManager(made),
         block_size=engine["block_tokens"],
@@ -205,7 +209,7 @@ def scheduler_of(engine: dict, folder: str) -> Scheduler:
 def play(workload: dict, folder: str) -> dict:
     """Run one workload to its end."""
     engine, clock = workload["engine"], Clock()
-    scheduler = scheduler_of(engine, folder)
+    scheduler = scheduler_of(engine, workload["windows"], folder)
     executor = Executor(scheduler, workload, clock)
     core = Core(scheduler, executor, in_flight=2 if engine["async_scheduling"] else 1)
     hasher = get_request_block_hasher(engine["block_tokens"], sha256) if engine["prefix_caching"] else None

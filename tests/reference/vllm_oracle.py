@@ -60,6 +60,8 @@ class Workload:
     block_count: int
     after_s: tuple[float, ...] | None = None
     """When the user of each request leaves; ``inf``: never."""
+    windows: tuple[int, int, int] = (1, 0, 0)
+    """Groups of layers that keep everything, groups with a window, and its tokens."""
 
     @property
     def world(self) -> World | None:
@@ -71,7 +73,7 @@ class Workload:
         """As a replay takes it."""
         tokens = max(self.settings.max_batched_tokens, self.settings.max_sequence_count)
         time = step_time(tokens=tokens)
-        return fleet(physics(settings=self.settings, time=time, blocks=self.block_count))
+        return fleet(physics(settings=self.settings, time=time, blocks=self.block_count, windows=self.windows))
 
     def tokens(self, row: int) -> list[int]:
         """Token ids of prompt and answer: equal between requests exactly where the prefix tree says so."""
@@ -97,9 +99,8 @@ class Workload:
             requests[-1]["abort_ps"] = None if np.isinf(stays_s) else ready_ps + round(stays_s * 1e12)
             requests[-1]["priority"] = 0 if self.trace.priority is None else int(self.trace.priority[row])
         settings = {name: getattr(self.settings, name) for name in SETTINGS + LATER_SETTINGS}
-        return json.dumps(
-            {"engine": settings | {"block_count": self.block_count}, "step_ps": STEP_PS, "requests": requests}
-        )
+        settings |= {"block_count": self.block_count}
+        return json.dumps({"engine": settings, "windows": self.windows, "step_ps": STEP_PS, "requests": requests})
 
     def as_row(self) -> dict:
         """As the file of recorded timelines keeps it."""
@@ -116,6 +117,7 @@ class Workload:
         return {
             "engine": {name: getattr(self.settings, name) for name in SETTINGS} | later,
             "block_count": self.block_count,
+            **({} if self.windows == (1, 0, 0) else {"windows": self.windows}),
             "arrival_s": self.trace.arrival_s.tolist(),
             "input_tokens": self.trace.input_tokens.tolist(),
             "output_tokens": self.trace.output_tokens.tolist(),
@@ -136,7 +138,13 @@ class Workload:
             shared["priority"] = np.array(row["priority"], dtype=np.int32)
         trace = Trace(arrival_s=np.array(row["arrival_s"]), **lengths, **shared)
         after_s = tuple(np.inf if s is None else s for s in row["after_s"]) if "after_s" in row else None
-        return cls(trace=trace, settings=engine(**row["engine"]), block_count=row["block_count"], after_s=after_s)
+        return cls(
+            trace=trace,
+            settings=engine(**row["engine"]),
+            block_count=row["block_count"],
+            after_s=after_s,
+            windows=tuple(row.get("windows", (1, 0, 0))),
+        )
 
 
 def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False, **settings) -> Workload:
@@ -173,6 +181,21 @@ def random_workload(seed: int, *, request_limit: int = 40, shared: bool = False,
         **columns,
     )
     return Workload(trace=trace, settings=engine(**(drawn | settings)), block_count=blocks)
+
+
+def with_windows(workload: Workload, seed: int) -> Workload:
+    """The workload of a model with windows in all layers or some, on a pool that just holds the longest request."""
+    draw = np.random.default_rng(seed)
+    growth, windowed = ((0, 1), (1, 1), (2, 3), (1, 4))[int(draw.integers(4))]
+    windowed_like = replace(workload, windows=(growth, windowed, int(draw.choice([1, 2, 3, 6, 13, 30, 60]))))
+    replica = windowed_like.fleet.groups[0].replica
+    longest = int((workload.trace.input_tokens + workload.trace.output_tokens).max())
+    stretches = -(-longest // replica.kv_block_tokens)
+    blocks = growth * stretches + windowed * min(stretches, replica.kv_window_stretch_count)
+    blocks = int(blocks * draw.uniform(1.0, 1.5)) + int(draw.integers(1, 3))
+    while watermark_hangs_on_the_null_block(workload.settings.watermark_fraction, blocks):
+        blocks += 1
+    return replace(windowed_like, block_count=blocks)
 
 
 def with_leaving(workload: Workload, seed: int) -> Workload:

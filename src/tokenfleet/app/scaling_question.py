@@ -130,7 +130,7 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
         "active_tokens": lambda: control.ActiveTokensRule(limit_tokens=float(spec.active_tokens or 0)),
         "free_kv": lambda: control.FreeKvRule(
             limit_tokens=float(spec.free_kv or 0),
-            capacity_tokens=float(replica.kv_block_count * replica.kv_block_tokens),
+            capacity_tokens=float(replica.kv_pool_tokens),
         ),
         "wait": lambda: control.WaitRule(limits_s=_wait_limits_s(spec, setting)),
         "ttft": lambda: control.TtftRule(limit_s=spec.ttft or _promised_ttft_s(setting.slo)),

@@ -307,10 +307,9 @@ def _limits(plan: Plan, chosen: Sized) -> Limits:
     engine = replica.deployment.engine
     binding = plan.limits[0] if plan.limits else None
     following = plan.limits[1] if len(plan.limits) > 1 else None
-    room = (replica.kv_block_count - replica.kv_fixed_block_count) * replica.kv_block_tokens
     return Limits(
         sequences_per_replica_count=engine.max_sequence_count,
-        longest_request_tokens=min(room, replica.context_limit_tokens or room),
+        longest_request_tokens=replica.longest_sequence_tokens,
         sustained_rate_per_s=plan.sustained_rate_per_s,
         binding=binding.limit if binding else None,
         next=following.limit if following else None,

@@ -1,5 +1,6 @@
 """What one replica is: layout, precision, engine settings; and what physics says of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,6 +14,7 @@ KvPrecision = Literal["bf16", "fp8"]
 Scheduling = Literal["fcfs", "priority"]
 Preemption = Literal["recompute", "swap"]
 FrontEnd = Literal["parallel", "serial"]
+_BOUNDLESS_COUNT = 2**30
 PREDICTION_LAYER = "mtp"
 """Names, where a draft model is asked for, one prediction layer of the model's own kind."""
 
@@ -242,13 +244,54 @@ class ReplicaPhysics:
     kv_block_count: int
     kv_block_tokens: int
     kv_fixed_block_count: int
-    """Blocks each running sequence holds besides those that grow: windows and recurrent state."""
+    """Blocks each running sequence holds besides those that its context fills: recurrent state."""
+    kv_growth_block_count: int = 1
+    """Blocks that ``kv_block_tokens`` of context take in layers that keep all of it."""
+    kv_window_block_count: int = 0
+    """The same in layers with a window, which give back what is behind it; 0: none has one."""
+    kv_window_tokens: int = 0
+    """Tokens that these layers look back on, the one being computed included."""
     swap_block_count: int = 0
     """Blocks of preempted sequences that host memory takes."""
     swap_block_ps: int = 0
     """Time in which the gpus move one of them there or back, each its own part."""
     model_context_tokens: int | None = None
     """Longest sequence that the model was made for; ``None``: unknown."""
+
+    @property
+    def kv_window_stretch_count(self) -> int:
+        """Times ``kv_block_tokens`` of context that a sequence holds in layers with a window at most.
+
+        The window before the longest chunk, that chunk and, with async scheduling, the one in flight before it; one
+        more because a window rarely starts where a block does. Source: what vLLM 0.32 asks for at admission.
+        """
+        engine = self.deployment.engine
+        in_flight = engine.max_batched_tokens * (2 if engine.async_scheduling and engine.speculation is None else 1)
+        return math.ceil((self.kv_window_tokens - 1 + in_flight) / self.kv_block_tokens) + 1
+
+    def sequence_blocks(self, context_tokens: float) -> int:
+        """Blocks that a decoding sequence of that context holds."""
+        stretches = math.ceil(context_tokens / self.kv_block_tokens)
+        inside = min(stretches, math.ceil((self.kv_window_tokens - 1) / self.kv_block_tokens) + 1)
+        grown = stretches * self.kv_growth_block_count + inside * self.kv_window_block_count
+        return grown + self.kv_fixed_block_count
+
+    @property
+    def kv_pool_tokens(self) -> int:
+        """Tokens of context that the pool holds where windows and state cost nothing: the engine's own figure."""
+        return self.kv_block_count // (self.kv_growth_block_count or self.kv_window_block_count) * self.kv_block_tokens
+
+    @property
+    def longest_sequence_tokens(self) -> int:
+        """Tokens of the longest sequence that the pool holds, within the context limit."""
+        growth, windowed = self.kv_growth_block_count, self.kv_window_block_count
+        blocks = max(0, self.kv_block_count - self.kv_fixed_block_count)
+        stretches = blocks // (growth + windowed)
+        most = self.kv_window_stretch_count
+        if windowed and stretches > most:
+            stretches = (blocks - windowed * most) // growth if growth else _BOUNDLESS_COUNT
+        held = stretches * self.kv_block_tokens
+        return min(held, self.context_limit_tokens or held)
 
     @property
     def context_limit_tokens(self) -> int | None:

@@ -19,9 +19,6 @@ _UNKNOWN_CONTEXT_TOKENS = 2**20
 _CHUNKS_FREED_SINCE = (0, 12)
 """vLLM frees what chunked layers no longer see since this version; before, it kept them like full attention."""
 
-LONG_WINDOW_TOKENS = 4096
-"""Windows from here on are longer than most contexts, so a replay charges them like full attention."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMemory:

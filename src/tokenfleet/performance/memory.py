@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, gcd
 from typing import Literal
 
 from tokenfleet.domain.errors import BadInput, Problem
@@ -10,7 +10,7 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, KvWindow, Layout, MemoryBudget
 from tokenfleet.performance.coefficients import constant, engine_family, engine_version
-from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, SequenceMemory, context_limit, sequence_memory
+from tokenfleet.performance.kv import SequenceMemory, context_limit, sequence_memory
 from tokenfleet.performance.precision import arithmetic_notes, number_format
 from tokenfleet.performance.shard import Stage, weight_groups
 from tokenfleet.performance.support import missing_facts, unsupported
@@ -18,6 +18,7 @@ from tokenfleet.performance.workspace import GIB, adapter_bytes, is_slot_engine,
 
 _GRAPHS_IN_BUDGET_SINCE = (0, 21)
 """vLLM subtracts an estimate of CUDA graphs from the budget since this version; before, they came on top."""
+_MOST_PARTS = 32
 _BOUNDLESS_COUNT = 2**30
 """Stands for a pool or a block that never binds; small enough for 32-bit columns."""
 _OPTIONAL_TERMS = frozenset({"adapters", "draft", "expert_workspace", "neighbours", "unused"})
@@ -303,7 +304,8 @@ def sequences_at(budget: MemoryBudget, deployment: Deployment, context_tokens: i
     """How many sequences of one context length a replica holds at once.
 
     Whole KV blocks, windows and state included, on every data-parallel attention rank; never more than the
-    engine's sequence slots.
+    engine's sequence slots. Decoding sequences hold their windows; the chunk that a step computes is held besides,
+    by whoever computes it.
 
     Args:
         budget: From :func:`memory_budget`.
@@ -325,7 +327,17 @@ def sequences_at(budget: MemoryBudget, deployment: Deployment, context_tokens: i
     each = _sequence_bytes(sequence, context_tokens)
     if each == 0:
         return slots
-    return min(budget.kv_capacity_bytes // each * budget.kv_pool_count, slots)
+    pool = budget.kv_capacity_bytes
+    decoding = replace(sequence, windows=tuple(_as_decoding(each, sequence.block_tokens) for each in sequence.windows))
+    decoding_each = _sequence_bytes(decoding, context_tokens)
+    held = max(pool // each, (pool - (each - decoding_each)) // decoding_each)
+    return min(held * budget.kv_pool_count, slots)
+
+
+def _as_decoding(window: KvWindow, block_tokens: int) -> KvWindow:
+    """The window without the chunk before which it lies: whole blocks, and one more as it rarely starts on one."""
+    held = (ceil((window.window_tokens - 1) / block_tokens) + 1) * block_tokens
+    return replace(window, held_tokens=min(held, window.held_tokens))
 
 
 def smallest_fitting_layouts(
@@ -355,33 +367,51 @@ def smallest_fitting_layouts(
     return tuple(answer)
 
 
-def kv_blocks(budget: MemoryBudget) -> tuple[int, int, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvBlocks:
+    """The KV pool of a replica in the blocks that a replay counts; names as in ``ReplicaPhysics``."""
+
+    block_count: int
+    block_tokens: int
+    block_bytes: float
+    """On one gpu."""
+    fixed_block_count: int = 0
+    growth_block_count: int = 1
+    window_block_count: int = 0
+    window_tokens: int = 0
+
+
+def kv_blocks(budget: MemoryBudget) -> KvBlocks:
     """KV pool of a replica in the blocks that a replay counts.
 
-    A running sequence takes ``ceil(context / tokens)`` blocks that grow and a fixed number for small windows and
-    state. Windows of 4,096 tokens and more, and those of models in which nothing else grows, are charged like full
-    attention: exact for contexts inside the window, too much beyond it. Models that keep nothing but state, and
-    encoders, get one block per sequence, as long as any context.
+    Layers that keep everything and layers with a window share the pool, as in vLLM, in blocks so small that
+    ``block_tokens`` of context take a whole number of them in both. Where that would be more than 32 in the former
+    (the ratio of a compressed cache), windows are rounded up to a 32nd. State takes a fixed number of blocks. A model
+    has one window; of several the longest would count for all. Models that keep nothing but state, and encoders, get
+    one block per sequence, as long as any context.
 
     Args:
         budget: From :func:`memory_budget`.
 
     Returns:
-        Blocks of the replica, tokens per block, fixed blocks per sequence.
+        The pool of the replica.
     """
-    growth = budget.kv_bytes_per_token
-    small = []
-    for window in budget.kv_windows:
-        if window.window_tokens >= LONG_WINDOW_TOKENS or budget.kv_bytes_per_token == 0:
-            growth += window.bytes_per_token
-        else:
-            small.append(window)
-    tokens = budget.kv_block_tokens
-    if growth == 0:
-        state = budget.kv_state_bytes_per_sequence
+    growth, pools = budget.kv_bytes_per_token, budget.kv_pool_count
+    windowed = sum(window.bytes_per_token for window in budget.kv_windows)
+    state = budget.kv_state_bytes_per_sequence
+    if growth == windowed == 0:
         count = budget.kv_capacity_bytes // state if state else _BOUNDLESS_COUNT
-        return count * budget.kv_pool_count, _BOUNDLESS_COUNT, 0
-    block = growth * tokens
-    fixed = budget.kv_state_bytes_per_sequence
-    fixed += sum((ceil((window.window_tokens - 1) / tokens) + 1) * tokens * window.bytes_per_token for window in small)
-    return budget.kv_capacity_bytes // block * budget.kv_pool_count, tokens, ceil(fixed / block)
+        return KvBlocks(block_count=count * pools, block_tokens=_BOUNDLESS_COUNT, block_bytes=state)
+    parts = min(growth // gcd(growth, windowed), _MOST_PARTS)
+    tokens = budget.kv_block_tokens
+    # Bytes of a block, times ``parts`` where layers keep everything.
+    block, share = (growth * tokens, parts) if growth else (windowed * tokens, 1)
+    return KvBlocks(
+        block_count=budget.kv_capacity_bytes * share // block * pools,
+        block_tokens=tokens,
+        block_bytes=block / share,
+        fixed_block_count=-(-state * share // block),
+        growth_block_count=parts,
+        window_block_count=-(-windowed * tokens * share // block),
+        window_tokens=max((window.window_tokens for window in budget.kv_windows), default=0),
+    )

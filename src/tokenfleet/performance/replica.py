@@ -25,16 +25,19 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         OutOfRange: The deployment is not supported.
     """
     memory = memory_budget(model, gpu, deployment)
-    block_count, block_tokens, fixed_count = kv_blocks(memory)
+    blocks = kv_blocks(memory)
     swap_count, swap_ps = swap_space(memory, gpu, deployment.engine)
     return ReplicaPhysics(
         deployment=deployment,
         memory=memory,
         step_time=step_time_model(model, gpu, deployment),
         band=error_band(model, gpu, deployment),
-        kv_block_count=block_count if memory.fits else 0,
-        kv_block_tokens=block_tokens,
-        kv_fixed_block_count=fixed_count,
+        kv_block_count=blocks.block_count if memory.fits else 0,
+        kv_block_tokens=blocks.block_tokens,
+        kv_fixed_block_count=blocks.fixed_block_count,
+        kv_growth_block_count=blocks.growth_block_count,
+        kv_window_block_count=blocks.window_block_count,
+        kv_window_tokens=blocks.window_tokens,
         swap_block_count=swap_count,
         swap_block_ps=swap_ps,
         model_context_tokens=model.max_context_tokens,
@@ -44,8 +47,8 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
 def swap_space(memory: MemoryBudget, gpu: Gpu, engine: EngineSettings) -> tuple[int, int]:
     """Room for preempted sequences in host memory.
 
-    Every gpu has its part of a block and a way of its own to the host, so the fullest one decides; windows and
-    recurrent state, which are moved too, are not counted.
+    Every gpu has its part of a block and a way of its own to the host, so the fullest one decides; recurrent state,
+    which is moved too, is not counted.
 
     Args:
         memory: Of the replica.
@@ -63,5 +66,5 @@ def swap_space(memory: MemoryBudget, gpu: Gpu, engine: EngineSettings) -> tuple[
     if gpu.pcie_bytes_per_s is None:
         what = f"swap, and the catalog does not know the way of {gpu.name} to its host"
         raise BadInput.at("engine.preemption", what, "take recompute, or a gpu with a known PCIe rate")
-    block_bytes = memory.kv_bytes_per_token * memory.kv_block_tokens
-    return engine.swap_bytes // block_bytes, round(block_bytes / gpu.pcie_bytes_per_s * 1e12)
+    block_bytes = kv_blocks(memory).block_bytes
+    return int(engine.swap_bytes // block_bytes), round(block_bytes / gpu.pcie_bytes_per_s * 1e12)

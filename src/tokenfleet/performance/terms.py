@@ -10,7 +10,7 @@ from tokenfleet.domain.model import Attention, ModelArchitecture
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.performance.coefficients import constant, constants, engine_family
 from tokenfleet.performance.collectives import collectives
-from tokenfleet.performance.kv import LONG_WINDOW_TOKENS, layer_bytes_per_token
+from tokenfleet.performance.kv import layer_bytes_per_token
 from tokenfleet.performance.shard import WeightGroup, head_bytes, weight_groups
 from tokenfleet.performance.support import known
 
@@ -24,6 +24,8 @@ _INDEX_HEADS = 64
 _LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 9, "compressed": 9, "recurrent": 12, "none": 0}
 _LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 5, 3
 _LAUNCHES_PER_UNIT = 8
+_LONG_WINDOW_TOKENS = 4096
+"""A prompt in windows from here on is charged like full attention."""
 _LARGEST_OF_NORMALS = {1: 0.0, 2: 0.564, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
 """Expected maximum of as many standard normals."""
 
@@ -337,7 +339,7 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
             window_bytes, window_flop = window_bytes + size, window_flop + decode
         else:
             full_bytes, full_flop = full_bytes + size, full_flop + decode
-        if reach and reach < LONG_WINDOW_TOKENS:
+        if reach and reach < _LONG_WINDOW_TOKENS:
             linear_flop += prefill * reach
         else:
             pair_flop += prefill

@@ -64,7 +64,7 @@ class Candidate:
     @cached_property
     def kv_tokens(self) -> int:
         """Tokens that the KV blocks of a replica hold."""
-        return self.replica.kv_block_count * self.replica.kv_block_tokens
+        return self.replica.kv_pool_tokens
 
     @property
     def usd_per_replica_hour(self) -> float:

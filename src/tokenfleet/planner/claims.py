@@ -323,7 +323,7 @@ def _carries(who: str, carried: Carried | None) -> str:
 
 def most_sequences(replica: ReplicaPhysics, context_tokens: int) -> int:
     """Sequences of that context that fit into KV blocks and slots."""
-    blocks = -(-context_tokens // replica.kv_block_tokens) + replica.kv_fixed_block_count
     if context_tokens > pool_tokens(replica):
         return 0
-    return min(replica.deployment.engine.max_sequence_count, replica.kv_block_count // blocks)
+    held = replica.kv_block_count // replica.sequence_blocks(context_tokens)
+    return min(replica.deployment.engine.max_sequence_count, held)

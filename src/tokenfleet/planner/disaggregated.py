@@ -159,8 +159,7 @@ def decode_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | No
     """
     outputs = wanted.mean_output_tokens
     context = wanted.mean_context_tokens + outputs / 2
-    blocks = math.ceil(context / replica.kv_block_tokens) + replica.kv_fixed_block_count
-    most = min(replica.kv_block_count // max(1, blocks), sequences_in_step(replica))
+    most = min(replica.kv_block_count // max(1, replica.sequence_blocks(context)), sequences_in_step(replica))
     if most < 1 or not keeps_pace(replica, 1, context, slo):
         return None
     low, high = 1, most + 1

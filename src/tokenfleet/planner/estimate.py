@@ -78,8 +78,7 @@ def replica_estimate(replica: ReplicaPhysics, demand: Demand, slo: Slo) -> int:
 
 
 def _most_sequences(replica: ReplicaPhysics, context_tokens: float) -> int:
-    blocks = math.ceil(context_tokens / replica.kv_block_tokens) + replica.kv_fixed_block_count
-    held = replica.kv_block_count // max(1, blocks)
+    held = replica.kv_block_count // max(1, replica.sequence_blocks(context_tokens))
     return max(1, min(held, sequences_in_step(replica)))
 
 

@@ -175,10 +175,7 @@ def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
 
 def pool_tokens(replica: ReplicaPhysics) -> int:
     """Longest request one replica can hold, prompt and output, in tokens."""
-    blocks = replica.kv_block_count - replica.kv_fixed_block_count
-    limit = replica.context_limit_tokens
-    held = max(0, blocks) * replica.kv_block_tokens
-    return held if limit is None else min(held, limit)
+    return replica.longest_sequence_tokens
 
 
 def too_long_fraction(replica: ReplicaPhysics, found: Shapes, traffic_class: str | None = None) -> float:

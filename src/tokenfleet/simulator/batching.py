@@ -11,7 +11,7 @@ TensorRT-LLM differs in that it sets aside the blocks of a request up to its las
 preempts. SGLang differs more: a step is either prefill or decode, prefill first.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, take_blocks
+from tokenfleet.simulator.blocks import decode_blocks_now, growth_blocks, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import (
     join_decodes,
@@ -52,6 +52,7 @@ from tokenfleet.simulator.layout import (
     PREFILL,
     PREFIX,
     PROMISED,
+    REQUEST,
     RULES,
     RUNNING,
     SGLANG,
@@ -91,6 +92,15 @@ from tokenfleet.simulator.serving import (
 from tokenfleet.simulator.speculating import draft, draft_blocks
 from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
 from tokenfleet.simulator.urgency import sort_ready
+from tokenfleet.simulator.windows import (
+    blocks_needed,
+    decodes_due,
+    give_back_decodes,
+    has_window,
+    held_blocks,
+    hold_window,
+    take_window,
+)
 
 
 @compiled
@@ -104,17 +114,22 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
     if rules == SGLANG:
         return fits_estimate(memory, replica, request, known)
     hit_blocks = memory[replica + HIT_BLOCKS]
-    tokens = hit_blocks * memory[group + BLOCK_TOKENS]
+    start = tokens = hit_blocks * memory[group + BLOCK_TOKENS]
     whole = memory[group + FULL_PROMPT_GATE] != 0 or is_delivered(memory, request) or is_swapped(memory, request)
     chunk = min(known - tokens, memory[replica + CHUNK_LIMIT], memory[replica + BUDGET])
     tokens = known if whole else tokens + chunk
     drafted = memory[group + STEP_TOKENS] - 1
     if rules == TRTLLM:
+        start = 0
         tokens = input_tokens(memory, request) + output_tokens(memory, request) + drafted
     elif is_delivered(memory, request):
+        start = known - 1
         tokens += drafted
-    own = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS] - hit_blocks
-    need = own + memory[replica + HIT_UNUSED]
+    elif is_swapped(memory, request):
+        start = host_tokens(memory, request)
+    each = growth_blocks(memory, group)
+    own = blocks_needed(memory, group, start, tokens) + memory[group + FIXED_BLOCKS] - hit_blocks * each
+    need = own + memory[replica + HIT_UNUSED] * each
     need += memory[replica + PROMISED] if rules == TRTLLM else memory[replica + AHEAD_BLOCKS]
     if memory[replica + RUNNING] > 0:
         need += memory[group + WATERMARK_BLOCKS]
@@ -140,12 +155,28 @@ def admit_delivered(memory: Memory, replica: int, request: int) -> int:
         return NONE
     leave_queue(memory, replica, request)
     sequence = start_running(memory, replica, request)
+    if has_window(memory, group):
+        hold_window(memory, replica, sequence, tokens - 1)
     take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
-    take_blocks(memory, replica, blocks_for(memory, group, tokens - 1 if pauses else tokens))
+    take_blocks(memory, replica, held_blocks(memory, replica, sequence, tokens - 1 if pauses else tokens))
     join_decodes(memory, replica, sequence)
     if not pauses:
         draft(memory, replica, sequence, memory[group + STEP_TOKENS] - 1, 1)
     return sequence
+
+
+@compiled
+def take_start(memory: Memory, replica: int, sequence: int, start: int) -> None:
+    """Take what a sequence holds with its first ``start`` tokens, beside what it found in the prefix cache."""
+    group = memory[replica + GROUP]
+    request = memory[sequence + REQUEST]
+    take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
+    if has_window(memory, group):
+        hold_window(memory, replica, sequence, start)
+    if is_swapped(memory, request):
+        swap_in(memory, replica, request)
+    elif has_window(memory, group):
+        take_window(memory, replica, start)
 
 
 @compiled
@@ -175,9 +206,7 @@ def admit(memory: Memory, replica: int, request: int) -> int:
         hold_hits(memory, replica, sequence)
         if preemption_count(memory, request) == 0:
             memory[request + HISTORY] |= hit
-    take_blocks(memory, replica, memory[group + FIXED_BLOCKS])
-    if is_swapped(memory, request):
-        swap_in(memory, replica, request)
+    take_start(memory, replica, sequence, start)
     memory[sequence + COMPUTED] = start
     memory[sequence + HIT] = hit
     memory[sequence + TARGET] = known
@@ -205,9 +234,16 @@ def admit_waiting(memory: Memory, replica: int) -> int:
 
 
 @compiled
+def decodes_fit(memory: Memory, replica: int) -> bool:
+    """Whether all decodes find their blocks, those of drafts included (SGLang)."""
+    wanted = decode_blocks_now(memory, replica) + draft_blocks(memory, replica)
+    return wanted <= memory[replica + FREE_BLOCKS] + decodes_due(memory, replica)
+
+
+@compiled
 def retract(memory: Memory, replica: int) -> None:
     """Preempt decodes until the others find their blocks; then expect as much output of each as they have shown."""
-    while decode_blocks_now(memory, replica) + draft_blocks(memory, replica) > memory[replica + FREE_BLOCKS]:
+    while not decodes_fit(memory, replica):
         preempt(memory, replica, least_advanced(memory, replica), 0)
     expect_anew(memory, replica)
 
@@ -215,8 +251,9 @@ def retract(memory: Memory, replica: int) -> None:
 @compiled
 def decode_alone(memory: Memory, replica: int) -> None:
     """Nobody can prefill, so the round is one of decode (SGLang)."""
-    if decode_blocks_now(memory, replica) + draft_blocks(memory, replica) > memory[replica + FREE_BLOCKS]:
+    if not decodes_fit(memory, replica):
         retract(memory, replica)
+    give_back_decodes(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
 
 

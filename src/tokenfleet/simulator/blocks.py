@@ -3,6 +3,9 @@
 A decoding sequence takes a block in every step in which its computed tokens fill the blocks it has. So it needs
 one each ``block_tokens`` steps, always at the same remainder of the step number: counting the sequences at each
 remainder tells the need of any run of steps without looking at them one by one.
+
+A *stretch* of ``block_tokens`` of context takes one block in most models. Where layers have a window
+(:mod:`tokenfleet.simulator.windows`) it takes some in these and some in the others.
 """
 
 from tokenfleet.simulator.compiling import compiled
@@ -13,11 +16,13 @@ from tokenfleet.simulator.layout import (
     DECODING,
     FREE_BLOCKS,
     GROUP,
+    GROWTH_BLOCKS,
     NO_SHIFT,
     ORIGIN,
     PHASES_AT,
     PROMISED,
     STEP,
+    STRETCH_BLOCKS,
     UNHASHED,
 )
 from tokenfleet.simulator.memory import Memory
@@ -38,9 +43,27 @@ def rest_of_block(memory: Memory, group: int, tokens: int) -> int:
 
 
 @compiled
-def blocks_for(memory: Memory, group: int, tokens: int) -> int:
-    """Blocks that hold ``tokens``."""
+def stretches(memory: Memory, group: int, tokens: int) -> int:
+    """Stretches of context that ``tokens`` reach into."""
     return full_blocks(memory, group, tokens + memory[group + BLOCK_TOKENS] - 1)
+
+
+@compiled
+def growth_blocks(memory: Memory, group: int) -> int:
+    """Blocks of a stretch in layers that keep everything."""
+    return memory[group + GROWTH_BLOCKS]
+
+
+@compiled
+def stretch_blocks(memory: Memory, group: int) -> int:
+    """Blocks of a stretch in all layers."""
+    return memory[group + STRETCH_BLOCKS]
+
+
+@compiled
+def blocks_between(memory: Memory, group: int, start: int, end: int) -> int:
+    """Blocks to take for going on from ``start`` tokens to ``end``."""
+    return (stretches(memory, group, end) - stretches(memory, group, start)) * stretch_blocks(memory, group)
 
 
 @compiled
@@ -51,15 +74,19 @@ def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
     if memory[replica + PROMISED] > 0:
         memory[replica + PROMISED] -= blocks
     if memory[replica + UNHASHED] < 0:
-        evict(memory, replica, -memory[replica + UNHASHED])
-        memory[replica + UNHASHED] = 0
+        each = growth_blocks(memory, memory[replica + GROUP])
+        missing = -memory[replica + UNHASHED]
+        named = missing if each == 1 else (missing + each - 1) // each
+        evict(memory, replica, named)
+        memory[replica + UNHASHED] = named * each - missing
 
 
 @compiled
 def count_phase(memory: Memory, replica: int, sequence: int, change: int) -> None:
     """Add a decoding sequence to the remainder at which it needs blocks, or take it away."""
-    phase = rest_of_block(memory, memory[replica + GROUP], -memory[sequence + ORIGIN])
-    memory[memory[replica + PHASES_AT] + phase] += change
+    group = memory[replica + GROUP]
+    phase = rest_of_block(memory, group, -memory[sequence + ORIGIN])
+    memory[memory[replica + PHASES_AT] + phase] += change * stretch_blocks(memory, group)
 
 
 @compiled
@@ -73,7 +100,7 @@ def decode_blocks(memory: Memory, replica: int, step: int, steps: int) -> int:
     """Blocks that they need in ``steps`` steps from ``step`` on, together."""
     group = memory[replica + GROUP]
     block_tokens = memory[group + BLOCK_TOKENS]
-    blocks = full_blocks(memory, group, steps) * memory[replica + DECODING]
+    blocks = full_blocks(memory, group, steps) * memory[replica + DECODING] * stretch_blocks(memory, group)
     first = rest_of_block(memory, group, step)
     rest = rest_of_block(memory, group, steps)
     phases = memory[replica + PHASES_AT]
@@ -86,7 +113,7 @@ def decode_blocks(memory: Memory, replica: int, step: int, steps: int) -> int:
 
 @compiled
 def steps_that_fit(memory: Memory, replica: int, step: int, steps: int) -> int:
-    """How many of the ``steps`` steps from ``step`` on find the blocks they need."""
+    """How many of the ``steps`` steps from ``step`` on find the blocks they need, where no layer has a window."""
     group = memory[replica + GROUP]
     block_tokens = memory[group + BLOCK_TOKENS]
     free = memory[replica + FREE_BLOCKS]

@@ -9,7 +9,7 @@ import numpy as np
 from tokenfleet.control import MOST_GROUPS
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
-from tokenfleet.domain.replica import EngineSettings, Speculation
+from tokenfleet.domain.replica import EngineSettings, ReplicaPhysics, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.checking_world import lane_fleet_problems, world_problems
@@ -141,6 +141,7 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
     ):
         if value < 1:
             yield Problem(f"{where}.{name}", f"{value}", "at least 1")
+    yield from _window_problems(where, replica)
     if engine.max_batched_tokens < engine.max_sequence_count:
         yield Problem(
             f"{where}.engine.max_batched_tokens",
@@ -159,6 +160,15 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
         if value < 0:
             yield Problem(f"{where}.{name}", f"{value}", "at least 0")
     yield from _engine_problems(f"{where}.engine", engine)
+
+
+def _window_problems(where: str, replica: ReplicaPhysics) -> Iterator[Problem]:
+    growth, windowed = replica.kv_growth_block_count, replica.kv_window_block_count
+    if min(growth, windowed) < 0 or (min(growth, windowed) == 0 and max(growth, windowed) != 1):
+        what = f"{growth}, and {windowed} in layers with a window"
+        yield Problem(f"{where}.kv_growth_block_count", what, "both from 1 on, or 1 where all layers are of one kind")
+    if windowed > 0 and replica.kv_window_tokens < 1:
+        yield Problem(f"{where}.kv_window_tokens", f"{replica.kv_window_tokens}", "at least 1")
 
 
 def _engine_problems(where: str, engine: EngineSettings) -> Iterator[Problem]:

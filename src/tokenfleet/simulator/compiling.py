@@ -8,6 +8,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 COMPILED: set[Callable[..., object]] = set()
 """Functions that compiled code may call."""
+APART: set[Callable[..., object]] = set()
+"""Those of them that are not written into their callers."""
 
 
 def compiled(function: Function) -> Function:
@@ -16,7 +18,13 @@ def compiled(function: Function) -> Function:
     return function
 
 
-def machine_code(module: str, name: str) -> bytes:
+def compiled_apart(function: Function) -> Function:
+    """The same, for what is rare: it stays a call of its own, out of the way of those who make it."""
+    APART.add(function)
+    return compiled(function)
+
+
+def machine_code(module: str, name: str, known: str | None = None) -> bytes:
     """Compile an entry point with all it calls.
 
     All of it is optimised as one program, in which nothing else can be called from outside.
@@ -24,18 +32,20 @@ def machine_code(module: str, name: str) -> bytes:
     Args:
         module: Where the function is defined.
         name: A function marked as :func:`compiled`; its symbol is ``module.name``.
+        known: Name in the module of a mapping from functions to what they always answer.
 
     Returns:
         The object file, for processors such as this one.
     """
     import llvmlite.binding as llvm
 
-    function = getattr(import_module(module), name)
+    found = import_module(module)
+    function = getattr(found, name)
     from tokenfleet.simulator.translating import translated
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    program = llvm.parse_assembly(translated(function))
+    program = llvm.parse_assembly(translated(function, {} if known is None else getattr(found, known)))
     program.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True

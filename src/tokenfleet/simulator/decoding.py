@@ -4,7 +4,7 @@ The batch is kept as sums (how many sequences, how much context), so that a run 
 A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and attends to one more in it.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, count_phase
+from tokenfleet.simulator.blocks import count_phase
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.gaps import record_gap, record_step
 from tokenfleet.simulator.lane import leave_slot
@@ -79,6 +79,14 @@ from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.visits import free_user, note_end, note_first
+from tokenfleet.simulator.windows import (
+    blocks_needed,
+    close_window,
+    held_blocks,
+    open_window,
+    settle,
+    settling_step,
+)
 
 
 @compiled
@@ -98,6 +106,9 @@ def await_event(memory: Memory, replica: int, sequence: int, step: int) -> None:
     leaving = leaving_step(memory, sequence)
     if step <= leaving < event:
         event = leaving
+    settling = settling_step(memory, replica, sequence)
+    if step <= settling < event:
+        event = settling
     put_in_ring(memory, replica, sequence, event)
 
 
@@ -125,6 +136,7 @@ def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remai
     open_account(memory, replica, sequence)
     count_phase(memory, replica, sequence, 1)
     count_class(memory, replica, sequence, 1)
+    open_window(memory, replica, sequence)
     await_event(memory, replica, sequence, step)
 
 
@@ -151,6 +163,7 @@ def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
     memory[replica + WINDOW_CONTEXT] -= min(context, window)
     count_phase(memory, replica, sequence, -1)
     count_class(memory, replica, sequence, -1)
+    close_window(memory, replica, sequence)
 
 
 @compiled
@@ -302,7 +315,8 @@ def unused_promise(memory: Memory, replica: int, sequence: int) -> int:
     group = memory[replica + GROUP]
     request = memory[sequence + REQUEST]
     declared = input_tokens(memory, request) + output_tokens(memory, request) + memory[group + STEP_TOKENS] - 1
-    return blocks_for(memory, group, declared) - blocks_for(memory, group, computed_tokens(memory, replica, sequence))
+    computed = computed_tokens(memory, replica, sequence)
+    return blocks_needed(memory, group, 0, declared) - held_blocks(memory, replica, sequence, computed)
 
 
 @compiled
@@ -359,6 +373,8 @@ def collect_events(memory: Memory, replica: int) -> None:
             memory[replica + GROWING] -= 1
         if decodes and leaving_step(memory, sequence) == step:
             leave_with_token(memory, memory[sequence + REQUEST], memory[replica + HORIZON])
+        if decodes and settling_step(memory, replica, sequence) == step:
+            settle(memory, replica, sequence)
         if decodes and memory[sequence + LAST_STEP] > step:
             await_event(memory, replica, sequence, step + 1)
         else:

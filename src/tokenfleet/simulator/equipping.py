@@ -1,9 +1,11 @@
 """Writes replica groups, and their idle replicas, into the buffer that the kernel runs in."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from tokenfleet.domain.fleet import ReplicaGroup
-from tokenfleet.domain.replica import EngineSettings
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.replica import EngineSettings, ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.classes import MOST_CLASSES
@@ -30,6 +32,46 @@ def chunk_limits(engine: EngineSettings) -> tuple[tuple[int, int], tuple[int, in
     return (at.LONG_CHUNK, limit), (at.LONE_CHUNK, at.NO_CHUNK_LIMIT if lone_is_free(engine.name) else limit)
 
 
+def lag(engine: EngineSettings) -> bool:
+    """Whether a step is fixed while the one before it runs."""
+    return engine.async_scheduling and engine.speculation is None
+
+
+def windows(replica: ReplicaPhysics) -> tuple[tuple[int, int], ...]:
+    """What a stretch of context takes, and for how long in layers with a window."""
+    growth, windowed = replica.kv_growth_block_count, replica.kv_window_block_count
+    engine = replica.deployment.engine
+    return (
+        (at.GROWTH_BLOCKS, growth),
+        (at.WINDOW_BLOCKS, windowed),
+        (at.STRETCH_BLOCKS, growth + windowed),
+        (at.BEHIND_TOKENS, replica.kv_window_tokens - 1),
+        (at.FREE_LAG, lag(engine) and rule_set(engine.name) != at.SGLANG),
+        (at.WINDOW_STRETCHES, replica.kv_window_stretch_count),
+    )
+
+
+def with_settled_cache(trace: Trace, fleet: Fleet) -> Fleet:
+    """The fleet with the prefix cache as it is replayed where every layer has a window.
+
+    The cache of a replay keeps what layers without a window hold. In such a model nothing is left of that, so where
+    requests share prefixes its sequences hold their whole context, for others to find it; elsewhere nothing is cached.
+    """
+
+    def settled(group: ReplicaGroup) -> ReplicaGroup:
+        replica = group.replica
+        engine = replica.deployment.engine
+        if replica.kv_growth_block_count or not engine.prefix_caching:
+            return group
+        if trace.prefix_node is not None:
+            whole = replica.kv_window_block_count
+            return replace(group, replica=replace(replica, kv_growth_block_count=whole, kv_window_block_count=0))
+        deployment = replace(replica.deployment, engine=replace(engine, prefix_caching=False))
+        return replace(group, replica=replace(replica, deployment=deployment))
+
+    return replace(fleet, groups=tuple(settled(group) for group in fleet.groups))
+
+
 def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, ring: int, ends_at: int) -> None:
     """Physics and rules of one replica group; ``ends_at`` is its :func:`node_end`."""
     replica = group.replica
@@ -38,6 +80,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
     drafting = drafting_ps(group)
     drafting_at = table.start + len(step.token_ps)
     kept_at = drafting_at + len(drafting)
+    memory[at.WINDOWED] |= replica.kv_window_block_count
     memory[table.start : table.stop] = np.concatenate([step.token_ps, drafting, kept_below(engine)])
     for field, value in (
         (at.TOKEN_TABLE_AT, table.start),
@@ -57,7 +100,8 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.WATERMARK_BLOCKS, watermark_blocks(engine.watermark_fraction, replica.kv_block_count)),
         (at.CHUNKED, engine.chunked_prefill),
         (at.FULL_PROMPT_GATE, engine.full_prompt_gate),
-        (at.LAG, engine.async_scheduling and engine.speculation is None),
+        (at.LAG, lag(engine)),
+        *windows(replica),
         (at.CONTEXT_LIMIT, replica.context_limit_tokens or NO_CONTEXT_LIMIT),
         (at.RING_MASK, ring - 1),
         (at.PREFIX_CACHING, engine.prefix_caching),
@@ -106,6 +150,7 @@ def write_replica(
         (at.RING_AT, start + sequences),
         (at.BITMAP_AT, start + sequences + ring_words),
         (at.PHASES_AT, start + sequences + ring_words + bitmap),
+        (at.HELD_AT, start + sequences + ring_words + bitmap + phases),
         (at.LEVELS_AT, start + sequences + ring_words + bitmap + phases),
         (at.CLASSES_AT, places.states[number].stop - MOST_CLASSES if memory[at.CLASS_COUNT] > 1 else row + at.DECODING),
     ):

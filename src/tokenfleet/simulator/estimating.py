@@ -4,7 +4,7 @@ Each decode is expected to need a share of the output it declared, the new-token
 round of decode, and is set anew by what a retraction shows.
 """
 
-from tokenfleet.simulator.blocks import blocks_for
+from tokenfleet.simulator.blocks import growth_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     BLOCK_TOKENS,
@@ -34,6 +34,7 @@ from tokenfleet.simulator.rules import (
     RATIO_ONE,
     RETRACTION_MARGIN_TOKENS,
 )
+from tokenfleet.simulator.windows import blocks_needed, has_window
 
 
 @compiled
@@ -63,16 +64,20 @@ def expected_output(memory: Memory, replica: int) -> int:
 def fits_estimate(memory: Memory, replica: int, request: int, known: int) -> bool:
     """Whether prompt, declared output and a page fit into less than what is free and not expected to be needed.
 
-    A miss closes admission until somebody leaves; a fit is added to what is expected.
+    A miss closes admission until somebody leaves; a fit is added to what is expected. Where layers have a window, what
+    the request itself takes is known to the block, and of the others the layers count that keep everything.
     """
     group = memory[replica + GROUP]
     block_tokens = memory[group + BLOCK_TOKENS]
     left = output_tokens(memory, request) - produced_tokens(memory, request)
     left = min(left, MOST_EXPECTED_TOKENS)
-    blocks = blocks_for(memory, group, known) + memory[group + FIXED_BLOCKS] + 1
-    blocks += memory[replica + HIT_UNUSED] - memory[replica + HIT_BLOCKS]
-    free = (memory[replica + FREE_BLOCKS] - blocks) * block_tokens - left
-    if free * RATIO_ONE <= memory[replica + EXPECTED]:
+    windowed = has_window(memory, group)
+    end = known + left if windowed else known
+    each = growth_blocks(memory, group)
+    blocks = blocks_needed(memory, group, memory[replica + HIT_BLOCKS] * block_tokens, end)
+    blocks += memory[group + FIXED_BLOCKS] + 1 + (memory[replica + HIT_UNUSED] - memory[replica + HIT_BLOCKS]) * each
+    free = (memory[replica + FREE_BLOCKS] - blocks) * block_tokens - (0 if windowed else left)
+    if free * RATIO_ONE <= memory[replica + EXPECTED] * max(each, 1):
         memory[replica + IS_FULL] = 1
         return False
     memory[replica + EXPECTED] += left * RATIO_ONE

@@ -5,7 +5,7 @@ step, and the router still counts the requests that this step ends. Among bounda
 first, among arrivals those by the clock.
 """
 
-from tokenfleet.simulator.blocks import blocks_for
+from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
@@ -16,7 +16,6 @@ from tokenfleet.simulator.layout import (
     ARRIVED_COUNT,
     BATCH_IN_FLIGHT,
     BLOCK_COUNT,
-    BLOCK_TOKENS,
     BY_PRIORITY,
     CHUNKED,
     CLOCKED_COUNT,
@@ -97,7 +96,11 @@ from tokenfleet.simulator.sessions import begin_in_session, end_in_session
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.urgency import queue_levels
 from tokenfleet.simulator.visits import come_to_nothing, enter, leave, visit_of
+from tokenfleet.simulator.windows import blocks_needed, has_window
 from tokenfleet.simulator.work import gauge
+
+WITHOUT_WINDOWS = {has_window: 0, growth_blocks: 1, stretch_blocks: 1}
+"""What these answer where no model has a window."""
 
 
 @compiled
@@ -133,11 +136,12 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
         return True
     if rules != VLLM:
         computed = tokens
+    computed += memory[group + STEP_TOKENS] - 1
+    blocks = blocks_needed(memory, group, 0, computed) + memory[group + FIXED_BLOCKS]
     if rules == SGLANG:
         # Its estimate asks for a page more and for less than all; not quite a page is lost to rounding.
-        computed += 2 * memory[group + BLOCK_TOKENS]
-    computed += memory[group + STEP_TOKENS] - 1
-    return blocks_for(memory, group, computed) + memory[group + FIXED_BLOCKS] > memory[group + BLOCK_COUNT]
+        blocks += 2 * stretch_blocks(memory, group)
+    return blocks > memory[group + BLOCK_COUNT]
 
 
 @compiled

@@ -72,6 +72,7 @@ LEDGER_AT = 47  # what each request took; NONE where nobody asks
 SMALLER_AT = 48  # pool row of the smaller model; NONE without one
 CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where nobody asks
 READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
+WINDOWED = 51  # whether layers of any model have a window
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
@@ -152,6 +153,12 @@ NODE_END = 30  # where nodes have their ends in blocks of its size
 DRAFT_TABLE_AT = 31  # duration of drafting by number of decoding sequences
 KEPT_AT = 32  # for each drafted token, the chance in 2**31 that all up to it are kept
 BLOCK_SHIFT = 33  # binary logarithm of BLOCK_TOKENS, NO_SHIFT where that is no power of two
+GROWTH_BLOCKS = 34  # blocks of a stretch (BLOCK_TOKENS of context) in layers that keep all of it
+WINDOW_BLOCKS = 35  # blocks of a stretch in layers with a window; 0 where none has one, and then it has 1 in all
+STRETCH_BLOCKS = 36  # both
+BEHIND_TOKENS = 37  # computed tokens that the next one still sees in those layers
+FREE_LAG = 38  # tokens of a decode that are in flight when its blocks behind the window are given back
+WINDOW_STRETCHES = 39  # that a sequence holds in those layers at most, while a step computes the longest chunk
 GROUP_WORDS = 40
 
 BY_LANE = 2
@@ -230,6 +237,7 @@ DECODE_TOKENS = 65
 READ_TOKENS = 66  # contexts of the decodes of all steps, added up
 PREFILL_PAIRS = 67  # query-key pairs of all steps
 TABLE_COUNT = 68  # residents in the table
+UNSETTLED = 69  # decodes that give back blocks behind their window by no rule of their step number yet
 EMPTIED = 70  # when a request left it last
 FIRST_GONE = 71  # patience rows of requests that run, or did, and whose clients have given up, linked
 HOST_BLOCKS = 72  # blocks of preempted sequences in host memory
@@ -239,6 +247,7 @@ DRAFTED = 75  # whether the step fixed last drafted tokens of which it is not kn
 AHEAD_BLOCKS = 76  # free blocks that the drafts of the step being fixed may need
 CLASSES_AT = 77  # decoding sequences of each class; DECODING itself where there is one
 CUT_TOKENS = 78  # tokens that sequences drafted less in the step fixed last, for want of budget
+HELD_AT = 79  # behind the window rows of its sequences, which are in the order of these
 REPLICA_WORDS = 80
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -291,6 +300,15 @@ DECODE = 1
 ENDING = 2  # its last step is fixed
 EVICTED = 3  # preempted with its last step in flight: the token will come, the blocks are gone
 LEFT_OUT = 4  # it decodes, but was left out of the step fixed last
+
+# ---- window row of a sequence, where layers have a window
+GIVEN_BACK = 0  # stretches in front that hold no blocks in layers with a window; not kept up while it is SETTLED
+WINDOW_STATE = 1
+WINDOW_ROW_WORDS = 2
+
+INSIDE = 0  # it does not decode, or nothing lies behind its window yet
+LOOKED_AT = 1  # it decodes and must be looked at in each step
+SETTLED = 2  # it decodes and gives back a stretch every BLOCK_TOKENS steps
 
 # ---- request
 READY = 0  # arrival; once routed, arrival at the scheduler

@@ -104,17 +104,19 @@ class EntryPoint:
     The function is not imported before it must be compiled: its module brings the compiler along.
     """
 
-    def __init__(self, module: str, name: str, integer_count: int) -> None:
+    def __init__(self, module: str, name: str, integer_count: int, *, known: str | None = None) -> None:
         """Name the function.
 
         Args:
             module: Where it is defined, in full.
             name: What it is called there.
             integer_count: How many integers it takes behind the buffer.
+            known: Name in that module of what some functions always answer where this code is used.
         """
         self._module = module
         self._name = name
         self._integer_count = integer_count
+        self._known = known
 
     @property
     def path(self) -> Path:
@@ -122,7 +124,8 @@ class EntryPoint:
         import llvmlite.binding as llvm
 
         processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-        return cache_directory() / f"{self._name}-{hashlib.sha256(processor.encode()).hexdigest()[:8]}.o"
+        name = self._name if self._known is None else f"{self._name}-{self._known.lower()}"
+        return cache_directory() / f"{name}-{hashlib.sha256(processor.encode()).hexdigest()[:8]}.o"
 
     @property
     def is_cached(self) -> bool:
@@ -139,7 +142,7 @@ class EntryPoint:
         if not path.exists():
             from tokenfleet.simulator.compiling import machine_code
 
-            write(path, machine_code(self._module, self._name))
+            write(path, machine_code(self._module, self._name, self._known))
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *([ctypes.c_int64] * self._integer_count))
         self._engine = linked(path.read_bytes())
         return prototype(self._engine.get_function_address(f"{self._module}.{self._name}"))

@@ -69,7 +69,7 @@ class Places:
     scrapes: Section
     pools: Section
     states: tuple[Section, ...]
-    """Per replica: sequences, ring, bitmap, phases, priority levels, decodes by class."""
+    """Per replica: sequences, ring, bitmap, phases with what windows need, priority levels, decodes by class."""
     caches: tuple[Section, ...]
     """Per replica: residents, their table, extents; empty without prefix cache."""
     nodes: Section
@@ -92,11 +92,17 @@ def priority_levels(trace: Trace) -> npt.NDArray[np.integer]:
 
 
 def state_words(trace: Trace, group: ReplicaGroup, ring: int) -> tuple[int, int, int, int, int, int]:
-    """Words of one replica's sequences, ring, bitmap, phase counters, priority levels and decodes by class."""
+    """Words of one replica's sequences, ring, bitmap, phase counters, priority levels and decodes by class.
+
+    Where layers have a window, counters of what is given back and the window rows follow those of what is taken.
+    """
     engine = group.replica.deployment.engine
+    phases = group.replica.kv_block_tokens
+    if group.replica.kv_window_block_count:
+        phases += phases + engine.max_sequence_count * at.WINDOW_ROW_WORDS
     levels = 2 * len(priority_levels(trace)) if engine.scheduling == "priority" else 0
     sequences = engine.max_sequence_count * at.SEQUENCE_WORDS
-    return sequences, ring, ring // at.WORD_BITS, group.replica.kv_block_tokens, levels, MOST_CLASSES
+    return sequences, ring, ring // at.WORD_BITS, phases, levels, MOST_CLASSES
 
 
 def cache_words(trace: Trace, group: ReplicaGroup) -> tuple[int, int, int]:

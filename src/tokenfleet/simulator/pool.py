@@ -1,6 +1,6 @@
 """Freeing the KV blocks of whole sequences."""
 
-from tokenfleet.simulator.blocks import blocks_for, full_blocks
+from tokenfleet.simulator.blocks import full_blocks, growth_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     FIXED_BLOCKS,
@@ -22,13 +22,14 @@ from tokenfleet.simulator.prefixes import (
     release_path,
     write_up_to,
 )
+from tokenfleet.simulator.windows import held_blocks
 
 
 @compiled
 def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, named_tokens: int) -> None:
     """Free the blocks that a sequence holds for ``tokens``; those its first ``named_tokens`` fill stay in the cache."""
     group = memory[replica + GROUP]
-    held = blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS]
+    held = held_blocks(memory, replica, sequence, tokens) + memory[group + FIXED_BLOCKS]
     if memory[group + PREFIX_CACHING] == 0:
         memory[replica + FREE_BLOCKS] += held
         return
@@ -37,10 +38,11 @@ def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, name
     path = path_blocks(memory, replica, request)
     if path > 0:
         write_up_to(memory, replica, sequence, named_tokens, first_order(memory, replica))
-    own = held - memory[sequence + HASHED]
+    each = growth_blocks(memory, group)
+    own = held - memory[sequence + HASHED] * each
     own_named = max(0, named - path)
     memory[replica + FREE_BLOCKS] += own
-    memory[replica + UNHASHED] += own - own_named
+    memory[replica + UNHASHED] += own - own_named * each
     if own_named > 0:
         release_own(memory, replica, sequence, path, named)
     if memory[request + PREFIX] & HALF != NONE:

@@ -9,7 +9,7 @@ the sequence ends, because nothing depends on it before; unless a sequence is *c
 or writes, or left blocks where it will write. Then its blocks are written step by step.
 """
 
-from tokenfleet.simulator.blocks import full_blocks
+from tokenfleet.simulator.blocks import full_blocks, growth_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.extents import (
     extent_end,
@@ -384,7 +384,7 @@ def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
     hits = memory[replica + HIT_BLOCKS]
     shared = min(hits, path_blocks(memory, replica, request))
     memory[sequence + HASHED] = shared
-    memory[replica + FREE_BLOCKS] -= memory[replica + HIT_UNUSED]
+    memory[replica + FREE_BLOCKS] -= memory[replica + HIT_UNUSED] * growth_blocks(memory, memory[replica + GROUP])
     if hits > shared:
         own = memory[request + PREFIX] >> 32
         remove_unused(memory, replica, own)
@@ -437,7 +437,8 @@ def release_in(memory: Memory, replica: int, sequence: int, resident: int, start
         memory[extent + USERS] -= 1
         if memory[extent + USERS] == 0:
             insert_unused(memory, replica, extent, memory[replica + NEWEST])
-            memory[replica + FREE_BLOCKS] += extent_end(memory, extent) - position
+            each = growth_blocks(memory, memory[replica + GROUP])
+            memory[replica + FREE_BLOCKS] += (extent_end(memory, extent) - position) * each
 
 
 @compiled

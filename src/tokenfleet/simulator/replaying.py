@@ -28,7 +28,8 @@ from tokenfleet.simulator.bins import GAP_BINS, gap_bounds_ps
 from tokenfleet.simulator.building import PS_PER_S, build, ledger_rows, to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.classes import combinations
-from tokenfleet.simulator.entry import advance
+from tokenfleet.simulator.entry import plain
+from tokenfleet.simulator.equipping import with_settled_cache
 from tokenfleet.simulator.pausing import Pauses
 from tokenfleet.simulator.placing import Buffer, Places, Section
 from tokenfleet.simulator.roster import Roster
@@ -83,6 +84,7 @@ def replay(
     """
     check(trace, fleet, world)
     check_times(trace, peak_window_s, telemetry_interval_s)
+    fleet = with_settled_cache(trace, fleet)
     interval_ps = at.NEVER_PS if telemetry_interval_s is None else to_ps(telemetry_interval_s)
     if world is not None:
         return replay_in(world, trace, fleet, peak_window_s, interval_ps)
@@ -144,16 +146,18 @@ def until_hopeless(
 def warm_up(announce: Callable[[str], None]) -> bool:
     """Make the kernel ready: load its machine code, or compile it once per machine and version.
 
+    Models whose layers have windows run in one of their own, which is made ready at their first replay.
+
     Args:
         announce: Called with one line for a person, and only when the kernel must be compiled.
 
     Returns:
         Whether it had to be compiled.
     """
-    compiling = not advance.is_cached
+    compiling = not plain.is_cached
     if compiling:
         announce("Compiling the replay kernel, once on this machine: about 10 seconds ...")
-    advance(np.zeros(at.HEADER_WORDS, dtype=np.int64), -1)
+    plain(np.zeros(at.HEADER_WORDS, dtype=np.int64), -1)
     return compiling
 
 

@@ -3,7 +3,13 @@
 Where both suffice for all, nobody is looked at one by one; else they are served in order of admission.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, decode_blocks_now, rest_of_block, take_blocks
+from tokenfleet.simulator.blocks import (
+    blocks_between,
+    decode_blocks_now,
+    rest_of_block,
+    stretch_blocks,
+    take_blocks,
+)
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import (
     last_token_ps,
@@ -92,6 +98,7 @@ from tokenfleet.simulator.queues import (
 from tokenfleet.simulator.speculating import decoded_tokens, draft, draft_blocks, draft_blocks_of
 from tokenfleet.simulator.swapping import swap_out
 from tokenfleet.simulator.urgency import first_interactive, last_batch, least_urgent
+from tokenfleet.simulator.windows import blocks_needed, due_blocks, give_back, give_back_decodes, room
 
 
 @compiled
@@ -104,15 +111,16 @@ def chunk_tokens(memory: Memory, replica: int, sequence: int) -> int:
 @compiled
 def chunk_blocks(memory: Memory, replica: int, sequence: int, tokens: int) -> int:
     """Blocks that an incomplete prefill needs for its next ``tokens``."""
-    group = memory[replica + GROUP]
     computed = memory[sequence + COMPUTED]
-    return blocks_for(memory, group, computed + tokens) - blocks_for(memory, group, computed)
+    return blocks_between(memory, memory[replica + GROUP], computed, computed + tokens)
 
 
 @compiled
 def prefill_chunk(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
     """Give a prefill so many tokens, and blocks for them."""
     start = memory[sequence + COMPUTED]
+    if tokens > 0:
+        give_back(memory, replica, sequence)
     take_blocks(memory, replica, chunk_blocks(memory, replica, sequence, tokens))
     memory[sequence + CHUNK] = tokens
     memory[replica + PAIRS] += tokens * start + tokens * (tokens + 1) // 2
@@ -229,6 +237,7 @@ def preempt_for(memory: Memory, replica: int, sequence: int) -> bool:
 @compiled
 def serve_decode(memory: Memory, replica: int, sequence: int, wanted: int, drafted: int) -> None:
     """Give one decoding sequence its token of this step and blocks for it, and so many drafted ones."""
+    give_back(memory, replica, sequence)
     if memory[sequence + STATE] == LEFT_OUT:
         resume_decoding(memory, replica, sequence)
     draft(memory, replica, sequence, drafted, 1)
@@ -249,7 +258,8 @@ def blocks_wanted(memory: Memory, replica: int, sequence: int, tokens: int) -> i
         return chunk_blocks(memory, replica, sequence, tokens)
     else:
         computed = memory[sequence + COMPUTED]
-    return 1 if rest_of_block(memory, memory[replica + GROUP], computed) == 0 else 0
+    group = memory[replica + GROUP]
+    return stretch_blocks(memory, group) if rest_of_block(memory, group, computed) == 0 else 0
 
 
 @compiled
@@ -293,7 +303,8 @@ def serve_by_order(memory: Memory, replica: int) -> int:
         wanted = blocks_wanted(memory, replica, sequence, tokens)
         drafted = min(memory[memory[replica + GROUP] + STEP_TOKENS], memory[replica + BUDGET]) - 1
         ahead = draft_blocks_of(memory, replica, sequence, drafted)
-        while wanted + ahead + memory[replica + AHEAD_BLOCKS] > memory[replica + FREE_BLOCKS]:
+        wanted_ahead = wanted + ahead - due_blocks(memory, replica, sequence)
+        while wanted_ahead + memory[replica + AHEAD_BLOCKS] > memory[replica + FREE_BLOCKS]:
             after = memory[sequence + RUNNING_NEXT]
             if not preempt_for(memory, replica, sequence):
                 leave_out(memory, replica, after)
@@ -327,7 +338,7 @@ def fits_at_once(memory: Memory, replica: int) -> bool:
         budget -= tokens
         blocks += chunk_blocks(memory, replica, sequence, tokens)
         sequence = memory[sequence + RING_NEXT]
-    return blocks <= memory[replica + FREE_BLOCKS]
+    return blocks <= room(memory, replica)
 
 
 @compiled
@@ -338,6 +349,7 @@ def serve_running(memory: Memory, replica: int) -> int:
     memory[replica + BUDGET] -= memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS]
     memory[replica + AHEAD_BLOCKS] = draft_blocks(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
+    give_back_decodes(memory, replica)
     return prefill_partials(memory, replica)
 
 
@@ -357,7 +369,7 @@ def give_way(memory: Memory, replica: int) -> None:
     while request != NONE and memory[request + READY] <= latest_ps and budget > 0:
         tokens = input_tokens(memory, request) + produced_tokens(memory, request)
         slots -= 1
-        blocks -= blocks_for(memory, group, tokens) + memory[group + FIXED_BLOCKS]
+        blocks -= blocks_needed(memory, group, 0, tokens) + memory[group + FIXED_BLOCKS]
         budget -= tokens
         while slots < 0 or blocks < 0:
             victim = last_batch(memory, replica, request)

@@ -5,7 +5,7 @@ so one draw for a request at a place in its text decides it: the same whenever a
 step runs, blocks for all drafts are free and nobody else takes them.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, count_phase, decode_blocks, take_blocks
+from tokenfleet.simulator.blocks import blocks_between, count_phase, decode_blocks, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import await_event
 from tokenfleet.simulator.layout import (
@@ -61,7 +61,7 @@ def draft_blocks_of(memory: Memory, replica: int, sequence: int, drafted: int) -
         return 0
     group = memory[replica + GROUP]
     tokens = computed_tokens(memory, replica, sequence) + 1
-    return blocks_for(memory, group, tokens + drafted) - blocks_for(memory, group, tokens)
+    return blocks_between(memory, group, tokens, tokens + drafted)
 
 
 @compiled
@@ -111,7 +111,7 @@ def leap(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
     memory[sequence + LAST_STEP] -= tokens
     count_phase(memory, replica, sequence, 1)
     await_event(memory, replica, sequence, memory[replica + STEP] - 1)
-    take_blocks(memory, replica, blocks_for(memory, group, further) - blocks_for(memory, group, computed))
+    take_blocks(memory, replica, blocks_between(memory, group, computed, further))
     if memory[sequence + IS_CONTENDED] != 0:
         write_up_to(memory, replica, sequence, further, first_order(memory, replica))
 

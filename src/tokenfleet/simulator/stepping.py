@@ -7,7 +7,7 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 """
 
 from tokenfleet.simulator.batching import schedule
-from tokenfleet.simulator.blocks import decode_blocks, steps_that_fit, take_blocks
+from tokenfleet.simulator.blocks import take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import apply_outputs, correct_pauses, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
@@ -75,6 +75,7 @@ from tokenfleet.simulator.layout import (
     STEP_TOKENS,
     STEPS,
     TARGET,
+    UNSETTLED,
     WINDOW_CONTEXT,
     WINDOW_PS,
 )
@@ -87,6 +88,7 @@ from tokenfleet.simulator.speculating import decoded_tokens, keep_drafts
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
 from tokenfleet.simulator.swapping import take_moving_time
 from tokenfleet.simulator.urgency import lanes_meet
+from tokenfleet.simulator.windows import has_window, run_blocks, steps_with_room
 from tokenfleet.simulator.work import count_decodes, count_prefills
 
 
@@ -117,6 +119,8 @@ def is_settled(memory: Memory, replica: int) -> bool:
     """Whether the steps after the next are like it, until an event of the ring."""
     unsettled = memory[replica + PREEMPTED] | memory[replica + PENDING] | memory[replica + CONTENDED]
     unsettled |= memory[replica + MOVED_BLOCKS]
+    if has_window(memory, memory[replica + GROUP]):
+        unsettled |= memory[replica + UNSETTLED]
     if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
         # A controller and a client must see a first token when it leaves, so the run that yields it does not hide it.
         unsettled |= memory[replica + JOINED] | memory[replica + FIRST_GONE]
@@ -137,7 +141,7 @@ def start_run(memory: Memory, replica: int) -> None:
         memory[replica + DRAFTED] = 1
     elif is_settled(memory, replica):
         steps = steps_to_next_event(memory, replica)
-        steps = 1 + steps_that_fit(memory, replica, memory[replica + STEP] + 1, steps - 1)
+        steps = 1 + steps_with_room(memory, replica, memory[replica + STEP] + 1, steps - 1)
         if memory[replica + DECODES_DUE] > 0:
             steps = min(steps, memory[replica + DECODES_DUE])
     memory[replica + RUN] = steps
@@ -190,7 +194,7 @@ def finish_run(memory: Memory, replica: int) -> None:
     start_ps = horizon + step_ps * apart
     record_run(memory, replica, step_ps + growth_ps * apart, growth_ps, steps - apart, start_ps)
     if steps > 1:
-        take_blocks(memory, replica, decode_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
+        take_blocks(memory, replica, run_blocks(memory, replica, memory[replica + STEP] + 1, steps - 1))
     if memory[LEDGER_AT] != NONE:
         share_equally(memory, replica, decoding, steps * memory[replica + SHARED_PS])
         count_decodes(memory, replica, steps)

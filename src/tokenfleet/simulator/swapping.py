@@ -3,7 +3,7 @@
 As in vLLM V0, the copies run before the step in whose making they were decided, and that step takes so much longer.
 """
 
-from tokenfleet.simulator.blocks import blocks_for, take_blocks
+from tokenfleet.simulator.blocks import growth_blocks, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     GROUP,
@@ -16,6 +16,7 @@ from tokenfleet.simulator.layout import (
     SWAPPED,
 )
 from tokenfleet.simulator.memory import Memory, input_tokens, produced_tokens
+from tokenfleet.simulator.windows import kept_blocks
 
 
 @compiled
@@ -34,7 +35,7 @@ def host_tokens(memory: Memory, request: int) -> int:
 def swap_out(memory: Memory, replica: int, request: int) -> None:
     """Move the KV of a preempted decode to host memory, if there is room for all of it."""
     group = memory[replica + GROUP]
-    blocks = blocks_for(memory, group, host_tokens(memory, request))
+    blocks = kept_blocks(memory, group, host_tokens(memory, request))
     if memory[replica + HOST_BLOCKS] + blocks > memory[group + SWAP_BLOCKS]:
         return
     memory[request + HISTORY] |= SWAPPED
@@ -47,7 +48,7 @@ def leave_host(memory: Memory, replica: int, request: int) -> int:
     """Give back what a request holds of host memory; how many blocks that was."""
     if not is_swapped(memory, request):
         return 0
-    blocks = blocks_for(memory, memory[replica + GROUP], host_tokens(memory, request))
+    blocks = kept_blocks(memory, memory[replica + GROUP], host_tokens(memory, request))
     memory[replica + HOST_BLOCKS] -= blocks
     memory[request + HISTORY] ^= SWAPPED
     return blocks
@@ -56,7 +57,8 @@ def leave_host(memory: Memory, replica: int, request: int) -> int:
 @compiled
 def swap_in(memory: Memory, replica: int, request: int) -> None:
     """Move the KV of a request that is admitted back, but for what the prefix cache has."""
-    blocks = leave_host(memory, replica, request) - memory[replica + HIT_BLOCKS]
+    cached = memory[replica + HIT_BLOCKS] * growth_blocks(memory, memory[replica + GROUP])
+    blocks = leave_host(memory, replica, request) - cached
     take_blocks(memory, replica, blocks)
     memory[replica + MOVED_BLOCKS] += blocks
 

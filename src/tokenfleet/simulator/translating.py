@@ -11,11 +11,13 @@ A general compiler takes ten times as long for it, nearly all of that to find ou
 import ast
 import inspect
 import sys
+from collections.abc import Mapping
 from functools import cache, singledispatchmethod
 from typing import get_type_hints
 
 from llvmlite import ir
 
+from tokenfleet.simulator.compiling import APART
 from tokenfleet.simulator.expressions import BUFFER, INTEGER, TRUTH, Expressions, Plain
 from tokenfleet.simulator.memory import Memory
 
@@ -24,8 +26,15 @@ KINDS = {int: INTEGER, bool: TRUTH, Memory: BUFFER, type(None): NOTHING}
 """What parameters and results may be."""
 
 
-def translated(entry: Plain) -> str:
+def translated(entry: Plain, known: Mapping[Plain, int]) -> str:
     """The program of a function and all that it calls, as text; only the function itself can be called from outside.
+
+    Args:
+        entry: The function.
+        known: What some of the others always answer, in place of their lines.
+
+    Returns:
+        Text in LLVM's language.
 
     Raises:
         TypeError: Something is written in a way that is not translated: where, and what.
@@ -33,7 +42,7 @@ def translated(entry: Plain) -> str:
     program = Program()
     program.declare(entry).linkage = "external"
     for function in program.functions:
-        Translation(program, function).write()
+        Translation(program, function).write(known.get(function))
     return str(program.module)
 
 
@@ -63,7 +72,8 @@ class Program:
             result = KINDS[hints.pop("return")]
             declared = ir.Function(self.module, ir.FunctionType(result, [KINDS[kind] for kind in hints.values()]), name)
             declared.linkage = "internal"
-            declared.attributes.add("nounwind")
+            for attribute in ("nounwind", "noinline", "cold") if function in APART else ("nounwind",):
+                declared.attributes.add(attribute)
             for value in (declared.return_value, *declared.args):
                 if value.type == TRUTH:
                     value.add_attribute("zeroext")
@@ -82,8 +92,11 @@ class Translation(Expressions):
         self._loops: list[tuple[ir.Block, ir.Block]] = []
         """Of each loop around the line: where it goes on, and where it ends."""
 
-    def write(self) -> None:
-        """Write the body."""
+    def write(self, answer: int | None = None) -> None:
+        """Write the body, or nothing but its answer."""
+        if answer is not None:
+            self._build.ret(self._result(answer))
+            return
         for parameter, argument in zip(self._definition.args.args, self._function.args, strict=True):
             if argument.type == BUFFER:
                 self._buffers[parameter.arg] = argument

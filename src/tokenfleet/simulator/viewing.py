@@ -38,9 +38,15 @@ def blocks_of(fleet: Fleet) -> npt.NDArray[np.int64]:
     return np.concatenate([np.full(group.replica_count, group.replica.kv_block_count) for group in fleet.groups])
 
 
-def block_tokens_of(fleet: Fleet) -> npt.NDArray[np.int64]:
-    """Tokens of a KV block of each replica."""
-    return np.concatenate([np.full(group.replica_count, group.replica.kv_block_tokens) for group in fleet.groups])
+def free_tokens(fleet: Fleet, free_blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Tokens that the free blocks of the first replicas hold where windows cost nothing."""
+    each = [
+        (group.replica.kv_block_tokens, group.replica.kv_growth_block_count or group.replica.kv_window_block_count)
+        for group in fleet.groups
+        for _ in range(group.replica_count)
+    ]
+    tokens, blocks = np.array(each[: len(free_blocks)], dtype=np.int64).T
+    return np.asarray(free_blocks // blocks * tokens, dtype=np.int32)
 
 
 class Desk:
@@ -60,7 +66,7 @@ class Desk:
         self.visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
         self.requests_start = places.requests.start
         self.blocks = blocks_of(fleet)[: self.count]
-        self.block_tokens = block_tokens_of(fleet)[: self.count]
+        self.fleet = fleet
         self.priorities: list[int] = priority_levels(trace).tolist()
         self.queues = Queues(memory, places)
         self.coming = np.zeros(0, dtype=np.int64)
@@ -91,7 +97,7 @@ class Desk:
             running=self.gauges[:, at.SAMPLE_RUNNING].astype(np.int32),
             waiting=self.gauges[:, at.SAMPLE_WAITING].astype(np.int32),
             kv_used_fraction=1.0 - self.gauges[:, at.SAMPLE_FREE_BLOCKS] / self.blocks,
-            free_kv_tokens=(self.gauges[:, at.SAMPLE_FREE_BLOCKS] * self.block_tokens).astype(np.int32),
+            free_kv_tokens=free_tokens(self.fleet, self.gauges[:, at.SAMPLE_FREE_BLOCKS]),
             arrived_count=arrived,
             refused_count=refused,
             ttft_p90_s=float(np.quantile(ttft_s, 0.9, method="inverted_cdf")) if len(ttft_s) else None,

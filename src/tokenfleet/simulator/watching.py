@@ -56,7 +56,7 @@ class Watched:
     def _kv_tokens(self) -> npt.NDArray[np.int32]:
         """What the KV memory of each replica holds that is shown."""
         shown = [group for group in self.fleet.groups if not group.is_smaller_model]
-        tokens = [group.replica.kv_block_count * group.replica.kv_block_tokens for group in shown]
+        tokens = [group.replica.kv_pool_tokens for group in shown]
         return np.repeat(tokens, [group.replica_count for group in shown]).astype(np.int32)
 
     def _at_first(self) -> npt.NDArray[np.int8]:

@@ -1,6 +1,5 @@
 """What a replica has done: counts of its steps and tokens, and the gauges that a pause shows."""
 
-from tokenfleet.simulator.blocks import decode_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     BUSY_UNTIL,
@@ -50,6 +49,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import computed_tokens
 from tokenfleet.simulator.steptime import run_ps, steps_until
+from tokenfleet.simulator.windows import run_blocks
 
 
 @compiled
@@ -120,7 +120,7 @@ def gauge(memory: Memory, number: int, time_ps: int) -> None:
         passed = steps_until(memory[replica + STEP_PS], memory[replica + GROWTH_PS], ahead_ps) - 1
         passed = min(passed + memory[memory[replica + GROUP] + LAG], memory[replica + RUN] - 1)
         if passed > 0:
-            free -= decode_blocks(memory, replica, memory[replica + STEP] + 1, passed)
+            free -= run_blocks(memory, replica, memory[replica + STEP] + 1, passed)
             fixed += passed
     memory[sample + SAMPLE_RUNNING] = memory[replica + RUNNING]
     memory[sample + SAMPLE_WAITING] = memory[replica + WAITING]

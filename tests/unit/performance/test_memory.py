@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.replica import KvWindow
 from tokenfleet.performance import memory_budget, sequences_at, smallest_fitting_layouts
 from tokenfleet.performance.memory import kv_blocks
 from unit.performance.shapes import (
@@ -163,10 +164,10 @@ def test_an_encoder_keeps_nothing():
     assert found.fits
     assert found.kv_capacity_bytes == found.kv_bytes_per_token == found.kv_capacity_tokens == 0
     assert sequences_at(found, asked_for, 8192) == asked_for.engine.max_sequence_count
-    blocks, tokens, fixed = kv_blocks(found)
-    assert blocks >= asked_for.engine.max_sequence_count
-    assert tokens >= ENCODER.max_context_tokens
-    assert fixed == 0
+    blocks = kv_blocks(found)
+    assert blocks.block_count >= asked_for.engine.max_sequence_count
+    assert blocks.block_tokens >= ENCODER.max_context_tokens
+    assert blocks.fixed_block_count == 0
 
 
 def test_slots_cap_the_sequences():
@@ -174,16 +175,32 @@ def test_slots_cap_the_sequences():
     assert sequences_at(memory_budget(LLAMA_8B, H200, few), few, 100) == 7
 
 
-def test_small_windows_are_fixed_blocks_and_long_ones_grow():
+def test_layers_with_windows_share_the_pool_in_whole_blocks():
     mixed = memory_budget(GPT_OSS_120B, H100, deployment(GPT_OSS_120B, H100, tp=2, precision="checkpoint"))
-    blocks, tokens, fixed = kv_blocks(mixed)
-    # 18 window layers of the same width as the 18 that grow: 8 blocks of 16 and one more.
-    assert (tokens, fixed) == (16, 9)
-    assert blocks == mixed.kv_capacity_bytes // (16 * mixed.kv_bytes_per_token)
+    blocks = kv_blocks(mixed)
+    # 18 window layers of the same width as the 18 that keep everything.
+    assert (blocks.growth_block_count, blocks.window_block_count, blocks.window_tokens) == (1, 1, 128)
+    assert (blocks.block_tokens, blocks.fixed_block_count) == (16, 0)
+    assert blocks.block_count == mixed.kv_capacity_bytes // (16 * mixed.kv_bytes_per_token)
     sliding = memory_budget(STARCODER2_3B, H100, deployment(STARCODER2_3B, H100))
-    blocks, tokens, fixed = kv_blocks(sliding)
-    assert (tokens, fixed) == (16, 0)
-    assert blocks == sliding.kv_capacity_bytes // (16 * sliding.kv_windows[0].bytes_per_token)
+    blocks = kv_blocks(sliding)
+    assert (blocks.growth_block_count, blocks.window_block_count, blocks.window_tokens) == (0, 1, 4096)
+    assert blocks.block_count == sliding.kv_capacity_bytes // (16 * sliding.kv_windows[0].bytes_per_token)
+
+
+@pytest.mark.parametrize(
+    ("growth", "windowed", "parts"), [(5, 26, (5, 26)), (2, 11, (2, 11)), (5725, 44788, (32, 251))]
+)
+def test_blocks_divide_both_kinds_of_layers_or_nearly(growth, windowed, parts):
+    window = KvWindow(window_tokens=128, held_tokens=4096, bytes_per_token=windowed * 1000)
+    found = memory_budget(LLAMA_8B, H200, deployment(LLAMA_8B, H200))
+    found = replace(found, kv_bytes_per_token=growth * 1000, kv_windows=(window,), kv_capacity_bytes=10**9)
+    blocks = kv_blocks(found)
+    assert (blocks.growth_block_count, blocks.window_block_count) == parts
+    assert blocks.growth_block_count * blocks.block_bytes == 16 * growth * 1000
+    charged = blocks.window_block_count * blocks.block_bytes / (16 * windowed * 1000)
+    assert 1 <= charged < 1.01
+    assert blocks.block_count == int(10**9 / blocks.block_bytes)
 
 
 def test_short_contexts_hold_less_than_a_window():
