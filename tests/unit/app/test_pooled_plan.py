@@ -108,6 +108,8 @@ def test_the_pools_are_what_is_bought_said_written_and_promised(planned) -> None
         assert f"{pool['name']}: {pool['fleet'][0]['replica_count']} replicas of " in said
     assert "emptier than" in said
     page = Path("plan/report.html").read_text()
+    assert "All pools together, the spare of each gone" in page
+    assert [point["load_fraction"] for point in planned["curve"]] == [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5]
     assert f"<h1>Buy {pools[0]['fleet'][0]['replica_count']} replicas of " in page
     assert "for chat and" in page
     assert "Full at the peak" in page

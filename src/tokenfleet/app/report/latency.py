@@ -91,7 +91,8 @@ def _load_curve(
         _quantile_line("p99", points, rates, tail, held, SECOND, "solid"),
     ]
     missing = sum(tail(point) is None for point in points)
-    note = "The chosen fleet with the spare gone, replayed at each load. Crosses: a promise is broken at that load."
+    who = "All pools together, the spare of each" if plan.pools else "The chosen fleet with the spare"
+    note = f"{who} gone, replayed at each load. Crosses: a promise is broken at that load."
     if missing:
         note += f" {plural(missing, 'load')} had too few requests to say."
     return Chart(
