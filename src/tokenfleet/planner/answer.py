@@ -195,7 +195,7 @@ def _routed(
 ) -> tuple[Work, Search]:
     """The search again behind another router, where one lets the best fleet do with fewer replicas."""
     best = search.found.answers[0]
-    tried = best_router(work.question, work.replays, work.traffic, best, reporter)
+    tried = best_router(work.question, work.replays, work.traffic, search.cheaper_than_best(), reporter)
     known = replace(work, routers=tried.trials)
     if tried.router == work.replays.router:
         return known, search
@@ -281,7 +281,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     prefer_sure(replays, work.traffic, found, screened.candidates, sure)
     chosen = found.answers[0]
     sized = chosen.sized
-    detail = stretch(work.searched, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
+    detail = _detail(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     families = found.best_of_families()
     apart = replays.counted_apart()
     examined = replays.beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter))
@@ -345,6 +345,18 @@ def _sure(work: Work, chosen: Answer, screened: Screened) -> Sized | None:
     # What was read again has a replica of its own, equal to the one that is known here.
     known = () if found is None else tuple(one for one in kin if one.deployment == found.replica.deployment)
     return found if found is None else replace(found, replica=known[0])
+
+
+def _detail(work: Work, sized: Sized, request_limit: int) -> Traffic:
+    """The shortest part around the peak in which the carrying replicas keep what they keep on the whole.
+
+    On too short a part caches start empty just before the peak, and a fleet that is fine would seem to break.
+    """
+    parts = stretch(work.searched, request_limit), work.searched
+    for part in parts:
+        if work.replays.quick(part, sized.replica, sized.carrying_count, peak_only=True).kept_in_peak:
+            return part
+    return work.traffic
 
 
 def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporter: Reporter) -> Survived:

@@ -1,7 +1,8 @@
 """Prefill and decode in pools of their own: which replicas for each, and the counts that keep the promise."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tokenfleet import simulator
@@ -22,9 +23,10 @@ from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.traffic import Demand, Traffic, demand
 from tokenfleet.planner.verdict import Verdict
 
-_CHOICES = 3
-"""Replicas tried for each pool, by price per token of its own phase, each of another gpu."""
-_PAIRS = 4
+_CHOICES = 5
+"""Replicas tried for each pool, by the price of as many as its own phase needs, spare ones included."""
+_OF_ONE_GPU = 2
+_PAIRS = 10
 """Pairs of replicas that are sized, by estimated price."""
 _CAP_OVER_ESTIMATE = 8
 _FAR_OFF = 2.0
@@ -40,6 +42,8 @@ class Phase:
     price: GpuPrice
     busy_count: float
     """Replicas that the peak window keeps busy with this phase alone."""
+    spare_count: int
+    """Spare ones beside as many as the formula suggests."""
 
     @property
     def usd_per_replica_hour(self) -> float:
@@ -53,8 +57,8 @@ class Phase:
 
     @property
     def usd_per_hour(self) -> float:
-        """Price of the work: what the busy replicas cost."""
-        return self.busy_count * self.usd_per_replica_hour
+        """Price of the whole pool by the formula: half a large replica cannot be bought."""
+        return (self.estimate + self.spare_count) * self.usd_per_replica_hour
 
 
 def sought_apart(
@@ -108,15 +112,16 @@ def _why_none(pairs: list[tuple[Phase, Phase]]) -> str:
 
 def _pairs(question: PlanQuestion, asked: ApartQuestion, wanted: Demand) -> list[tuple[Phase, Phase]]:
     """Pairs worth sizing, the cheapest by estimate first; both keep KV in the same precision."""
-    prefills, decodes = [], []
+    prefills: list[Phase] = []
+    decodes: list[Phase] = []
     for replica in question.candidates:
         price = quote(question.prices, replica.deployment.gpu)
         if price is None:
             continue
         if replica.deployment.gpu in asked.links and (busy := prefill_busy(replica, wanted, question.slo)) is not None:
-            prefills.append(Phase(replica, price.price, busy))
+            prefills += _phase(question, replica, price.price, busy)
         if (busy := decode_busy(replica, wanted, question.slo)) is not None:
-            decodes.append(Phase(replica, price.price, busy))
+            decodes += _phase(question, replica, price.price, busy)
     pairs = [
         (prefill, decode)
         for kv in dict.fromkeys(replica.deployment.kv_precision for replica in question.candidates)
@@ -127,18 +132,31 @@ def _pairs(question: PlanQuestion, asked: ApartQuestion, wanted: Demand) -> list
     return pairs[:_PAIRS]
 
 
+def _phase(question: PlanQuestion, replica: ReplicaPhysics, price: GpuPrice, busy_count: float) -> Iterator[Phase]:
+    """A replica as a pool; nothing where no spare would save it."""
+    alone = Phase(replica, price, busy_count, 0)
+    spare = spare_replicas(question, replica, alone.estimate)
+    if spare is not None:
+        yield replace(alone, spare_count=spare)
+
+
 def _best(phases: list[Phase], kv_precision: str) -> list[Phase]:
-    """The cheapest replica of each gpu for a phase, the cheapest gpus first."""
+    """The cheapest replicas for a phase, a small and a large one of each gpu at most."""
     fitting = [each for each in phases if each.replica.deployment.kv_precision == kv_precision]
     fitting.sort(key=lambda each: (each.usd_per_hour, words.layout(each.replica.deployment)))
-    by_gpu: dict[str, Phase] = {}
+    taken: list[Phase] = []
+    sizes: dict[str, set[int]] = {}
     for each in fitting:
-        by_gpu.setdefault(each.replica.deployment.gpu, each)
-    return list(by_gpu.values())[:_CHOICES]
+        deployment = each.replica.deployment
+        known = sizes.setdefault(deployment.gpu, set())
+        if len(known) < _OF_ONE_GPU and deployment.layout.gpu_count not in known:
+            known.add(deployment.layout.gpu_count)
+            taken.append(each)
+    return taken[:_CHOICES]
 
 
 def _estimated_usd(prefill: Phase, decode: Phase) -> float:
-    return prefill.estimate * prefill.usd_per_replica_hour + decode.estimate * decode.usd_per_replica_hour
+    return prefill.usd_per_hour + decode.usd_per_hour
 
 
 def prefill_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | None:

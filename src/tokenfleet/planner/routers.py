@@ -25,81 +25,108 @@ class Routed:
     trials: tuple[RouterTrial, ...]
 
 
-def best_router(question: PlanQuestion, replays: Replays, traffic: Traffic, best: Answer, reporter: Reporter) -> Routed:
-    """Tries every router of the question in front of the best fleet with one replica fewer.
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A router in front of some replicas that would be cheaper than the best fleet."""
+
+    router: Router
+    answer: Answer
+    count: int
+
+    @property
+    def fleet(self) -> str:
+        return words.fleet(self.answer.sized.replica, self.count)
+
+
+def best_router(
+    question: PlanQuestion,
+    replays: Replays,
+    traffic: Traffic,
+    families: Sequence[tuple[Answer, int]],
+    reporter: Reporter,
+) -> Routed:
+    """Tries every router of the question in front of every kind of fleet found, at a count that would be cheaper.
 
     Args:
         question: With ``routers`` to try beside ``router``.
         replays: Counts and judges, behind the router of the question.
         traffic: What the fleet was sized on.
-        best: The cheapest answer behind the router of the question.
+        families: The answer of each family behind the router of the question, the best first, and the most of its
+            carrying replicas that cost less than the best fleet.
         reporter: Told what is being tried.
 
     Returns:
-        The router with which the fewest replicas of that kind keep the promise; that of the question where none does
-        with fewer. No trials where none is asked for.
+        The router behind which the cheapest of them keeps the promise; that of the question where none does. No trials
+        where no other is asked for.
     """
     others = [router for router in question.routers if router != replays.router]
-    carrying = best.sized.carrying_count
     if not others:
         return Routed(replays.router, ())
-    if carrying == 1:
+    best = families[0][0]
+    mine = RouterTrial(
+        router=replays.router,
+        carrying_count=best.sized.carrying_count,
+        why=_carry(words.fleet(best.sized.replica, best.sized.carrying_count), best.sized.carrying_count),
+    )
+    ways = [_Way(router, answer, count) for router in others for answer, count in families if count]
+    if not ways:
         alone = "one replica carries the peak, so nobody does with fewer"
-        found = [RouterTrial(router=router, carrying_count=None, why=alone) for router in others]
-        return Routed(replays.router, (_carried(replays.router, best, carrying), *found))
-    trials: list[RouterTrial] = []
+        return Routed(
+            replays.router, (mine, *(RouterTrial(router=each, carrying_count=None, why=alone) for each in others))
+        )
+    told: dict[Router, RouterTrial] = {}
     for limit in _RUNGS:
         part = stretch(traffic, limit)
         if part is traffic:
             break
-        kept = _better_half(replays, part, best, others, reporter)
-        said = f"among the worse half with {words.replicas(carrying - 1)}, on {part.trace.request_count:,} requests"
-        trials += [RouterTrial(router=router, carrying_count=None, why=said) for router in others if router not in kept]
-        others = kept
-    trials += [_sized(replays, traffic, best, router, reporter) for router in others]
-    winner = min(
-        (trial for trial in trials if trial.carrying_count is not None and trial.carrying_count < carrying),
-        key=lambda trial: (trial.carrying_count or carrying, question.routers.index(trial.router)),
-        default=None,
-    )
+        kept = _better_half(replays, part, ways, reporter)
+        left = {way.router for way in kept}
+        for way in ways:
+            if way.router not in left and way.router not in told:
+                why = f"among the worse half with {way.fleet}, on {part.trace.request_count:,} requests"
+                told[way.router] = RouterTrial(router=way.router, carrying_count=None, why=why)
+        ways = kept
+    sized = [(_sized(replays, traffic, way, reporter), way) for way in ways]
+    kept_by = [(trial, way) for trial, way in sized if trial.carrying_count is not None]
+    winner = min(kept_by, key=lambda pair: _usd_per_hour(*pair), default=(None, None))[0]
+    told |= {trial.router: trial for trial, _ in reversed(sized)}
+    rest = [told[router] for router in others if winner is None or router != winner.router]
     if winner is None:
-        return Routed(replays.router, (_carried(replays.router, best, carrying), *reversed(trials)))
-    rest = [trial for trial in reversed(trials) if trial is not winner]
-    return Routed(winner.router, (winner, _carried(replays.router, best, carrying), *rest))
+        return Routed(replays.router, (mine, *rest))
+    return Routed(winner.router, (winner, mine, *rest))
 
 
-def _carried(router: Router, best: Answer, count: int) -> RouterTrial:
-    fleet = words.fleet(best.sized.replica, count)
-    why = f"{fleet} {'carries' if count == 1 else 'carry'} the peak behind it"
-    return RouterTrial(router=router, carrying_count=count, why=why)
+def _usd_per_hour(trial: RouterTrial, way: _Way) -> float:
+    return (trial.carrying_count or 0) * way.answer.candidate.usd_per_replica_hour
 
 
-def _better_half(
-    replays: Replays, part: Traffic, best: Answer, routers: Sequence[Router], reporter: Reporter
-) -> list[Router]:
-    """Whoever misses the promise least with one replica fewer; of those that keep it, whoever has most to spare."""
-    count = best.sized.carrying_count - 1
+def _carry(fleet: str, count: int) -> str:
+    return f"{fleet} {'carries' if count == 1 else 'carry'} the peak behind it"
 
-    def miss(router: Router) -> tuple[float, float]:
-        reporter.say("sizing", f"{words.fleet(best.sized.replica, count)}, {router}", 0.55)
-        verdict = replays.behind(router).verdict(part, best.sized.replica, count)
+
+def _better_half(replays: Replays, part: Traffic, ways: Sequence[_Way], reporter: Reporter) -> list[_Way]:
+    """Whoever misses the promise least; of those that keep it, whoever has most to spare."""
+
+    def miss(way: _Way) -> tuple[float, float]:
+        reporter.say("sizing", f"{way.fleet}, {way.router}", 0.55)
+        verdict = replays.behind(way.router).verdict(part, way.answer.sized.replica, way.count)
         return verdict.excess, verdict.tightness
 
-    misses = {router: miss(router) for router in routers}
-    kept = sorted(routers, key=lambda router: misses[router])[: (len(routers) + 1) // 2]
-    return [router for router in routers if router in kept]
+    misses = [miss(way) for way in ways]
+    kept = sorted(range(len(ways)), key=lambda place: misses[place])[: (len(ways) + 1) // 2]
+    return [way for place, way in enumerate(ways) if place in kept]
 
 
-def _sized(replays: Replays, traffic: Traffic, best: Answer, router: Router, reporter: Reporter) -> RouterTrial:
-    """The smallest count behind this router, up to that of the router of the question."""
-    carrying, replica = best.sized.carrying_count, best.sized.replica
-    behind = replays.behind(router)
+def _sized(replays: Replays, traffic: Traffic, way: _Way, reporter: Reporter) -> RouterTrial:
+    """The smallest count behind this router, up to what would be cheaper than the best fleet."""
+    replica = way.answer.sized.replica
+    behind = replays.behind(way.router)
 
     def keeps(count: int) -> bool:
-        reporter.say("sizing", f"{words.fleet(replica, count)}, {router}", 0.56)
+        reporter.say("sizing", f"{words.fleet(replica, count)}, {way.router}", 0.56)
         return behind.quick(traffic, replica, count).kept
 
-    count = smallest_enough(keeps, carrying - 1, carrying)
+    count = smallest_enough(keeps, way.count, way.count)
     if count is None:
-        return RouterTrial(router=router, carrying_count=None, why=f"{words.replicas(carrying)} are too few behind it")
-    return _carried(router, best, count)
+        return RouterTrial(router=way.router, carrying_count=None, why=f"{way.fleet} are too few behind it")
+    return RouterTrial(router=way.router, carrying_count=count, why=_carry(words.fleet(replica, count), count))

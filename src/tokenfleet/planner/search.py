@@ -25,6 +25,7 @@ _RUNNERS_UP = 3
 _SECONDS = 6
 """So many candidates are sized at any price where nobody else was."""
 _CAP_OVER_ESTIMATE = 16
+_HAIR = 1e-9
 UTILIZATION_CAP: Limit = "utilization_cap"
 
 
@@ -329,6 +330,15 @@ class Search:
         limit = price * (1 + 1e-12)
         most = int(limit / candidate.usd_per_replica_hour) if math.isfinite(limit) else 0
         return largest(lambda count: self._price(candidate, count) <= limit, most)
+
+    def cheaper_than_best(self) -> "tuple[tuple[Answer, int], ...]":
+        """The answer of each family, the best first, and the most of its replicas that would cost less than the best.
+
+        0 where one already costs as much.
+        """
+        families = self.found.best_of_families()
+        limit = families[0].rank[0] * (1 - _HAIR)
+        return tuple((answer, self._affordable(answer.candidate, limit)) for answer in families)
 
     def _too_few(self, candidate: Candidate, count: int) -> bool:
         """Whether so many replicas break the promise, by a replay of them or of some that are no worse; it is noted."""

@@ -24,6 +24,8 @@ LINK = Link(name="by hand", line_bytes_per_s=1e6, efficiency_fraction=1.0, laten
 ASKED = ApartQuestion(links={"h100_sxm": LINK, "l40s": LINK}, first_token="prefill", overlap=False)
 FAST = replica(gpu="h100_sxm", step_ms=8.0, token_us=30.0, context_ns=400.0, slots=48)
 CHEAP = replica(gpu="l40s", step_ms=9.0, token_us=120.0, context_ns=500.0, slots=32)
+LARGE = replica(gpu="h100_sxm", tensor_parallel=2, step_ms=5.0, token_us=14.0, context_ns=220.0, slots=96)
+"""More work for the money, where there is as much of it."""
 PRICES = (price("h100_sxm", 4.0), price("l40s", 1.0))
 DEMAND = trace(count=600, rate=18.0, inputs=900, outputs=60)
 
@@ -54,16 +56,19 @@ def test_nobody_asked() -> None:
     assert sought(asked(FAST, apart=None)) is None
 
 
-@pytest.mark.parametrize("candidates", [(FAST,), (FAST, CHEAP)])
+def usd(one) -> float:
+    return {"h100_sxm": 4.0, "l40s": 1.0}[one.deployment.gpu] * one.deployment.layout.gpu_count
+
+
+@pytest.mark.parametrize("candidates", [(FAST,), (FAST, CHEAP), (FAST, LARGE)])
 def test_no_counts_are_cheaper_than_those_found(candidates) -> None:
     what = asked(*candidates)
     found = sought(what).found
-    usd = {"h100_sxm": 4.0, "l40s": 1.0}
     least = min(
-        usd[prefill.deployment.gpu] * counts[0] + usd[decode.deployment.gpu] * counts[1]
+        usd(prefill) * counts[0] + usd(decode) * counts[1]
         for prefill, decode in itertools.product(candidates, repeat=2)
         for counts in itertools.product(range(1, 13), repeat=2)
-        if usd[prefill.deployment.gpu] * counts[0] + usd[decode.deployment.gpu] * counts[1] <= found.price_usd_per_hour
+        if usd(prefill) * counts[0] + usd(decode) * counts[1] <= found.price_usd_per_hour
         and kept(what, prefill, decode, counts)
     )
     assert found.price_usd_per_hour == least

@@ -41,6 +41,19 @@ def test_the_plan_takes_the_router_behind_which_the_fewest_replicas_do():
     assert alone.carrying_count == made.chosen.carrying_count
 
 
+def test_a_router_is_tried_in_front_of_other_kinds_than_the_best():
+    large = toy.replica(caching=True, token_us=24.0, block_count=4000, slots=128, gpu="l40s", step_ms=2.0)
+    prices = [toy.price("h100_sxm", 3.0), toy.price("l40s", 9.5)]
+    promise, trace = toy.slo(ttft=0.5, itl=0.2), conversations()
+    question = toy.question([CACHING, large], prices, promise=promise)
+    usual = cheapest(question, trace).sized
+    behind = cheapest(replace(question, router="prefix_affinity"), trace).sized
+    made = plan(replace(question, routers=("prefix_affinity",), first_look=True), trace)
+    assert usual.replica.deployment.gpu == "l40s"
+    assert behind.replica.deployment.gpu == "h100_sxm"
+    assert made.chosen.price_usd_per_hour == behind.price_usd_per_hour < usual.price_usd_per_hour
+
+
 def test_a_router_that_saves_nothing_changes_nothing():
     question, trace = toy.question([toy.replica(slots=8)], PRICES), toy.trace(count=600, rate=40.0)
     usual = plan(replace(question, first_look=True), trace)
