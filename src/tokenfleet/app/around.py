@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokenfleet import workload
 from tokenfleet.app.fleet_rollout import versions_of
-from tokenfleet.app.leaving import first_leaving, leaving_of
+from tokenfleet.app.leaving import leaving_of
 from tokenfleet.app.scaling_question import (
     batch_of,
     cold_start_of,
@@ -97,16 +97,10 @@ class Around:
             scaler = scaler_of(self.setting, self.policy)
         return Controller(scaler, self.ladder)
 
-    def world(self, controller: Controller | None = None, *, first_count: int | None = None) -> World | None:
-        """The world of one replay, watched by ``controller`` or by somebody new; ``None`` where all is quiet.
-
-        Args:
-            controller: Who watches.
-            first_count: Of a replay of so many first requests; ``None``: of all.
-        """
+    def world(self, controller: Controller | None = None) -> World | None:
+        """The world of one replay, watched by ``controller`` or by somebody new; ``None`` where all is quiet."""
         if self.is_quiet:
             return None
-        batch = None if self.batch is None else self.batch[:first_count]
         watching = controller or self.controller()
         scaler = watching.scaler
         return World(
@@ -114,10 +108,10 @@ class Around:
             absent=self.absent if scaler is None else scaler.absent,
             clients=self.clients,
             admission=self.admission,
-            batch=batch,
+            batch=self.batch,
             lane=self.lane,
             closed_loop=self.loop,
-            leaving=first_leaving(self.leaving, first_count),
+            leaving=self.leaving,
             controller=watching if self.is_watched else None,
             tick_s=_TICK_S if self.setting is None else self.setting.tick_s,
             looks_inside=scaler is not None and scaler.policy.looks_inside,

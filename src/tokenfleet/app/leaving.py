@@ -39,13 +39,3 @@ def leaving_of(trace: Trace) -> tuple[Leaving | None, Trace]:
     leaving = Leaving(after_tokens=np.where(with_token, trace.output_tokens, 0).astype(np.int32), after_s=after_s)
     further = np.where(with_token, _STEPS_UNTIL_KNOWN, 0).astype(trace.output_tokens.dtype)
     return leaving, replace(trace, output_tokens=trace.output_tokens + further)
-
-
-def first_leaving(leaving: Leaving | None, count: int | None) -> Leaving | None:
-    """Of so many first requests; ``None``: of all."""
-    if leaving is None:
-        return None
-    tokens, times_s = leaving.after_tokens, leaving.after_s
-    return Leaving(
-        after_tokens=None if tokens is None else tokens[:count], after_s=None if times_s is None else times_s[:count]
-    )

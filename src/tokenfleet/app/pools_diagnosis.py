@@ -10,11 +10,11 @@ from tokenfleet import contract
 from tokenfleet.app.alone import alone
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem
-from tokenfleet.app.simulate_run import Window
+from tokenfleet.app.simulate_run import Window, prefill_fraction_in
 from tokenfleet.contract import Diagnosis, DiagnosisLimits
 from tokenfleet.contract.diagnosis import Against, Alarm, Verdict
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import BusyTime, RunRecord, requests_of
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.stages import Call, PoolRun, StagedRun
 from tokenfleet.domain.trace import Bools, rows_of
 from tokenfleet.simulator.passing import announced
@@ -110,7 +110,7 @@ def _finding(
         limits,
         mixed=len(fleet.groups) > 1,
         window_s=window_s,
-        busy=_busy(record, inside, fleet),
+        prefill_fraction=prefill_fraction_in(record, window_s or (-np.inf, np.inf)),
         slot_counts=[
             group.replica.deployment.engine.max_sequence_count
             for group in fleet.groups
@@ -148,19 +148,3 @@ def answered(record: RunRecord) -> RunRecord:
 def _inside(record: RunRecord, window_s: Window | None) -> Bools:
     start_s, end_s = window_s or (-np.inf, np.inf)
     return (record.arrival_s >= start_s) & (record.arrival_s < end_s)
-
-
-def _busy(record: RunRecord, chosen: Bools, fleet: Fleet) -> BusyTime:
-    """What some calls took of the replicas: their shares of every step, which is as much as there was.
-
-    Of a pool of several kinds the time is that of the first: only the shares of the phases count here.
-    """
-    if record.ledger is None:
-        raise ValueError("the run kept no ledger")
-    gpu_count = fleet.groups[0].replica.deployment.layout.gpu_count
-    return replace(
-        record.busy,
-        prefill_s=float(record.ledger.prefill_gpu_s[chosen].sum()) / gpu_count,
-        decode_s=float(record.ledger.decode_gpu_s[chosen].sum()) / gpu_count,
-        cached_prefix_s=float(record.ledger.cached_gpu_s[chosen].sum()) / gpu_count,
-    )

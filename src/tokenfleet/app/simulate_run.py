@@ -28,7 +28,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.run import BusyTime, RunRecord, Status
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
 from tokenfleet.planner.scaling import gpu_hours
@@ -98,24 +98,21 @@ def interval_for(duration_s: float) -> float:
     return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
 
 
-def busy_in(trace: Trace, around: Around, window_s: Window) -> BusyTime:
-    """What the requests of a window cost the replicas, on top of those before them.
+def prefill_fraction_in(record: RunRecord, window_s: Window) -> float | None:
+    """Share of prefill in the work that the requests of a window took, in all their attempts, whenever it was done.
 
-    It is the replay of all requests up to the end of the window less the replay of those before it: both drain to
-    the end, so the queue that a window leaves counts as its own work, and the one it found does not.
+    So the queue that a window leaves counts as its own work, and the one it found does not. ``None`` where they took
+    none.
+
+    Raises:
+        ValueError: a record without a ledger.
     """
-    start, end = (int(np.searchsorted(trace.arrival_s, edge_s)) for edge_s in window_s)
-    until, before = (
-        simulator.replay(_first(trace, count), around.fleet, world=around.world(first_count=count)).busy
-        for count in (end, start)
-    )
-    return BusyTime(
-        prefill_s=until.prefill_s - before.prefill_s,
-        decode_s=until.decode_s - before.decode_s,
-        cached_prefix_s=until.cached_prefix_s - before.cached_prefix_s,
-        step_count=until.step_count - before.step_count,
-        mixed_step_count=until.mixed_step_count - before.mixed_step_count,
-    )
+    if record.ledger is None:
+        raise ValueError("a record without a ledger says nothing of single requests")
+    inside = (record.arrival_s >= window_s[0]) & (record.arrival_s < window_s[1])
+    prefill_s = float(record.ledger.prefill_gpu_s[inside].sum())
+    whole_s = prefill_s + float(record.ledger.decode_gpu_s[inside].sum())
+    return prefill_s / whole_s if whole_s > 0.0 else None
 
 
 def arrived(sent: Trace, around: Around) -> Trace:
@@ -128,10 +125,6 @@ def in_time(trace: Trace) -> Trace:
     """The requests in the order in which they come."""
     order = np.argsort(trace.arrival_s, kind="stable")
     return rows_of(trace, order)
-
-
-def _first(trace: Trace, count: int) -> Trace:
-    return rows_of(trace, slice(count))
 
 
 def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, teller: Teller) -> Simulated:
@@ -234,8 +227,7 @@ def _judged(
         )
         for slow in (False, True)
     )
-    # In a closed loop there is no traffic without the requests before it, so the work of a window stands for nothing.
-    busy = busy_in(trace, around, peak_s) if around.loop is None else None
+    prefill_fraction = prefill_fraction_in(record, peak_s)
 
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(
@@ -244,7 +236,7 @@ def _judged(
             how.limits,
             mixed=len(fleet.groups) > 1,
             window_s=window_s,
-            busy=busy,
+            prefill_fraction=prefill_fraction,
             slot_counts=_slots(fleet),
             client_ttft_s=_waiting(around, seen_s[0]),
             client_e2e_s=_waiting(around, seen_s[1]),

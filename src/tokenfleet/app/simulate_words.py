@@ -80,7 +80,7 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     if found.verdict == "fine" and broken:
         verb = "breaks" if len(broken) == 1 else "break"
         lines = [f"not saturated, yet {', '.join(broken)} {verb} the promise: single requests or steps take that long."]
-    return [*lines, *evidence_lines(found, run.limits, run.fleet)]
+    return [*lines, *evidence_lines(found, run.limits, run.fleet), *_too_slow_alone(found.ttft, run)]
 
 
 def verdict_line(found: Diagnosis) -> str:
@@ -114,6 +114,11 @@ def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> l
 def against_line(name: str, against: Against) -> str:
     """A time under load against that of the same requests alone."""
     quantile = f"p{against.quantile * 100:g}"
+    if against.up and against.loaded_s is None:
+        return (
+            f"{name} is up: {_percent(against.never_fraction)} of the requests got no first token before their "
+            f"clients gave up; alone {quantile} is {_time(against.alone_s)}."
+        )
     if against.factor is None:
         return f"{name} {quantile}: no sample to compare."
     word = "up" if against.up else "flat"
@@ -121,6 +126,22 @@ def against_line(name: str, against: Against) -> str:
         f"{name} is {word}: {quantile} {_time(against.loaded_s)}, {_times(against.factor)} times the "
         f"{_time(against.alone_s)} of the same requests alone."
     )
+
+
+def _too_slow_alone(ttft: Against, run: Simulated) -> list[str]:
+    """Where clients do not even wait for the first token of a request that has a replica to itself."""
+    clients = run.around.clients
+    waits_s = [each for each in (clients.first_token_timeout_s, clients.timeout_s) if each is not None]
+    if not ttft.never_fraction or ttft.alone_s is None or ttft.alone_s <= min(waits_s, default=ttft.alone_s):
+        return []
+    return [
+        f"Clients wait {_time(min(waits_s))}: more than 1 request in {_one_in(ttft.quantile)} takes longer with a "
+        "replica to itself. More replicas do not help these; faster ones, shorter prompts or patience do."
+    ]
+
+
+def _one_in(quantile: float) -> str:
+    return f"{1.0 / (1.0 - quantile):.0f}"
 
 
 def _times(factor: float) -> str:

@@ -8,7 +8,7 @@ front end, whatever the gpu does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenfleet.contract.endings import REFUSED
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
-from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
+from tokenfleet.domain.run import GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import ReplicaState
 
@@ -52,12 +52,15 @@ class DiagnosisLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """A latency under load against the same requests alone; ``None`` where there is no sample."""
+    """A latency under load against the same requests alone; ``None`` where there is no sample, or no end."""
 
     quantile: float
     loaded_s: float | None
     alone_s: float | None
     up: bool | None
+    """Also where the quantile under load falls among those that never came: no latency is longer."""
+    never_fraction: float = 0.0
+    """Of the requests compared, the share whose clients gave up before it came."""
 
     @property
     def factor(self) -> float | None:
@@ -126,7 +129,7 @@ def diagnose(
     *,
     mixed: bool = False,
     window_s: tuple[float, float] | None = None,
-    busy: BusyTime | None = None,
+    prefill_fraction: float | None = None,
     slot_counts: Sequence[int] | None = None,
     client_ttft_s: Floats | None = None,
     client_e2e_s: Floats | None = None,
@@ -139,7 +142,7 @@ def diagnose(
         limits: Where flat ends; the defaults when left out.
         mixed: Replicas are of several kinds, so of neighbouring quantiles the one of the median ratio is taken.
         window_s: Look at requests that arrive, and moments that lie, inside; needs ``record.peak_gaps`` of it.
-        busy: What the replicas spent their time on where it was tight; left out, that of the whole record.
+        prefill_fraction: Share of their work that was prefill where it was tight; left out, that of the whole record.
         slot_counts: Sequence slots of each replica, in the order of ``record.telemetry``.
         client_ttft_s: TTFT that the client saw of each request in seconds, NaN where unknown.
         client_e2e_s: The same to the last token.
@@ -154,7 +157,8 @@ def diagnose(
     chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
     ttft, itl = _up(record, alone, bounds, chosen, gaps, mixed=mixed)
     queue, front_end = _queue(record, bounds, window_s, slot_counts), _front_end(record, chosen)
-    prefill_fraction = _prefill_fraction(busy or record.busy)
+    if prefill_fraction is None:
+        prefill_fraction = _ratio(record.busy.prefill_s, record.busy.prefill_s + record.busy.decode_s)
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
     slow = _slow(client_ttft, client_e2e)
@@ -198,14 +202,21 @@ def _up(
     *,
     mixed: bool,
 ) -> tuple[Against, Against]:
-    """TTFT and ITL against the requests alone; a first token counts where its request was sent once."""
-    once = chosen & ~_sent_again(record)
-    loaded_s = _known(record.ttft_s, once if once.any() else chosen)
+    """TTFT and ITL against the requests alone.
+
+    A first token counts where its request was sent once; one that a client gave up waiting for never came.
+    """
+    never = chosen & (record.status == Status.TIMED_OUT) & np.isnan(record.first_token_s)
+    once = chosen & (~_sent_again(record) | never)
+    loaded_s = _known(np.where(never, np.inf, record.ttft_s), once if once.any() else chosen)
+    never_fraction = _ratio(int(never.sum()), len(loaded_s)) or 0.0
     alone_s = _known(alone.ttft_s, np.ones(len(alone.ttft_s), dtype=np.bool_))
 
     def ttft(quantile: float) -> Against:
         values = order_statistic(loaded_s, quantile), order_statistic(alone_s, quantile)
-        return _against(*values, quantile, limits.ttft_up_factor)
+        against = _against(*values, quantile, limits.ttft_up_factor)
+        came = values[0] is not None or not len(loaded_s)
+        return replace(against, up=against.up if came else True, never_fraction=never_fraction)
 
     def itl(quantile: float) -> Against:
         values = histogram_quantile(gaps, quantile), histogram_quantile(alone.gaps, quantile)
@@ -234,8 +245,9 @@ def _typical(against: Callable[[float], Against], quantile: float) -> Against:
     by a hair.
     """
     nearby = [round(quantile + step, 2) for step in _NEARBY if quantile + step < 1.0]
-    found = [(each.factor, each.quantile, each) for each in map(against, nearby) if each.factor is not None]
-    return sorted(found)[len(found) // 2][2] if found else against(quantile)
+    found = [(np.inf if each.factor is None else each.factor, each.quantile, each) for each in map(against, nearby)]
+    known = sorted(each for each in found if each[2].up is not None)
+    return known[len(known) // 2][2] if known else against(quantile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +339,7 @@ def _chosen(record: RunRecord, window_s: tuple[float, float] | None) -> npt.NDAr
 
 
 def _known(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
-    return values[chosen & np.isfinite(values)]
+    return values[chosen & ~np.isnan(values)]
 
 
 def _client(
@@ -376,10 +388,6 @@ def _front_end(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> float | None
     served = chosen & np.isfinite(record.ttft_s) & np.isfinite(record.ready_s)
     before_s = (record.ready_s - record.arrival_s)[served].sum()
     return _ratio(float(before_s), float(record.ttft_s[served].sum()))
-
-
-def _prefill_fraction(busy: BusyTime) -> float | None:
-    return _ratio(busy.prefill_s, busy.prefill_s + busy.decode_s)
 
 
 def _against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from reference.fleets import trace
-from tokenfleet.app.leaving import first_leaving, leaving_of
+from tokenfleet.app.leaving import leaving_of
 from tokenfleet.domain.trace import Observed
 
 STATUSES = ("ok", "error", "rejected", "cancelled")
@@ -26,8 +26,6 @@ def test_without_a_token_after_the_time_that_it_knows() -> None:
     assert leaving.after_tokens.tolist() == [0, 0, 9]
     assert leaving.after_s.tolist() == [np.inf, 2.5, np.inf]
     assert further.output_tokens.tolist() == [5, 7, 11]
-    assert first_leaving(leaving, 2).after_s.tolist() == [np.inf, 2.5]
-    assert first_leaving(leaving, None).after_tokens.tolist() == [0, 0, 9]
 
 
 def test_where_nobody_left_nothing_changes() -> None:
@@ -35,4 +33,3 @@ def test_where_nobody_left_nothing_changes() -> None:
         leaving, same = leaving_of(rows)
         assert leaving is None
         assert same is rows
-    assert first_leaving(None, 2) is None

@@ -5,13 +5,12 @@ import pytest
 
 from tokenfleet import simulator, workload
 from tokenfleet.app.alone import _stretches, alone
-from tokenfleet.app.around import Around
 from tokenfleet.app.intervals import intervals_of
 from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_question import FleetOptions, fleet_asked, fleet_by_options
-from tokenfleet.app.simulate_run import How, busy_in, simulate
-from tokenfleet.app.simulate_words import REFUSED
+from tokenfleet.app.simulate_run import How, prefill_fraction_in, simulate
+from tokenfleet.app.simulate_words import REFUSED, diagnosis_words
 from tokenfleet.catalog import model
 from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.run import Status
@@ -79,12 +78,46 @@ def test_where_replicas_differ_requests_are_compared_with_their_own_kind():
     assert found.ttft.factor == pytest.approx(1.0, abs=0.6)
 
 
-def test_the_work_of_stretches_adds_up_to_the_work_of_the_run(trace, fleet):
-    whole = simulator.replay(trace, fleet).busy
-    parts = [busy_in(trace, Around(fleet=fleet), window) for window in ((0.0, 100.0), (100.0, 200.0), (200.0, 301.0))]
-    for field in ("prefill_s", "decode_s", "step_count", "mixed_step_count"):
-        assert sum(getattr(part, field) for part in parts) == pytest.approx(getattr(whole, field))
-    assert all(part.prefill_s > 0 and part.decode_s > 0 for part in parts)
+def test_the_work_of_all_requests_is_that_of_the_run(trace, fleet):
+    record = simulator.replay(trace, fleet, telemetry_interval_s=5.0)
+    busy = record.busy
+    whole = prefill_fraction_in(record, (0.0, 301.0))
+    assert whole == pytest.approx(busy.prefill_s / (busy.prefill_s + busy.decode_s), abs=0.01)
+    parts = [prefill_fraction_in(record, window) for window in ((0.0, 100.0), (100.0, 301.0))]
+    assert 0.0 < min(parts) <= whole <= max(parts) < 1.0
+    assert prefill_fraction_in(record, (400.0, 500.0)) is None
+    with pytest.raises(ValueError, match="without a ledger"):
+        prefill_fraction_in(simulator.replay(trace, fleet), (0.0, 301.0))
+
+
+def test_requests_that_time_out_in_an_overload_make_first_tokens_late_and_no_share_leaves_its_bounds():
+    flood = {"lengths": {"input": "3000:9000", "output": "60:100"}, "mean_rate": 10, "duration": "3min"}
+    clients = {"attempts": 2, "first_token_timeout": "10s", "timeout": "20s"}
+    asked = checked(Scenario, {**VALUES, "workload": flood, "clients": clients}, str)
+    one = fleet_by_options(asked, model(asked.model), FleetOptions(replicas=1))
+    run = simulate(asked, model(asked.model), one, How(limits=DiagnosisLimits()), Silent())
+    found = run.peak.diagnosis
+    assert (found.verdict, found.ttft.up, found.ttft.loaded_s) == ("prefill", True, None)
+    assert 0.5 < found.ttft.never_fraction <= 1.0
+    assert 0.6 < found.prefill_fraction <= 1.0
+    said = diagnosis_words(run.peak, run)
+    assert any("of the requests got no first token before their clients gave up" in line for line in said)
+    assert not any("flat: p95" in line or "with a replica to itself" in line for line in said)
+
+
+def test_clients_that_do_not_wait_for_a_request_alone_are_told_of():
+    long = {"lengths": {"input": "9000:30000", "output": "60:100"}, "mean_rate": 0.2, "duration": "10min"}
+    asked = checked(Scenario, {**VALUES, "workload": long, "clients": {"first_token_timeout": "1s"}}, str)
+    run = simulate(
+        asked,
+        model(asked.model),
+        fleet_by_options(asked, model(asked.model), FleetOptions(replicas=8)),
+        How(limits=DiagnosisLimits()),
+        Silent(),
+    )
+    assert run.peak.diagnosis.ttft.up
+    said = " ".join(diagnosis_words(run.peak, run))
+    assert "Clients wait 1.00 s: more than 1 request in 20 takes longer with a replica to itself." in said
 
 
 def test_every_kind_of_refusal_has_its_words():

@@ -104,10 +104,9 @@ def test_the_figures_stand_beside_the_verdict():
 
 
 def test_the_work_of_the_tight_stretch_decides_where_it_is_given():
-    tight = BusyTime(prefill_s=9.0, decode_s=1.0, cached_prefix_s=0.0, step_count=1, mixed_step_count=0)
     loaded = run(1.0, SLOW, prefill=0.1)
     assert diagnose(loaded, run()).verdict == "decode"
-    assert diagnose(loaded, run(), busy=tight).verdict == "prefill"
+    assert diagnose(loaded, run(), prefill_fraction=0.9).verdict == "prefill"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +194,21 @@ def test_requests_that_had_to_come_back_blame_no_replica():
     found = diagnose(run(ttft_s, turmoil=turmoil), run())
     assert (found.verdict, found.sent_again_count) == ("fine", 20)
     assert diagnose(run(ttft_s), run()).verdict == "prefill"
+
+
+def test_a_first_token_that_a_client_gave_up_waiting_for_never_came():
+    def given_up(count):
+        status = np.zeros(100, dtype=np.int8)
+        status[:count] = Status.TIMED_OUT
+        return run(np.where(status == Status.TIMED_OUT, np.nan, 0.1), status=status, prefill=0.8)
+
+    late = diagnose(given_up(6), run())
+    assert (late.verdict, late.ttft.up, late.ttft.loaded_s, late.ttft.factor) == ("prefill", True, None, None)
+    assert late.ttft.never_fraction == pytest.approx(0.06)
+    assert diagnose(given_up(5), run()).verdict == "fine", "p95 is the 95th of a hundred"
+    assert diagnose(given_up(100), run(), mixed=True).ttft.up
+    slow = np.where(np.arange(100) < 6, Status.TIMED_OUT, Status.FINISHED).astype(np.int8)
+    assert diagnose(run(0.1, status=slow), run()).ttft.never_fraction == 0.0, "they had their first token"
 
 
 def test_kinds_of_replicas_are_not_compared_with_each_other():
