@@ -4,7 +4,8 @@ Counters of the replay are taken apart by interval. What a replica was busy for 
 that time is told from the mean steps of the interval, with and without prefill, by the terms of the step time model.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -17,9 +18,12 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Floats, Trace
 from tokenfleet.domain.world import ReplicaState
+from tokenfleet.planner.scaling import HOLDS_GPUS
 
 BOUNDS: Final = ("compute", "bandwidth", "communication", "overhead")
 """What a step waits for, as in :class:`tokenfleet.domain.replica.StepShares`."""
+SERVES: Final = (ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)
+"""States in which a replica may have a batch."""
 Counts = npt.NDArray[np.int64]
 
 
@@ -35,12 +39,26 @@ class Intervals:
     """Share of the time in which a step ran: what a dashboard shows as the use of a gpu."""
     bound_fraction: Mapping[str, Floats]
     """The same time by what it waits for, one array for each of :data:`BOUNDS`; together they are ``busy_fraction``."""
+    held_s: Floats
+    """Seconds in which it held gpus."""
+    serving_s: Floats
+    """Seconds in which it could have a batch: it was ready, or finished what it had."""
 
     @property
     def bound_by(self) -> npt.NDArray[np.int64]:
         """Place in :data:`BOUNDS` of what most of the time waits for; -1 where no step ran."""
         most = np.stack([self.bound_fraction[name] for name in BOUNDS]).argmax(axis=0)
         return np.where(self.busy_fraction > 0.0, most, -1)
+
+    def of_fleet(self, fraction: Floats) -> Floats:
+        """A share of each replica's time as one of the time in which replicas served; NaN where none did.
+
+        A replica that fails has its last step counted whole, which is time that it served, too.
+        """
+        served_s = np.maximum(self.serving_s.sum(axis=1), self.busy_fraction.sum(axis=1) * self.interval_s)
+        spent_s = fraction.sum(axis=1) * self.interval_s
+        share: Floats = np.where(served_s > 0.0, spent_s / np.where(served_s > 0.0, served_s, 1.0), np.nan)
+        return share
 
 
 def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Sequence[ModelArchitecture]) -> Intervals:
@@ -67,7 +85,26 @@ def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Seq
         decode_tokens=counted["decode_tokens"] * _tokens_a_step(fleet),
         busy_fraction=busy,
         bound_fraction=_bounds(counted, busy, fleet, models),
+        held_s=_seconds_in(HOLDS_GPUS, record, interval_s, busy.shape),
+        serving_s=_seconds_in(SERVES, record, interval_s, busy.shape),
     )
+
+
+def _seconds_in(
+    states: Collection[ReplicaState], record: RunRecord, interval_s: float, shape: tuple[int, ...]
+) -> Floats:
+    """Seconds of each interval that each replica was in one of some states."""
+    if record.turmoil is None:
+        return np.full(shape, interval_s)
+    found, samples = np.zeros(shape), shape[0]
+    for spell in record.turmoil.spells:
+        if spell.state in states:
+            end_s = min(spell.end_s, samples * interval_s)
+            start, end = int(spell.start_s / interval_s), min(math.ceil(end_s / interval_s), samples)
+            edges_s = np.arange(start, max(end, start) + 1) * interval_s
+            inside_s = np.minimum(edges_s[1:], end_s) - np.maximum(edges_s[:-1], spell.start_s)
+            found[start:end, spell.replica] += np.maximum(inside_s, 0.0)
+    return found
 
 
 def _tokens_a_step(fleet: Fleet) -> Floats:
@@ -127,16 +164,19 @@ def _spent_s(counted: Mapping[str, Counts], group: ReplicaGroup, model: ModelArc
     return {name: np.maximum(mixed * full[name] + alone * plain[name], 0.0) for name in BOUNDS}
 
 
-def present(state: npt.NDArray[np.int8] | None, used: Floats) -> npt.NDArray[np.bool_]:
-    """Which replicas held gpus at each sample, or were in use when there were none to hold; shape (sample, replica)."""
+def serving(state: npt.NDArray[np.int8] | None, used: Floats) -> npt.NDArray[np.bool_]:
+    """Which replicas could have a batch at each sample, or were in use all the same; shape (sample, replica).
+
+    One that loads has neither a queue nor KV memory yet.
+    """
     if state is None:
         return np.ones(used.shape, dtype=np.bool_)
-    there: npt.NDArray[np.bool_] = (state != ReplicaState.ABSENT) & (state != ReplicaState.FAILED)
+    there: npt.NDArray[np.bool_] = np.isin(state, SERVES)
     return there | (used > 0.0)
 
 
 def mean_of(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
-    """Mean over the replicas that are there, at each sample; NaN where none is."""
+    """Mean over the replicas that serve, at each sample; NaN where none does."""
     count = there.sum(axis=1)
     mean: Floats = np.where(count > 0, (values * there).sum(axis=1) / np.maximum(count, 1), np.nan)
     return mean
@@ -245,19 +285,16 @@ def fleet_intervals(
             for word, which in contract.unanswered(record.status).items()
         },
         usd_per_million_output_tokens=_unit_price(
-            state, list(_replica_prices(fleet, usd_per_gpu_hour)), done.interval_s, output_tokens
+            done.held_s, list(_replica_prices(fleet, usd_per_gpu_hour)), output_tokens
         ),
     )
 
 
-def _unit_price(
-    state: npt.NDArray[np.int8], usd_per_hour: Sequence[float | None], interval_s: float, output_tokens: Floats
-) -> Floats | None:
+def _unit_price(held_s: Floats, usd_per_hour: Sequence[float | None], output_tokens: Floats) -> Floats | None:
     """Dollars of the replicas that held gpus over the tokens that left."""
     if None in usd_per_hour:
         return None
-    held = (state != ReplicaState.ABSENT) & (state != ReplicaState.FAILED)
-    usd = held @ np.array(usd_per_hour, dtype=np.float64) * (interval_s / 3600.0)
+    usd = held_s @ np.array(usd_per_hour, dtype=np.float64) / 3600.0
     price: Floats = np.where(output_tokens > 0, 1e6 * usd / np.maximum(output_tokens, 1), np.nan)
     return price
 

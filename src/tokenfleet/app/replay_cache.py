@@ -33,6 +33,7 @@ from tokenfleet.domain.run import (
     GapHistogram,
     Ledger,
     RunRecord,
+    Spell,
     Telemetry,
     Turmoil,
     WorkDone,
@@ -47,7 +48,7 @@ MOST_BYTES = 512 << 20
 _PRUNED_FRACTION = 0.8
 _OWNER_ONLY = 0o700
 _OWNER_ONLY_FILE = 0o600
-_FORMAT = b"6"
+_FORMAT = b"7"
 """Raised with every change of what is written, so that no other reader meets it."""
 _WORD_BYTES = 8
 _CHANGES_NOTHING = "band"
@@ -269,6 +270,7 @@ def _counted(turmoil: Turmoil) -> dict[str, object]:
     return {
         **{field.name: getattr(turmoil, field.name) for field in fields(Turmoil) if field.name not in _TURMOIL},
         "decisions": [asdict(each) for each in turmoil.decisions],
+        "spells": [asdict(each) for each in turmoil.spells],
     }
 
 
@@ -310,8 +312,9 @@ def _read(path: Path, trace: Trace) -> RunRecord | None:
         decisions = tuple(
             Decision(**{**each, "replicas": tuple(each["replicas"])}) for each in head["turmoil"].pop("decisions")
         )
+        spells = tuple(Spell(**each) for each in head["turmoil"].pop("spells"))
         counted: dict[str, Any] = head["turmoil"] | {name: column() for name in _TURMOIL}
-        turmoil = Turmoil(decisions=decisions, **counted)
+        turmoil = Turmoil(decisions=decisions, spells=spells, **counted)
     return RunRecord(
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import contract
-from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval, mean_of, present
+from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
@@ -336,9 +336,8 @@ def fleet_columns(gauges: Telemetry, whole: FleetIntervals, done: Intervals) -> 
     price = whole.usd_per_million_output_tokens
     unknown = np.full(len(gauges.time_s), np.nan)
     values = unknown if price is None else price
-    there = present(gauges.state, done.busy_fraction)
-    means = {"busy_fraction": mean_of(done.busy_fraction, there)}
-    means |= {f"{name}_fraction": mean_of(done.bound_fraction[name], there) for name in BOUNDS}
+    means = {"busy_fraction": done.of_fleet(done.busy_fraction)}
+    means |= {f"{name}_fraction": done.of_fleet(done.bound_fraction[name]) for name in BOUNDS}
     return {
         "time_s": (gauges.time_s, None),
         "ready_count": (whole.ready_count, None),

@@ -178,6 +178,18 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spell:
+    """What a replica was for a while."""
+
+    replica: int
+    state: int
+    """A :class:`tokenfleet.domain.world.ReplicaState`."""
+    start_s: float
+    end_s: float
+    """``inf``: it was so at the end of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turmoil:
     """What a run with a :class:`tokenfleet.domain.world.World` tells besides."""
 
@@ -202,6 +214,8 @@ class Turmoil:
     state_s: Floats
     """Seconds that each replica spent in each :class:`tokenfleet.domain.world.ReplicaState`, up to the end of the
     run; shape (replica, state)."""
+    spells: tuple[Spell, ...]
+    """The same moment by moment; those of a replica follow each other without a gap."""
     decisions: tuple[Decision, ...]
 
 

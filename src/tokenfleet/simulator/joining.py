@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenfleet.domain.run import (
     GapHistogram,
     Ledger,
     RunRecord,
+    Spell,
     Status,
     Telemetry,
     Turmoil,
@@ -113,6 +115,7 @@ def turmoil_of(journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[Ga
     partial_tokens = np.zeros(request_count, dtype=np.int32)
     totals = dict.fromkeys(_TOTALS, 0)
     state_s, before = [], 0
+    spells: list[Spell] = []
     decisions = [_of_pool(each, gate.name, 0) for gate in gates for each in gate.decisions]
     for name, run in runs.items():
         record, turmoil = run.record, run.record.turmoil
@@ -120,12 +123,15 @@ def turmoil_of(journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[Ga
             quiet_s = np.zeros((record.replica_count, len(ReplicaState)))
             quiet_s[:, ReplicaState.READY] = record.end_s
             state_s.append(quiet_s)
+            numbers = range(before, before + record.replica_count)
+            spells += [Spell(replica=each, state=int(ReplicaState.READY), start_s=0.0, end_s=inf) for each in numbers]
         else:
             again = np.zeros(request_count, dtype=np.int32)
             np.maximum.at(again, run.caller, turmoil.attempt_count - 1)
             attempt_count += again
             np.add.at(partial_tokens, run.caller, turmoil.partial_output_tokens)
             state_s.append(turmoil.state_s)
+            spells += [replace(each, replica=before + each.replica) for each in turmoil.spells]
             totals = {key: total + getattr(turmoil, key) for key, total in totals.items()}
             decisions += [_of_pool(each, name, before) for each in turmoil.decisions]
         before += record.replica_count
@@ -136,6 +142,7 @@ def turmoil_of(journey: Journey, runs: Mapping[str, PoolRun], gates: Sequence[Ga
         left_s=journey.now_ps / PS_PER_S,
         partial_output_tokens=partial_tokens,
         state_s=np.concatenate(state_s),
+        spells=tuple(spells),
         decisions=tuple(sorted(decisions, key=lambda each: each.time_s)),
         **totals,
     )

@@ -229,6 +229,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
             left_s=seconds(visits[back, at.LEFT]),
             partial_output_tokens=partial[back],
             state_s=roster.state_s(end_ps),
+            spells=roster.spells_s(),
             decisions=tuple(each for each in roster.decisions if to_ps(each.time_s) <= end_ps),
         ),
     )

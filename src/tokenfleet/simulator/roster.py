@@ -1,10 +1,12 @@
 """What the replicas of a fleet are, and what becomes of them while a replay pauses."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import Decision
+from tokenfleet.domain.run import Decision, Spell
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import BECOMES, Happening, ReplicaState
 from tokenfleet.simulator import layout as at
@@ -95,6 +97,25 @@ class Roster:
         for number, state, since_ps, until_ps in self.spells + last:
             spent_ps[number, state] += max(min(until_ps, end_ps) - since_ps, 0)
         return spent_ps / PS_PER_S
+
+    def spells_s(self) -> tuple[Spell, ...]:
+        """What each replica was, from when to when."""
+        self.settle()
+        ended = [
+            Spell(replica=number, state=state, start_s=since_ps / PS_PER_S, end_s=until_ps / PS_PER_S)
+            for number, state, since_ps, until_ps in self.spells
+            if until_ps > since_ps
+        ]
+        last = [
+            Spell(
+                replica=number,
+                state=int(self.states[number]),
+                start_s=int(self.since_ps[number]) / PS_PER_S,
+                end_s=math.inf,
+            )
+            for number in self.numbers
+        ]
+        return (*ended, *last)
 
     def _set_state(self, number: int, state: ReplicaState, time_ps: int) -> None:
         self.spells.append((number, int(self.states[number]), int(self.since_ps[number]), time_ps))

@@ -189,6 +189,7 @@ def test_requests_that_had_to_come_back_blame_no_replica():
         left_s=np.full(100, 2.0),
         partial_output_tokens=np.zeros(100, dtype=np.int32),
         state_s=np.full((1, len(ReplicaState)), 2.0),
+        spells=(),
         decisions=(),
     )
     found = diagnose(run(ttft_s, turmoil=turmoil), run())

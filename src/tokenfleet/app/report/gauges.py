@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from tokenfleet.app.intervals import mean_of, present
+from tokenfleet.app.intervals import mean_of, serving
 from tokenfleet.app.report.charts import (
     FIRST,
     SECOND,
@@ -46,7 +46,7 @@ def gauge_charts(telemetry: Telemetry | None, scale: TimeAxis, window: Window) -
     note = joined.note("samples") or f"A sample every {duration(float(telemetry.time_s[1] - telemetry.time_s[0]))}."
     waiting, running = (in_buckets(each.sum(axis=1)).highest for each in (telemetry.waiting, telemetry.running))
     fullest = in_buckets(100 * telemetry.kv_used_fraction.max(axis=1)).highest
-    there = present(telemetry.state, telemetry.kv_used_fraction)
+    there = serving(telemetry.state, telemetry.kv_used_fraction)
     mean = in_buckets(100 * mean_of(telemetry.kv_used_fraction, there)).mean
     return (
         _over_time(

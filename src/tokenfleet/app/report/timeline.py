@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tokenfleet.app.ending_words import ending_counts
-from tokenfleet.app.intervals import mean_of, present
+from tokenfleet.app.intervals import mean_of, serving
 from tokenfleet.app.report.charts import (
     BAD,
     FIRST,
@@ -227,7 +227,7 @@ def _fullest_queue(run: Simulated, scale: TimeAxis, window: Window) -> Chart | A
     if gauges is None or len(gauges.time_s) < 2:
         return Absent(title=title, why="The replay sampled no gauges.")
     waiting = gauges.waiting.astype(np.float64)
-    worst, mean = gauges.waiting.max(axis=1), mean_of(waiting, present(gauges.state, waiting))
+    worst, mean = gauges.waiting.max(axis=1), mean_of(waiting, serving(gauges.state, waiting))
     joined = in_buckets(gauges.time_s)
     time = scale.of(gauges.time_s[joined.start])
     marks: Marks = window.marks()

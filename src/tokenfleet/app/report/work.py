@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.app.intervals import mean_of, present
 from tokenfleet.app.report.charts import (
     FIRST,
     SECOND,
@@ -43,18 +42,17 @@ Points = list[float | None]
 
 
 def _busy(run: Simulated, time: Points, over: Over) -> Chart:
-    done, gauges = run.intervals, run.record.telemetry
-    there = present(None if gauges is None else gauges.state, done.busy_fraction)
+    done = run.intervals
 
     def share(values: Floats) -> list[float | None]:
-        return plain(100 * in_buckets(mean_of(values, there)).mean)
+        return plain(100 * in_buckets(done.of_fleet(values)).mean)
 
     return _chart(
         (
             "busy",
             "Busy, and what for",
             "A dashboard shows the upper line and calls it the use of the GPUs. The others "
-            "are the parts of it that wait for memory and for arithmetic. Mean of the replicas that are there.",
+            "are the parts of it that wait for memory and for arithmetic. Of the time in which replicas served.",
         ),
         [
             line("busy", time, share(done.busy_fraction), THIRD, "busy: %{y:.1f} %"),
