@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenfleet.contract.endings import REFUSED
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
-from tokenfleet.domain.run import GapHistogram, RunRecord, Status
+from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import ReplicaState
 
@@ -157,13 +157,12 @@ def diagnose(
     chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
     ttft, itl = _up(record, alone, bounds, chosen, gaps, mixed=mixed)
     queue, front_end = _queue(record, bounds, window_s, slot_counts), _front_end(record, chosen)
-    if prefill_fraction is None:
-        prefill_fraction = _ratio(record.busy.prefill_s, record.busy.prefill_s + record.busy.decode_s)
+    work = _prefill_fraction(record.busy) if prefill_fraction is None else prefill_fraction
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
     slow = _slow(client_ttft, client_e2e)
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, prefill_fraction, bounds, front_end=front_end, slow_client=slow),
+        verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, slow_client=slow),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
@@ -175,7 +174,7 @@ def diagnose(
         kv_held_fraction=queue.kv_held,
         slots_held_fraction=queue.slots_held,
         busy_fraction=busy_fraction(record),
-        prefill_fraction=prefill_fraction,
+        prefill_fraction=work,
         front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
@@ -388,6 +387,10 @@ def _front_end(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> float | None
     served = chosen & np.isfinite(record.ttft_s) & np.isfinite(record.ready_s)
     before_s = (record.ready_s - record.arrival_s)[served].sum()
     return _ratio(float(before_s), float(record.ttft_s[served].sum()))
+
+
+def _prefill_fraction(busy: BusyTime) -> float | None:
+    return _ratio(busy.prefill_s, busy.prefill_s + busy.decode_s)
 
 
 def _against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:
