@@ -24,6 +24,7 @@ _LONG_TAIL: Final = 3.0
 """The slowest gaps are worth a word from this multiple of the middle one on."""
 _SLOWED: Final = 1.05
 """A slowdown worth a word."""
+_RATES: Final = ("error_rate", "rejection_rate")
 _BURSTS: Final = 0.4
 """Below this share of the work, prefill cannot be the limit all the time."""
 _VERDICTS: Final = {
@@ -31,6 +32,7 @@ _VERDICTS: Final = {
     "prefill": "prefill is saturated: first tokens wait for prompts to be computed",
     "decode": "decode is saturated: token gaps are long because many sequences share each step",
     "prefill_and_decode": "prefill and decode are saturated: both phases wait for each other's share of the GPU",
+    "shared_steps": "token gaps are long because most steps compute prompts, too; first tokens are in time",
     "kv": "KV memory is full: requests wait for room while compute is not the limit",
     "sequence_slots": "every sequence slot is taken: requests wait though KV memory has room",
     "front_end": "the front end is the limit: requests wait for the CPU before the scheduler knows of them",
@@ -41,6 +43,8 @@ _MENDS: Final = {
     "prefill": "More replicas, more tensor parallelism, a warmer prefix cache or shorter prompts help.",
     "decode": "More replicas help, or GPUs with more memory bandwidth.",
     "prefill_and_decode": "More replicas help.",
+    "shared_steps": "A smaller max_batched_tokens (SGLang: a prefill_decode_interval) shortens the gaps as far as TTFT "
+    "allows, then more replicas; more memory bandwidth does not.",
     "kv": "More GPU memory per replica, an fp8 KV cache or more replicas help; more compute does not.",
     "sequence_slots": "A larger max_sequence_count helps as far as ITL allows, then more replicas.",
     "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
@@ -75,11 +79,10 @@ def fleet_name(group: ReplicaGroup) -> str:
 def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     """The verdict and what it rests on, as sentences."""
     found = judged.diagnosis
-    broken = [spoken(result.name) for result in judged.slo if not result.kept]
+    broken = [result for result in judged.slo if not result.kept]
     lines = [verdict_line(found)]
     if found.verdict == "fine" and broken:
-        verb = "breaks" if len(broken) == 1 else "break"
-        lines = [f"not saturated, yet {', '.join(broken)} {verb} the promise: single requests or steps take that long."]
+        lines = _in_time_yet(found, broken)
     return [*lines, *evidence_lines(found, run.limits, run.fleet), *_too_slow_alone(found.ttft, run)]
 
 
@@ -97,7 +100,11 @@ def mend_lines(found: Diagnosis) -> list[str]:
 
 def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> list[str]:
     """What helps, and what a verdict rests on."""
-    lines = [*mend_lines(found), against_line("TTFT", found.ttft), against_line("ITL", found.itl)]
+    lines = [
+        *mend_lines(found),
+        against_line("TTFT", found.ttft, limits.ttft_quantile),
+        against_line("ITL", found.itl, limits.itl_quantile),
+    ]
     for name, seen in (("TTFT", found.client_ttft), ("E2E", found.client_e2e)):
         if seen is not None and seen.factor is not None:
             lines.append(
@@ -111,9 +118,32 @@ def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> l
     return [*lines, *waiting_lines(found, limits), *odd_lines(found, fleet)]
 
 
-def against_line(name: str, against: Against) -> str:
+def _in_time_yet(found: Diagnosis, broken: Sequence[SloResult]) -> list[str]:
+    """What breaks the promise where first tokens and gaps come in time: requests without an answer, or single ones."""
+    causes = [f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items()]
+    causes += [f"{found.lost_count:,} were lost with their replica"] if found.lost_count else []
+    causes += [f"{found.timed_out_count:,} timed out"] if found.timed_out_count else []
+    unanswered = [each for each in broken if causes and (each.predicted is None or each.name.startswith(_RATES))]
+    slow = [each for each in broken if each not in unanswered]
+    lines = []
+    if unanswered:
+        lines.append(f"who is served is served in time, yet {_break(unanswered)}: {', '.join(causes)}.")
+    if slow:
+        lines.append(f"not saturated, yet {_break(slow)}: single requests or steps take that long.")
+    return lines
+
+
+def _break(broken: Sequence[SloResult]) -> str:
+    names = [spoken(each.name) for each in broken]
+    is_one = len(names) == 1 and not names[0].startswith("errors")
+    return f"{', '.join(names)} {'breaks' if is_one else 'break'} the promise"
+
+
+def against_line(name: str, against: Against, usual_quantile: float) -> str:
     """A time under load against that of the same requests alone."""
     quantile = f"p{against.quantile * 100:g}"
+    if against.quantile != usual_quantile:
+        quantile += " (replicas differ: of the quantiles nearby, that of the middle ratio)"
     if against.up and against.loaded_s is None:
         return (
             f"{name} is up: {_percent(against.never_fraction)} of the requests got no first token before their "
@@ -198,6 +228,10 @@ def odd_lines(found: Diagnosis, fleet: Fleet) -> list[str]:
         reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
         were = "1 request was" if found.refused_count == 1 else f"{found.refused_count:,} requests were"
         lines.append(f"{were} refused: {reasons}.")
+    if found.timed_out_count:
+        lines.append(
+            f"{'1 request' if found.timed_out_count == 1 else f'{found.timed_out_count:,} requests'} timed out."
+        )
     if found.sent_again_count:
         lines.append(f"{found.sent_again_count:,} requests were sent again; their first tokens are not compared.")
     if found.lost_count:
@@ -282,7 +316,8 @@ def _rows(results: Sequence[SloResult]) -> list[str]:
 def _ranged(result: SloResult) -> tuple[str, str]:
     low, high = result.predicted_low, result.predicted_high
     if result.predicted is None:
-        return "unknown", ""
+        # Samples without a value: so many requests had no answer that none is at the quantile.
+        return ("never" if result.sample_count else "unknown"), ""
     band = "" if low is None or high is None or low == high else f"({_shown(result, low)} to {_shown(result, high)})"
     return _shown(result, result.predicted), band
 

@@ -2,9 +2,9 @@
 
 TTFT and ITL are *up* when they reach a multiple of what the same requests took alone. TTFT up while requests wait for
 KV blocks (or slots) and compute has room: KV (or slots). Else TTFT up with flat ITL: prefill; ITL up with flat TTFT:
-decode; both up: the phase that owns the busy time. Nothing up, but the client saw far more than the fleet took: the
-client, or the CPU in front of the fleet. TTFT up, most of it spent before the scheduler knew of the request: the
-front end, whatever the gpu does.
+decode, or, where prefill owns the busy time, prompts that share the steps; both up: the phase that owns it. Nothing
+up, but the client saw far more than the fleet took: the client, or the CPU in front of the fleet. TTFT up, most of it
+spent before the scheduler knew of the request: the front end, whatever the gpu does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,23 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.contract.endings import REFUSED
+from tokenfleet.contract.endings import REFUSED, unanswered_counts
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import ReplicaState
 
 Verdict = Literal[
-    "fine", "prefill", "decode", "prefill_and_decode", "kv", "sequence_slots", "front_end", "client", "unknown"
+    "fine",
+    "prefill",
+    "decode",
+    "prefill_and_decode",
+    "shared_steps",
+    "kv",
+    "sequence_slots",
+    "front_end",
+    "client",
+    "unknown",
 ]
 Alarm = Literal["none", "warning", "emergency", "unknown"]
 _NEARBY: Final = (-0.1, -0.08, -0.06, -0.04, -0.02, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1)
@@ -100,9 +109,11 @@ class Diagnosis:
     refused_by: Mapping[str, int]
     """Requests that nobody served, by reason: a name of :class:`Status` in small letters; only those that occur."""
     lost_count: int
-    sent_again_count: int
-    """Requests that came back after a loss or a refusal; their first tokens are not compared."""
     """Requests lost with their replica."""
+    timed_out_count: int
+    """Requests whose clients gave up, before the first token or after it."""
+    sent_again_count: int
+    """Requests that came back after a loss, a refusal or a time-out; their first tokens are not compared."""
 
     @property
     def refused_count(self) -> int:
@@ -160,7 +171,7 @@ def diagnose(
     work = _prefill_fraction(record.busy) if prefill_fraction is None else prefill_fraction
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
-    slow = _slow(client_ttft, client_e2e)
+    slow, ended = _slow(client_ttft, client_e2e), unanswered_counts(record.status[chosen])
     return Diagnosis(
         verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, slow_client=slow),
         alarm=_alarm(queue.most, bounds),
@@ -179,7 +190,8 @@ def diagnose(
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
         refused_by=_refused(record, chosen),
-        lost_count=int((record.status[chosen] == Status.LOST).sum()),
+        lost_count=ended["lost_count"],
+        timed_out_count=ended["timed_out_count"],
         sent_again_count=int((chosen & _sent_again(record)).sum()),
     )
 
@@ -306,13 +318,17 @@ def _verdict(
             return "front_end"
         return _behind(itl, queue, prefill_fraction, limits)
     if itl.up:
-        return "decode"
+        return "shared_steps" if _prefill_owns(prefill_fraction, limits) else "decode"
     return "client" if slow_client else "fine"
+
+
+def _prefill_owns(prefill_fraction: float | None, limits: DiagnosisLimits) -> bool:
+    return prefill_fraction is not None and prefill_fraction >= limits.phase_fraction
 
 
 def _behind(itl: Against, queue: _Queue, prefill_fraction: float | None, limits: DiagnosisLimits) -> Verdict:
     """What holds first tokens back."""
-    prefill_owns = prefill_fraction is not None and prefill_fraction >= limits.phase_fraction
+    prefill_owns = _prefill_owns(prefill_fraction, limits)
     if not prefill_owns and queue.kv_held is not None and queue.kv_held >= limits.held_fraction:
         return "kv"
     if not prefill_owns and queue.slots_held is not None and queue.slots_held >= limits.held_fraction:

@@ -10,7 +10,7 @@ from tokenfleet.app.scenario import checked
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_question import FleetOptions, fleet_asked, fleet_by_options
 from tokenfleet.app.simulate_run import How, prefill_fraction_in, simulate
-from tokenfleet.app.simulate_words import REFUSED, diagnosis_words
+from tokenfleet.app.simulate_words import REFUSED, diagnosis_words, promise_lines
 from tokenfleet.catalog import model
 from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.run import Status
@@ -118,6 +118,36 @@ def test_clients_that_do_not_wait_for_a_request_alone_are_told_of():
     assert run.peak.diagnosis.ttft.up
     said = " ".join(diagnosis_words(run.peak, run))
     assert "Clients wait 1.00 s: more than 1 request in 20 takes longer with a replica to itself." in said
+
+
+def test_errors_of_those_nobody_serves_are_not_called_slow_requests():
+    drained = {"events": [{"at": "60s", "what": "drain", "replicas": 1, "back_after": "30s"}]}
+    quiet = {"workload": {**VALUES["workload"], "mean_rate": 2, "duration": "3min"}}
+    asked = checked(Scenario, {**VALUES, **quiet, **drained, "slo": {"ttft_p95": "2s", "tpot_p99": "1ms"}}, str)
+    one = fleet_by_options(asked, model(asked.model), FleetOptions(replicas=1))
+    run = simulate(asked, model(asked.model), one, How(limits=DiagnosisLimits()), Silent())
+    refused = run.whole.diagnosis.refused_by["rejected_nobody_ready"]
+    first, second, *_ = diagnosis_words(run.whole, run)
+    assert first == (
+        "who is served is served in time, yet TTFT p95, TPOT p99, errors break the promise: "
+        f"{refused} found no replica ready."
+    )
+    assert not second.startswith("not saturated"), "no answer at all, not slow ones"
+    said = promise_lines(run.peak_window_s, run.peak.slo, run.whole.slo)
+    assert any(line.split() == ["TTFT", "p95", "never", "of", "2.00", "s", "broken"] for line in said)
+
+
+def test_replicas_of_several_kinds_say_which_quantile_is_compared(trace):
+    groups = {"fast": {"gpu": "h100_sxm", "replicas": 1}, "slow": {"gpu": "l4", "replicas": 2}}
+    asked = checked(Scenario, {**VALUES, "groups": groups, "router": "round_robin"}, str)
+    mixed = fleet_asked(asked, model(asked.model), None, {})
+    run = simulate(asked, model(asked.model), mixed, How(limits=DiagnosisLimits()), Silent())
+    ttft = run.peak.diagnosis.ttft
+    said = " ".join(diagnosis_words(run.peak, run))
+    assert ("(replicas differ: of the quantiles nearby" in said) == (
+        ttft.quantile != 0.95 or run.peak.diagnosis.itl.quantile != 0.5
+    )
+    assert 0.85 <= ttft.quantile <= 0.99
 
 
 def test_every_kind_of_refusal_has_its_words():

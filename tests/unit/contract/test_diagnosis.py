@@ -66,6 +66,7 @@ QUEUE = [[0], [6], [8]]
         (run(0.29), "fine"),
         (run(1.0), "prefill"),
         (run(gap=SLOW), "decode"),
+        (run(gap=SLOW, prefill=0.7), "shared_steps"),
         (run(1.0, SLOW, prefill=0.7), "prefill"),
         (run(1.0, SLOW, prefill=0.3), "decode"),
         (run(1.0, SLOW, prefill=0.5), "prefill_and_decode"),
@@ -161,10 +162,11 @@ def test_what_nobody_saw_is_unknown():
 def test_every_kind_of_refusal_counts():
     status = np.zeros(100, dtype=np.int8)
     status[:7], status[7:10], status[10] = Status.REJECTED_QUEUE_FULL, Status.REJECTED_TOO_LONG, Status.LOST
+    status[11:13] = Status.TIMED_OUT
     found = diagnose(run(status=status), run())
     assert found.refused_count == 10
     assert found.refused_by == {"rejected_too_long": 3, "rejected_queue_full": 7}
-    assert found.lost_count == 1
+    assert (found.lost_count, found.timed_out_count) == (1, 2)
 
 
 def test_first_tokens_that_wait_for_the_cpu_are_nobody_elses_fault():
