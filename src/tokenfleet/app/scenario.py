@@ -1,5 +1,6 @@
 """Reads a scenario file: every problem at once, each with file, line, key, and how to mend it."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,13 @@ from tokenfleet.domain.errors import BadInput, Problem
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
+_IN_FLEET = re.compile(r"fleet\.(?:(router|groups)|groups\[\d+\]\.(engine(?:\.\w+)*))")
+"""Where a replay finds fault with a fleet whose settings a scenario has under keys of its own."""
+_ENGINE_KEYS = {
+    "draft_token_count": "tokens",
+    "acceptance_fraction": "acceptance",
+    "prefill_decode_interval_count": "prefill_decode_interval",
+}
 _KINDS = {
     "string_type": "text",
     "bool_type": "true or false",
@@ -67,10 +75,18 @@ def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
 
 
 def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
-    path = tuple(int(key) if key.isdigit() else key for key in problem.where.split("."))
+    path = tuple(int(key) if key.isdigit() else key for key in _key_of(problem.where).split("."))
     if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
         return replace(problem, where=where(path))
     return problem
+
+
+def _key_of(where: str) -> str:
+    """The key of a scenario behind a setting of the fleet made from it; anything else stays as it is."""
+    found = _IN_FLEET.fullmatch(where)
+    if found is None:
+        return where
+    return ".".join(_ENGINE_KEYS.get(key, key) for key in (found[1] or found[2]).split("."))
 
 
 def _in_free_mapping(path: KeyPath) -> bool:

@@ -161,9 +161,14 @@ def lane_fleet_problems(fleet: Fleet) -> Iterator[Problem]:
         yield Problem("fleet.router", "by_tier beside a batch lane, which has tiers of its own", "take another router")
     for index, group in enumerate(fleet.groups):
         engine = group.replica.deployment.engine
-        if rule_set(engine.name) != VLLM or engine.scheduling != "fcfs" or engine.speculation is not None:
-            what = f"{engine.name} by {engine.scheduling}, and batch gives way by rules of the lane"
-            yield Problem(f"fleet.groups[{index}].engine", what, "vllm, first come first served, without drafts")
+        where, why = f"fleet.groups[{index}].engine", "beside a batch lane, whose batch gives way by rules of its own"
+        if rule_set(engine.name) != VLLM:
+            yield Problem(where, f"{engine.name} {why}", "take vllm, or leave batch out")
+        if engine.scheduling != "fcfs":
+            yield Problem(f"{where}.scheduling", f"{engine.scheduling} {why}", "take fcfs, or leave batch out")
+        if engine.speculation is not None:
+            what = "speculative decoding beside a batch lane, which is replayed without drafts"
+            yield Problem(f"{where}.speculation", what, "leave it or batch out")
 
 
 def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:

@@ -151,7 +151,7 @@ def test_a_lane_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(BadInput, match="nobody says which requests are batch"):
         replay(rows, fleet(), world=World(lane=BatchLane()))
     for odd in ("sglang-0.5", "trtllm-1.2"):
-        with pytest.raises(BadInput, match="vllm, first come first served"):
+        with pytest.raises(BadInput, match=f"{odd} beside a batch lane"):
             replay(rows, fleet(physics(settings=engine(name=odd))), world=World(batch=batch, lane=BatchLane()))
     with pytest.raises(BadInput, match="tiers of its own"):
         replay(rows, replace(fleet(), router="by_tier"), world=World(batch=batch, lane=BatchLane()))
