@@ -13,7 +13,6 @@ from tokenfleet.app.pools_question import PoolSystem
 from tokenfleet.app.simulate_run import Window, prefill_fraction_in
 from tokenfleet.contract import Diagnosis, DiagnosisLimits
 from tokenfleet.contract.diagnosis import Against, Alarm, Verdict
-from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.stages import Call, PoolRun, StagedRun
 from tokenfleet.domain.trace import Bools, rows_of

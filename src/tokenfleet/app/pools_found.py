@@ -24,7 +24,7 @@ def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: Diag
     first, *others = found.saturated
     whose = "" if len(found.pools) == 1 else " holds the others up"
     lines = [f"{first.named.name}{whose}: {_verdict(first)}", *pool_lines(first, limits)]
-    lines += [f"{each.named.name}: {_verdict(each)} {_first_times(each)}" for each in others]
+    lines += [f"{each.named.name}: {_verdict(each)} {_first_times(each, limits)}" for each in others]
     lines += [line for line in alarms if not line.startswith(f"{first.named.name}: ")]
     closing = f"More replicas of {first.named.name} help first." if broken else "The promise holds all the same."
     return [*lines, closing]
@@ -33,9 +33,9 @@ def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: Diag
 def pool_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
     """What helps a pool, and what its verdict rests on."""
     found = each.diagnosis
-    lines = [*([] if each.named.does in _READERS else mend_lines(found)), _first_times(each)]
+    lines = [*([] if each.named.does in _READERS else mend_lines(found)), _first_times(each, limits)]
     if found.itl.factor is not None:
-        lines.append(against_line("ITL", found.itl))
+        lines.append(against_line("ITL", found.itl, limits.itl_quantile))
     return [*lines, *waiting_lines(found, limits), *odd_lines(found, each.named.fleet)]
 
 
@@ -78,8 +78,9 @@ def _verdict(each: PoolFinding) -> str:
     return "no call came." if each.diagnosis.verdict == "unknown" else verdict_line(each.diagnosis)
 
 
-def _first_times(each: PoolFinding) -> str:
-    return against_line("The time of a call" if each.named.does in _READERS else "TTFT", each.diagnosis.ttft)
+def _first_times(each: PoolFinding, limits: DiagnosisLimits) -> str:
+    name = "The time of a call" if each.named.does in _READERS else "TTFT"
+    return against_line(name, each.diagnosis.ttft, limits.ttft_quantile)
 
 
 def _alarm_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
