@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.contract.endings import REFUSED, unanswered_counts
+from tokenfleet.contract.endings import REFUSED
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
@@ -171,9 +171,8 @@ def diagnose(
     work = _prefill_fraction(record.busy) if prefill_fraction is None else prefill_fraction
     client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
     client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
-    slow, ended = _slow(client_ttft, client_e2e), unanswered_counts(record.status[chosen])
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, slow_client=slow),
+        verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, seen=(client_ttft, client_e2e)),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
@@ -190,8 +189,8 @@ def diagnose(
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
         refused_by=_refused(record, chosen),
-        lost_count=ended["lost_count"],
-        timed_out_count=ended["timed_out_count"],
+        lost_count=int((record.status[chosen] == Status.LOST).sum()),
+        timed_out_count=int((record.status[chosen] == Status.TIMED_OUT).sum()),
         sent_again_count=int((chosen & _sent_again(record)).sum()),
     )
 
@@ -309,7 +308,7 @@ def _verdict(
     limits: DiagnosisLimits,
     *,
     front_end: float | None,
-    slow_client: bool,
+    seen: tuple[Against | None, Against | None],
 ) -> Verdict:
     if ttft.up is None and itl.up is None:
         return "unknown"
@@ -319,7 +318,7 @@ def _verdict(
         return _behind(itl, queue, prefill_fraction, limits)
     if itl.up:
         return "shared_steps" if _prefill_owns(prefill_fraction, limits) else "decode"
-    return "client" if slow_client else "fine"
+    return "client" if _slow(*seen) else "fine"
 
 
 def _prefill_owns(prefill_fraction: float | None, limits: DiagnosisLimits) -> bool:
