@@ -157,7 +157,12 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     sampled_s = how.interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
     worlds = PoolWorlds(asked, system.named)
     staged = simulator.replay_stages(
-        trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds
+        trace,
+        pools,
+        peak_window_s=window_s,
+        telemetry_interval_s=sampled_s,
+        worlds=worlds,
+        read_tokens_per_s=_reads(asked),
     )
     climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
@@ -182,7 +187,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
         limits=how.limits,
         minutes=contract.judge_minutes(promised(system, staged), asked.slo.targets()),
         at_max_output_count=at_max_output(asked.workload, trace),
-        reads_tokens_per_s=None if asked.clients is None else asked.clients.reads,
+        reads_tokens_per_s=_reads(asked),
         rows=pool_rows(system, staged),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=prices, trace=trace),
         assumptions=tuple(_assumed(asked, system)),
@@ -205,12 +210,19 @@ def _assumed(asked: Scenario, system: PoolSystem) -> Iterator[str]:
     yield from _model_notes(system)
 
 
+def _reads(asked: Scenario) -> float | None:
+    """Tokens that a client reads in a second; ``None``: as fast as they come."""
+    return None if asked.clients is None else asked.clients.reads
+
+
 def arrived(asked: Scenario, system: PoolSystem, loop: ClosedLoop | None) -> Trace:
     """The requests with the times at which they come; those of users as a replay shows them."""
     if loop is None:
         return system.trace
     worlds = PoolWorlds(asked, system.named)
-    run = simulator.replay_stages(system.trace, system.pools, worlds=worlds, closed_loop=loop)
+    run = simulator.replay_stages(
+        system.trace, system.pools, worlds=worlds, closed_loop=loop, read_tokens_per_s=_reads(asked)
+    )
     return replace(system.trace, arrival_s=run.record.arrival_s)
 
 
@@ -233,6 +245,7 @@ def _judged(
             telemetry_interval_s=sampled_s if asked.slo.targets().gaps_apart else None,
             worlds=PoolWorlds(asked, system.named),
             closed_loop=loop,
+            read_tokens_per_s=_reads(asked),
         )
 
     slo = asked.slo.targets()

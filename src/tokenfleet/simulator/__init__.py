@@ -62,6 +62,7 @@ def replay_stages(
     telemetry_interval_s: float | None = None,
     worlds: Callable[[str, Trace], World | None] = lambda _name, _calls: None,
     closed_loop: ClosedLoop | None = None,
+    read_tokens_per_s: float | None = None,
     run: Callable[..., RunRecord] = replay,
 ) -> "StagedRun":
     """Replay a trace through several pools; see :func:`tokenfleet.simulator.staging.replay_stages`."""
@@ -74,6 +75,7 @@ def replay_stages(
         telemetry_interval_s=telemetry_interval_s,
         worlds=worlds,
         closed_loop=closed_loop,
+        read_tokens_per_s=read_tokens_per_s,
         run=run,
     )
 

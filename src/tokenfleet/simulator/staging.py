@@ -12,17 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import RunRecord, requests_of
+from tokenfleet.domain.run import RunRecord, Status, requests_of
 from tokenfleet.domain.stages import Call, Gate, Hold, Pools, Stage, StagedRun
 from tokenfleet.domain.trace import Bools, Trace
 from tokenfleet.domain.world import ClosedLoop, World
+from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S
 from tokenfleet.simulator.checking_stages import check_stages
 from tokenfleet.simulator.gating import limits_sessions
-from tokenfleet.simulator.joining import added, classes_in, joined
+from tokenfleet.simulator.joining import Journey, added, classes_in, joined
 from tokenfleet.simulator.looping import arrivals_ps
 from tokenfleet.simulator.passing import Passing, Script, Window, Worlds, to_ps_column
 from tokenfleet.simulator.replaying import replay
+from tokenfleet.simulator.surroundings import token_read_ps
 from tokenfleet.simulator.turning import heard_first, turns_of
 
 Buffer = npt.NDArray[np.int64]
@@ -41,6 +43,7 @@ def replay_stages(
     telemetry_interval_s: float | None = None,
     worlds: Worlds = quiet,
     closed_loop: ClosedLoop | None = None,
+    read_tokens_per_s: float | None = None,
     run: Callable[..., RunRecord] = replay,
 ) -> StagedRun:
     """Replay every request of a trace through its stages.
@@ -54,6 +57,8 @@ def replay_stages(
             or a loss comes back to that pool. Asked anew for each replay of a pool, of which the last one counts.
         closed_loop: Requests that are sent when another has ended in its last stage, or where it was turned away. Of
             several that are free at one moment, the line goes on by their order.
+        read_tokens_per_s: What a client reads of the tokens that it sees; whoever follows it, and its session, wait for
+            that. ``None``: as fast as they come.
         run: Replays one pool, with the arguments of :func:`tokenfleet.simulator.replaying.replay`.
 
     Returns:
@@ -67,7 +72,7 @@ def replay_stages(
     clock_ps = to_ps_column(trace.arrival_s)
     script = Script(arrivals_ps=arrivals_ps(closed_loop, clock_ps, unknown_ps), turns={}, ends_ps=unknown_ps)
     if closed_loop is not None or gates_of(pools):
-        script = settled(trace, pools, worlds, closed_loop, script)
+        script = settled(trace, pools, worlds, closed_loop, script, read_tokens_per_s)
     passing = Passing(
         trace,
         pools,
@@ -94,14 +99,17 @@ def gates_of(pools: Pools) -> list[Gate]:
     return [stage for stage in pools.stages if isinstance(stage, Gate)]
 
 
-def settled(trace: Trace, pools: Pools, worlds: Worlds, loop: ClosedLoop | None, script: Script) -> Script:
+def settled(
+    trace: Trace, pools: Pools, worlds: Worlds, loop: ClosedLoop | None, script: Script, reads_per_s: float | None
+) -> Script:
     """The script that a replay by it confirms."""
     clock_ps = to_ps_column(trace.arrival_s)
     gates = gates_of(pools)
     while True:
         found = Passing(trace, pools, worlds, script).run()
-        ends_ps = np.where(script.arrivals_ps >= 0, found.journey.now_ps, -1)
-        last_ps = int(ends_ps.max(initial=0))
+        sent = script.arrivals_ps >= 0
+        last_ps = int(found.journey.now_ps[sent].max(initial=0))
+        ends_ps = np.where(sent, read_ps(found.journey, trace, reads_per_s), -1)
         heard = heard_first(pools, found.journey.moved)
         following = Script(
             arrivals_ps=arrivals_ps(loop, clock_ps, ends_ps),
@@ -111,6 +119,15 @@ def settled(trace: Trace, pools: Pools, worlds: Worlds, loop: ClosedLoop | None,
         if is_confirmed(script, following, gates):
             return following
         script = following
+
+
+def read_ps(journey: Journey, trace: Trace, tokens_per_s: float | None) -> Buffer:
+    """When each user has read its answer, token after token from the first one on, or is told that there is none."""
+    each_ps = token_read_ps(tokens_per_s)
+    token_count = np.maximum(trace.output_tokens.astype(np.int64) - 1, 0)
+    later_ps = np.minimum(token_count, at.NEVER_PS // 2 // max(each_ps, 1)) * each_ps
+    answered = (journey.status == Status.FINISHED) & (journey.first_ps >= 0)
+    return np.where(answered, np.maximum(journey.now_ps, journey.first_ps + later_ps), journey.now_ps)
 
 
 def is_confirmed(script: Script, following: Script, gates: Sequence[Gate]) -> bool:

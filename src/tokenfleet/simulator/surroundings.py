@@ -157,15 +157,14 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.PATIENCE_AT, around.patience.start if around.patience.words else at.NONE),
         (at.ALARMS_AT, around.alarms.start),
         (at.FIRST_PATIENCE, 0 if clients.first_token_timeout_s is None else to_ps(clients.first_token_timeout_s)),
-        (at.READ_PS, token_read_ps(clients)),
+        (at.READ_PS, token_read_ps(clients.read_tokens_per_s)),
         (at.WHOLE_PATIENCE, 0 if clients.timeout_s is None else to_ps(clients.timeout_s)),
     ):
         memory[field] = value
 
 
-def token_read_ps(clients: Clients) -> int:
-    """How long a client reads at a token; 0 where it takes them as they come."""
-    rate = clients.read_tokens_per_s
+def token_read_ps(rate: float | None) -> int:
+    """How long a client that reads so many tokens a second reads at one; 0 where it takes them as they come."""
     return 0 if rate is None else min(round(1e12 / rate), at.NEVER_PS // 2)
 
 

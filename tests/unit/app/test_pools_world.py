@@ -180,3 +180,14 @@ def test_ladders_that_cannot_work_are_refused(capsys, monkeypatch, tmp_path, tex
     code, _, err = ended(capsys, "simulate", "pressed.yaml", "-o", "out")
     assert code == 2
     assert said in " ".join(err.split())
+
+
+def test_users_who_read_slowly_wait_with_pools_as_with_one_fleet(capsys, monkeypatch, tmp_path):
+    text = SCENARIO[: SCENARIO.index("cold_start")].replace("mean_rate: 9", "mean_rate: 1")
+    text += "clients: {attempts: 1, reads: 20/s}\nusers: {count: 30, think: 1s}\nadmission: {queue_limit: 50}\n"
+    _, _, pooled = simulated(capsys, monkeypatch, tmp_path, text + "pools: {main: {replicas: 1}}\n")
+    _, _, alone = simulated(capsys, monkeypatch, tmp_path, text)
+    np.testing.assert_allclose(pooled["arrival_s"], alone["arrival_s"], atol=1e-9)
+    followed = pooled.filter(pl.col("arrival_s") > 0)["arrival_s"].min()
+    read_s = (pooled["first_token_s"] + (pooled["output_tokens"] - 1) / 20.0).min()
+    assert followed > read_s, "the first to go on has read its answer"
