@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -156,14 +157,8 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     window_s = workload.peak_window(in_time(trace))
     sampled_s = how.interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
     worlds = PoolWorlds(asked, system.named)
-    staged = simulator.replay_stages(
-        trace,
-        pools,
-        peak_window_s=window_s,
-        telemetry_interval_s=sampled_s,
-        worlds=worlds,
-        read_tokens_per_s=_reads(asked),
-    )
+    through = partial(simulator.replay_stages, read_tokens_per_s=_reads(asked))
+    staged = through(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds)
     climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
     peak, whole = _judged(asked, system, staged, window_s, loop, sampled_s)
