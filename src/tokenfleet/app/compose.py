@@ -326,8 +326,9 @@ def must_generate(model: ModelArchitecture) -> None:
         BadInput: the model is an encoder.
     """
     if model.encoder_only:
-        what = f"{model.name} is an encoder, and a plan is for models that generate tokens"
-        raise BadInput.at("model", what, "tokenfleet memory answers for encoders")
+        what = f"{model.name} is an encoder, and one fleet of a scenario is for models that generate tokens"
+        mend = "name it under pools, such as pools: {embed: {gpu: l4}}: simulate and size serve it there"
+        raise BadInput.at("model", what, mend)
 
 
 def steps_are_free(scenario: Scenario) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from tokenfleet.app.engine_settings import with_whole_prompts
-from tokenfleet.app.ranks import sized
+from tokenfleet.app.ranks import sized, with_fitting_slots
 from tokenfleet.app.scenario_types import Scenario, Vary
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
@@ -81,8 +81,10 @@ def engines_to_try(
         for key, values in scenario.vary.model_dump(exclude_none=True).items()
     }
     fixed = scenario.engine.max_batched_tokens is not None or "max_batched_tokens" in varied
+    slots_said = scenario.engine.max_sequence_count is not None or "max_sequence_count" in varied
     for values in product(*varied.values()):
         setting = replace(engine, **dict(zip(varied, values, strict=True)))
+        setting = setting if slots_said else with_fitting_slots(setting)
         # A person who writes a budget writes the replica's; the engine's own default is that of one rank.
         yield setting if fixed else sized(with_whole_prompts(setting, model), layout)
 

@@ -11,7 +11,7 @@ from tokenfleet.app.layouts import layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ScaledPhaseSpec
-from tokenfleet.app.ranks import sized
+from tokenfleet.app.ranks import sized, with_fitting_slots
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
@@ -142,6 +142,4 @@ def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu
         max_sequence_count=spec.max_sequence_count or engine.max_sequence_count,
         prefix_caching=engine.prefix_caching and not model.encoder_only,
     )
-    # An engine asks for a budget of a token per sequence at least; a small budget alone says both.
-    most = engine.max_batched_tokens // engine.step_token_count
-    return replace(engine, max_sequence_count=min(engine.max_sequence_count, most))
+    return with_fitting_slots(engine)

@@ -9,7 +9,7 @@ import numpy as np
 from tokenfleet.control import MOST_GROUPS
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
-from tokenfleet.domain.replica import EngineSettings, ReplicaPhysics, Speculation
+from tokenfleet.domain.replica import EngineSettings, FrontEnd, Preemption, ReplicaPhysics, Scheduling, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.checking_world import lane_fleet_problems, world_problems
@@ -142,7 +142,7 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
         if value < 1:
             yield Problem(f"{where}.{name}", f"{value}", "at least 1")
     yield from _window_problems(where, replica)
-    if engine.max_batched_tokens < engine.max_sequence_count:
+    if rule_set(engine.name) != SGLANG and engine.max_batched_tokens < engine.max_sequence_count:
         yield Problem(
             f"{where}.engine.max_batched_tokens",
             f"{engine.max_batched_tokens} is less than max_sequence_count {engine.max_sequence_count}",
@@ -176,6 +176,11 @@ def _engine_problems(where: str, engine: EngineSettings) -> Iterator[Problem]:
         yield Problem(f"{where}.watermark_fraction", f"{engine.watermark_fraction}", "0 up to 1")
     if engine.long_prefill_tokens is not None and engine.long_prefill_tokens < 1:
         yield Problem(f"{where}.long_prefill_tokens", f"{engine.long_prefill_tokens}", "at least 1")
+    for name, kinds in (("scheduling", Scheduling), ("preemption", Preemption), ("front_end", FrontEnd)):
+        chosen, known = getattr(engine, name), get_args(kinds)
+        if chosen not in known:
+            near = difflib.get_close_matches(str(chosen), known, n=1, cutoff=0.0)
+            yield Problem(f"{where}.{name}", f"no such kind is called {chosen!r}", f"did you mean {near[0]!r}?")
     for name, value in foreign_settings(engine).items():
         what = f"{value}, and the rules of {engine.name} have no such setting"
         yield Problem(f"{where}.{name}", what, f"leave it out, or take {owner_of(name)}")

@@ -8,6 +8,7 @@ import pytest
 from tokenfleet import catalog, performance, simulator
 from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.scenario_types import EngineChoice
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.domain.run import Status
@@ -53,3 +54,34 @@ def test_vllm_does_not_start_where_a_prompt_may_be_longer_than_a_step():
     other = deployed({"chunked_prefill": False, "max_batched_tokens": 512})
     other = replace(other, engine=replace(other.engine, name="trtllm-1.2"))
     assert performance.unsupported(OLD, GPU, other) == ()
+
+
+def settings_of(engine, **choice):
+    return with_overrides(catalog.engine(engine, gpu=GPU), EngineChoice.model_validate({"name": engine, **choice}), OLD)
+
+
+def test_default_slots_are_no_more_than_fit_into_a_step():
+    assert settings_of("vllm-0.32", max_batched_tokens=512).max_sequence_count == 512
+    drafts = {"tokens": 8, "acceptance": "50%"}
+    assert settings_of("vllm-0.32", speculation=drafts).max_sequence_count == 8192 // 9
+    assert settings_of("trtllm-1.2", speculation=drafts | {"tokens": 5}).max_sequence_count == 8192 // 6
+
+
+def test_decodes_of_sglang_take_nothing_of_the_budget():
+    usual = catalog.engine("sglang-0.5", gpu=GPU).max_sequence_count
+    assert usual > 512
+    assert settings_of("sglang-0.5", max_batched_tokens=512).max_sequence_count == usual
+
+
+def test_without_chunks_a_round_of_sglang_has_its_prefill_limit():
+    assert settings_of("sglang-0.5").max_batched_tokens == 8192
+    assert settings_of("sglang-0.5", chunked_prefill=False).max_batched_tokens == 16_384
+    assert settings_of("sglang-0.5", chunked_prefill=False, max_batched_tokens=4096).max_batched_tokens == 4096
+
+
+def test_slots_that_a_person_asks_for_fit_into_a_step_or_are_refused_by_their_key():
+    with pytest.raises(BadInput) as refused:
+        settings_of("vllm-0.32", max_sequence_count=1000, speculation={"tokens": 8, "acceptance": "50%"})
+    (found,) = refused.value.problems
+    assert found.where == "engine.max_sequence_count"
+    assert found.mend.startswith("at most 910,")

@@ -14,8 +14,8 @@ workload:
 slo: {ttft_p95: 2s}
 """
 TOO_SMALL = (
-    "engine: {name: vllm, max_batched_tokens: 512}",
-    "9: engine.max_batched_tokens: 512 is less than max_sequence_count 1024",
+    "engine: {name: vllm, max_batched_tokens: 512, max_sequence_count: 1024}",
+    "9: engine.max_sequence_count: 1024 sequences take 1024 tokens of a step, and its budget is 512",
 )
 DRAFTS = (
     "engine:\n  name: vllm-0.16\n  speculation: {tokens: 3, acceptance: 80%}\nbatch: {takes: {share: 30%}}",

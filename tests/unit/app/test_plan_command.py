@@ -257,6 +257,7 @@ def test_an_encoder_is_refused_with_its_line(run):
     code, _, err = run("plan", "small.yaml", text=SCENARIO.replace("meta-llama/Llama-3.1-8B-Instruct", "BAAI/bge-m3"))
     assert code == 2
     assert err.startswith("small.yaml:6: model: BAAI/bge-m3 is an encoder")
+    assert "pools: {embed: {gpu: l4}}" in err
 
 
 LOG = "time,input_tokens,output_tokens\n" + "".join(

@@ -56,6 +56,18 @@ def test_a_policy_that_does_not_exist_names_the_nearest() -> None:
     assert "did you mean 'least_in_flight'?" in problems(trace(GOOD), fleet(router="least_inflight"))
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"scheduling": "priorty"}, "engine.scheduling: no such kind is called 'priorty'; did you mean 'priority'?"),
+        ({"preemption": "swop"}, "engine.preemption: no such kind is called 'swop'; did you mean 'swap'?"),
+        ({"front_end": "serail"}, "engine.front_end: no such kind is called 'serail'; did you mean 'serial'?"),
+    ],
+)
+def test_a_setting_of_an_unknown_kind_names_the_nearest(setting, said) -> None:
+    assert said in problems(trace(GOOD), fleet(physics(settings=engine(**setting))))
+
+
 def test_no_replica_group() -> None:
     assert "no replica group" in problems(trace(GOOD), Fleet(groups=()))
 

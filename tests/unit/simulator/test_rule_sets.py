@@ -26,6 +26,13 @@ def gaps_ms(run: RunRecord) -> list[tuple[int, int]]:
 
 
 class TestSglang:
+    def test_decodes_take_nothing_of_the_budget(self) -> None:
+        """Two prompts a round by the budget, yet all six decode together."""
+        small = engine(name="sglang-0.5", max_batched_tokens=4, max_sequence_count=8)
+        run = replay(trace([(0, 2, 3)] * 6), fleet(physics(settings=small)))
+        assert ms(run.first_token_s) == [10, 10, 20, 20, 30, 30]
+        assert ms(run.finish_s) == [50] * 6
+
     def test_decodes_stand_still_while_a_long_prompt_is_prefilled(self) -> None:
         """Rounds P, then P P P, then D: one gap of four rounds. vLLM makes four gaps of one."""
         requests = [(0, 3, 6), (5, 24, 2)]
