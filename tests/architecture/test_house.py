@@ -87,7 +87,7 @@ def test_source_carries_no_debts_and_no_foreign_paths(path):
 LABELS = {
     # Indices and identities, not quantities.
     "parent", "prefix_node", "session", "tenant", "replica", "replicas", "absent", "after", "state", "status",
-    "running", "waiting", "seed", "rank",
+    "running", "waiting", "seed", "rank", "pool", "calls", "berth",
     # A bound on prompts in tokens or on priorities, as the router that reads it says; an order among requests.
     "up_to", "priority",
     # Quantiles inside a type whose name carries the unit, and one plain number a promise speaks of.

@@ -332,3 +332,20 @@ def random_prefixes(draw: np.random.Generator, inputs, outputs) -> dict:
         while chosen[row] >= 0 and depth[chosen[row]] > inputs[row] + outputs[row]:
             chosen[row] = parent[chosen[row]]
     return {"prefix_node": chosen, "prefixes": tree}
+
+
+def with_sharing(draw: np.random.Generator, on: Fleet) -> Fleet:
+    """The fleet with replicas that stand on the gpus of others, as a rule, be it of their own group's neighbours."""
+    groups = tuple(
+        replace(group, berth=None if draw.random() < 0.15 else int(draw.integers(0, 3))) for group in on.groups
+    )
+    return replace(on, groups=groups)
+
+
+def with_pools(draw: np.random.Generator, on: Fleet, *, name: str = "test") -> Fleet:
+    """The fleet as the first of two or three pools behind the same router, some of their replicas on the same gpus."""
+    groups = list(on.groups)
+    for pool in range(1, int(draw.integers(2, 4))):
+        more = random_fleet(draw, name=name).groups
+        groups += [replace(group, pool=pool) for group in more]
+    return with_sharing(draw, replace(on, groups=tuple(groups)))

@@ -131,6 +131,9 @@ class PlainChain:
         }
         for pool in self.pools.values():
             pool.classes = classes_of(trace, None)
+        free = defaultdict(int)  # when the gpus that several share are
+        for pool in self.pools.values():
+            pool.free = free
         count = trace.request_count
         self.gates = {stage.name: PlainGate(stage, trace) for stage in pools.stages if isinstance(stage, Gate)}
         self.tick = min((round(gate.gate.tick_s * 1e12) for gate in self.gates.values()), default=NEVER)

@@ -52,6 +52,8 @@ class Request:
     attempts: int = 0
     first_arrival: int = -1
     batch: bool = False
+    pool: int = 0
+    ends_left: int = 1  # requests whose ends it waits for
     degraded: int = 0
     tenant: int | None = None
     late: int = 0  # not by the clock; between equals, who comes later
@@ -160,8 +162,11 @@ class Pool:
 
 
 class Replica:
-    def __init__(self, physics, run, number) -> None:
+    def __init__(self, physics, run, number, berth=None) -> None:
         self.physics, self.run, self.step, self.number = physics, run, physics.step_time, number
+        self.berth = berth  # the gpus that it stands on, where others do, too
+        self.held = None  # a step that is fixed, while the one before it runs on gpus that others share
+        self.own = 0  # what its last step took of them
         self.busy_until = self.carry = 0
         self.engine = physics.deployment.engine
         self.growth, self.windowed = physics.kv_growth_block_count, physics.kv_window_block_count
@@ -513,18 +518,15 @@ class Replica:
         return int(math.sqrt(math.sqrt(square * square + floor * floor)) + 0.5)
 
     def boundary(self) -> None:
-        if self.rules != "sglang":
-            self.let_go(self.clock)
-        for end, _, drafting in self.flying:
-            for request in drafting if end <= self.clock else ():
-                self.keep_drafts(request)
-        if self.rules == "sglang":
-            self.let_go_with_a_token()
-        while self.flying and self.flying[0][0] <= self.clock:
-            end, yields, _ = self.flying.popleft()
-            self.apply(end, yields)
+        if self.held is not None:
+            planned, self.held = self.held, None
+            self.launch(planned)
+            return
+        self.hear()
         planned = self.schedule()
-        if planned:
+        if planned and self.berth is not None and self.horizon > self.clock:
+            self.held, self.event = planned, self.horizon
+        elif planned:
             self.launch(planned)
         elif self.flying:
             self.clock = self.event = self.horizon
@@ -537,6 +539,19 @@ class Replica:
         else:
             self.ratio = FIRST_RATIO
             self.event = NEVER
+
+    def hear(self) -> None:
+        """What has ended by now, and who has given up."""
+        if self.rules != "sglang":
+            self.let_go(self.clock)
+        for end, _, drafting in self.flying:
+            for request in drafting if end <= self.clock else ():
+                self.keep_drafts(request)
+        if self.rules == "sglang":
+            self.let_go_with_a_token()
+        while self.flying and self.flying[0][0] <= self.clock:
+            end, yields, _ = self.flying.popleft()
+            self.apply(end, yields)
 
     def launch(self, planned: list) -> None:
         decodes = [entry for entry in planned if not entry[0].prefilling]
@@ -551,7 +566,12 @@ class Replica:
                 request.prefilling = False
                 request.in_flight += request.output > 0
                 yields.append(request)
-        start, self.horizon = self.horizon, self.horizon + duration
+        self.own = duration
+        start, begin = self.horizon, self.horizon
+        if self.berth is not None:
+            begin = max(begin, self.run.free[self.berth])
+            self.run.free[self.berth] = begin + duration
+        self.horizon = begin + duration
         self.busy_until = self.horizon
         drafting = [request for request, _, _ in decodes] if self.drafted else []
         self.flying.append((self.horizon, yields, drafting))

@@ -30,12 +30,16 @@ class PlainRun:
         self.fleet, self.world = fleet, world or World()
         self.shares_prefixes = trace.prefix_node is not None
         self.physics = [group.replica for group in fleet.groups for _ in range(group.replica_count)]
-        self.replicas = [Replica(physics, self, number) for number, physics in enumerate(self.physics)]
+        groups = [(group, number) for group in fleet.groups for number in range(group.replica_count)]
+        self.berths = [None if group.berth is None else group.berth + number for group, number in groups]
+        self.free = dict.fromkeys(self.berths, 0)  # when the gpus that several share are
+        self.replicas = [self.fresh(number) for number in range(len(self.physics))]
         self.done = [Counter() for _ in self.physics]
         weights = [group.weight_ratio for group in fleet.groups for _ in range(group.replica_count)]
         self.bounds = self.bounds_of(trace)
-        smaller = [group.is_smaller_model for group in fleet.groups for _ in range(group.replica_count)]
-        self.pools = [[number for number, is_smaller in enumerate(smaller) if is_smaller == pool] for pool in (0, 1)]
+        kinds = [(group.pool, group.is_smaller_model) for group, _ in groups]
+        smaller = [(0, False), (0, True)] if self.world.calls is None else [(pool, False) for pool, _ in kinds]
+        self.pools = [[n for n, each in enumerate(kinds) if each == kind] for kind in dict.fromkeys(smaller)]
         self.turns = [min(pool, default=0) for pool in self.pools]
         self.sessions = {}  # requests in flight and the end of the last one
         self.costs = [max(1, round(4096 * min(weights) / weight)) for weight in weights]
@@ -71,6 +75,11 @@ class PlainRun:
         self.samples, self.works = [], []
         self.interval = NEVER if telemetry_interval_s is None else round(telemetry_interval_s * 1e12)
         self.play()
+        for request in self.requests if self.in_world else ():
+            request.status = request.status if request.attempts else Status.CANCELLED
+
+    def fresh(self, number: int) -> Replica:
+        return Replica(self.physics[number], self, number, self.berths[number])
 
     def play(self) -> None:
         clocked = deque(request for request in self.requests if not request.late)
@@ -180,15 +189,16 @@ class PlainRun:
             self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), refusal)
             return
         if number is None:
-            number = self.route(request, 0)
+            number = self.route(request, request.pool)
         if number is None:
-            ready = any(self.serves(number, request) for number in self.ready(0))
+            ready = any(self.serves(number, request) for number in self.ready(request.pool))
             status = Status.REJECTED_QUEUE_FULL if ready else Status.REJECTED_NOBODY_READY
             self.refused += 1
             self.come_to_nothing(request, request.arrival, round(self.world.admission.retry_after_s * 1e12), status)
             return
-        pool = self.pools[request.degraded]
-        self.turns[request.degraded] = pool[(pool.index(number) + 1) % len(pool)]
+        index = request.degraded or request.pool
+        pool = self.pools[index]
+        self.turns[index] = pool[(pool.index(number) + 1) % len(pool)]
         request.replica, replica = number, self.replicas[number]
         if self.too_long(replica, request):
             request.status = Status.REJECTED_TOO_LONG
@@ -223,6 +233,7 @@ class PlainRun:
     def introduce(self, trace: Trace) -> None:
         """What the door sees of each request beside its lengths."""
         for request in self.requests:
+            request.pool = 0 if self.world.calls is None else int(self.world.calls[request.row])
             request.batch = self.world.batch is not None and bool(self.world.batch[request.row])
             if trace.tenant is not None and trace.tenant[request.row] >= 0:
                 request.tenant = int(trace.tenant[request.row])
@@ -254,7 +265,7 @@ class PlainRun:
     def is_short(self, request: Request) -> bool:
         """Whether the door sends it to the smaller model."""
         short = request.input <= self.door.smaller_input_tokens and request.output <= self.door.smaller_output_tokens
-        return short and not request.batch and bool(self.pools[1])
+        return short and not request.batch and self.world.calls is None and bool(self.pools[1])
 
     def knock(self, request: Request, *, capped: bool) -> Status | None:
         """How the door turns a request away, if it does; caps are for those that the model itself answers."""
@@ -412,6 +423,10 @@ class PlainRun:
             delay = 0 if after == -1 else round(float(delay_s) * 1e12)
             if after >= 0:
                 self.requests[after].followers.append((request, delay))
+                first = after if loop.end_count is None else after - int(loop.end_count[request.row]) + 1
+                for cause in range(first, after):
+                    self.requests[cause].followers.append((request, delay))
+                request.ends_left = after - first + 1
             elif after == -2:
                 self.line.append((request, delay))
 
@@ -421,16 +436,20 @@ class PlainRun:
         heappush(self.late, (time, (follows, request.row), request))
 
     def leave(self, request: Request, time: int) -> None:
-        """A request has ended: whoever waits for that comes."""
+        """A request has come to nothing: whoever waits for its end comes, unless only an answer counts."""
         request.left = time
         self.end = max(self.end, time)
-        self.free_user(request, time)
+        loop = self.world.closed_loop
+        if loop is None or not loop.only_after_success:
+            self.free_user(request, time)
 
     def free_user(self, request: Request, time: int) -> None:
         """Those that wait for a request come, or else the next in line."""
         followers = request.followers or ([self.line.popleft()] if self.line else [])
         for follower, delay in followers:
-            self.send(follower, time + max(1, delay))
+            follower.ends_left -= 1
+            if follower.ends_left == 0:
+                self.send(follower, time + max(1, delay))
 
     def be_read(self, request: Request, time: int) -> None:
         """An answer is there: its user is free when it is read, at the client's rate from the first token on."""
@@ -529,7 +548,7 @@ class PlainRun:
                 request.delivered = False
                 self.come_to_nothing(request, time, 0, Status.LOST)
         if not lives or state == ReplicaState.FAILED:
-            self.replicas[number], self.factors[number] = Replica(self.physics[number], self, number), 1.0
+            self.replicas[number], self.factors[number] = self.fresh(number), 1.0
         self.set_state(number, time, state)
         return True
 
@@ -570,7 +589,7 @@ class PlainRun:
             free_kv_tokens=np.array(free)
             // np.array([r.kv_growth_block_count or r.kv_window_block_count for r in self.physics[: len(shown)]])
             * np.array([physics.kv_block_tokens for physics in self.physics[: len(shown)]]),
-            active_tokens=np.array([sum(r.computed for r in self.replicas[number].running) for number in shown]),
+            active_tokens=np.array([self.active(self.replicas[number]) for number in shown]),
             oldest_wait_s=self.oldest_wait_s(shown, time),
             arrived_count=self.entered - self.told[0],
             refused_count=self.refused - self.told[1],
@@ -660,8 +679,15 @@ class PlainRun:
     def work(self, replica: Replica, time: int) -> dict:
         """What a replica has done, and the tokens it holds for those that run."""
         done = dict(self.done[replica.number])
-        done["busy"] = done.get("busy", 0) - max(0, replica.busy_until - time)
-        return done | {"active": sum(request.computed for request in replica.running)}
+        to_come = max(0, replica.busy_until - time)
+        # A step that waits for gpus which others have takes nothing of them yet.
+        done["busy"] = done.get("busy", 0) - (to_come if replica.berth is None else min(to_come, replica.own))
+        return done | {"active": self.active(replica)}
+
+    def active(self, replica: Replica) -> int:
+        """Tokens computed, or in a step that runs; decodes of a step that is held are not yet."""
+        held = sum(not request.prefilling for request, _, _ in replica.held or ())
+        return sum(request.computed for request in replica.running) - held
 
     def gauges(self, replica: Replica) -> tuple[int, int, float]:
         yielding = {r for _, yields, _ in replica.flying for r in yields if r.produced + r.in_flight >= r.output}

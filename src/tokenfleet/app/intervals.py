@@ -300,9 +300,16 @@ def _unit_price(held_s: Floats, usd_per_hour: Sequence[float | None], output_tok
 
 
 def _replica_prices(fleet: Fleet, usd_per_gpu_hour: Mapping[str, float]) -> Iterator[float | None]:
-    """Dollars per hour of each replica."""
+    """Dollars per hour of each replica; gpus that several stand on are paid for once, by the first."""
+    paid = set()
     for group in fleet.groups:
         price = usd_per_gpu_hour.get(group.replica.deployment.gpu)
         gpus = group.replica.deployment.layout.gpu_count
-        for _ in range(group.replica_count):
+        for number in range(group.replica_count):
+            berth = None if group.berth is None else group.berth + number
+            if berth in paid:
+                yield 0.0
+                continue
+            if berth is not None:
+                paid.add(berth)
             yield None if price is None else price * gpus

@@ -9,6 +9,7 @@ from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pool_settings import setting_notes, with_fewer
 from tokenfleet.app.pool_trials import Counts, Tally, Trials, caps_of, of_count
+from tokenfleet.app.pools_beside import refuse_shared
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import stage_words
@@ -82,6 +83,7 @@ def refuse_unsizable(asked: Scenario) -> None:
     if scaled or asked.events:
         where = scaled[0] if scaled else "events"
         raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
+    refuse_shared(asked, "counts of pools on the same GPUs are not searched for")
     if asked.users is not None:
         what = "wait for answers before they ask again, so that they never come too fast"
         raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")

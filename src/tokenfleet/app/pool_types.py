@@ -10,6 +10,7 @@ from tokenfleet.app.quantities import Unreadable, parse_duration_s, quoted
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
+    Fraction,
     ModelName,
     Positive,
     Strict,
@@ -102,6 +103,10 @@ class PoolSpec(ScaledPhaseSpec):
     """Which requests it answers; the first pool that takes a request has it. Left out: whatever is left."""
     window: WindowSpec | None = None
     """When requests are sent to it; left out, at any time."""
+    beside: PoolName | None = None
+    """The pool on whose GPUs it stands: one replica of each on the same ones, which run one step at a time."""
+    memory_share: Annotated[Fraction, Field(gt=0.0)] | None = None
+    """Share of GPU memory its engine may take, such as ``40%``, where it shares GPUs."""
     ladder: LadderSpec | None = None
     """What is given up under pressure on this pool alone, at a door in front of it."""
     prefill: ScaledPhaseSpec | None = None
@@ -117,6 +122,8 @@ class PoolSpec(ScaledPhaseSpec):
 
     @model_validator(mode="after")
     def _both_phases_or_none(self) -> "PoolSpec":
+        if self.beside is not None and self.memory_share is None:
+            raise problem("stands beside another pool without memory_share", "write its share, such as 20%")
         given = [key for key in ("prefill", "decode", "link") if getattr(self, key) is not None]
         if given and len(given) < 3:
             raise problem(f"has {' and '.join(given)} alone", "prefill, decode and link go together")

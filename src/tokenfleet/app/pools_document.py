@@ -86,6 +86,7 @@ def _pool(row: PoolRow, run: SimulatedPools) -> dict[str, object]:
     return {
         "name": named.name,
         "does": named.does,
+        "beside": named.beside,
         "model": named.model.name,
         "fleet": [group_document(group) for group in named.fleet.groups],
         "router": named.fleet.router,

@@ -11,6 +11,7 @@ from tokenfleet.app.layouts import layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ScaledPhaseSpec
+from tokenfleet.app.pools_beside import Berth, at_berth, on_shared
 from tokenfleet.app.ranks import sized, with_fitting_slots
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario
@@ -35,6 +36,8 @@ class NamedPool:
     """``answers``, ``prefills``, ``decodes``, ``reads`` (embeds or ranks), ``sees`` (image tower)."""
     behind: str
     """The pool of the scenario that it is, or is a part of."""
+    beside: str | None = None
+    """The pool on whose GPUs it stands; ``None``: it has its own."""
     cap_fraction: float | None = None
     """Share of the rate they sustain that its carrying replicas may take at the peak; ``None``: all of it."""
     scaling: AutoscalingSpec | None = None
@@ -52,7 +55,13 @@ class NamedPool:
 
 
 def phase_fleet(
-    asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, where: str, *, tower: bool = False
+    asked: Scenario,
+    spec: PhaseSpec,
+    model: ModelArchitecture,
+    where: str,
+    *,
+    tower: bool = False,
+    berth: Berth | None = None,
 ) -> Fleet:
     """Equal replicas as a pool asks for them.
 
@@ -62,6 +71,7 @@ def phase_fleet(
         model: What it serves.
         where: The key of the pool.
         tower: Run the image tower alone.
+        berth: Its place on GPUs that others stand on; ``None``: it has its own.
 
     Raises:
         BadInput: the gpu is open, or the replica cannot run.
@@ -79,6 +89,7 @@ def phase_fleet(
         with_memory(_laid_out(one, layout, asked, spec), model, gpu, asked.memory)
         for layout in _layouts(asked, spec, model, gpu, tower=tower)
     ]
+    deployments = deployments if berth is None else [on_shared(each, gpu, berth) for each in deployments]
     found = next((each for each in deployments if not why_not(model, gpu, each)), deployments[-1])
     reasons = why_not(model, gpu, found)
     if reasons:
@@ -91,7 +102,7 @@ def phase_fleet(
     if isinstance(spec, ScaledPhaseSpec) and spec.autoscaling is not None:
         count = spec.autoscaling.max
     group = ReplicaGroup(replica=replica, replica_count=count)
-    return Fleet(groups=(group,), router=spec.router or asked.router, scrape_s=asked.scrape)
+    return at_berth(Fleet(groups=(group,), router=spec.router or asked.router, scrape_s=asked.scrape), berth)
 
 
 def merged(shared: PhaseSpec, own: ScaledPhaseSpec) -> ScaledPhaseSpec:

@@ -62,11 +62,17 @@ def system_intervals(
         for name, run in staged.pools.items()
     }
     tokens = {name: seen_tokens(calls[name], run, done[name]) for name, run in staged.pools.items()}
+
+    def prices_of(name: str) -> Mapping[str, float]:
+        # What of shared GPUs is a pool's own, nobody's price says.
+        shared = any(group.berth is not None for group in pools.fleets[name].groups)
+        return {} if shared else usd_per_gpu_hour
+
     by_pool = {
         name: PoolIntervals(
             done=done[name],
             waits=waits_of(run.record, run.trace, interval_s),
-            fleet=fleet_intervals(run.record, done[name], pools.fleets[name], usd_per_gpu_hour, tokens[name]),
+            fleet=fleet_intervals(run.record, done[name], pools.fleets[name], prices_of(name), tokens[name]),
         )
         for name, run in staged.pools.items()
     }

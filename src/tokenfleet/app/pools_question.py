@@ -13,6 +13,7 @@ from tokenfleet.app.around import SAME_TOKENS
 from tokenfleet.app.layouts import with_one_choice
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import ImagesSpec, PoolSpec, ScaledPhaseSpec, StepSpec
+from tokenfleet.app.pools_beside import berths_of, check_layouts, hosts_of, sharing_notes, standing_specs
 from tokenfleet.app.pools_doors import ALL_POOLS, gate_of
 from tokenfleet.app.pools_fleet import NamedPool, merged, phase_fleet
 from tokenfleet.app.pools_lanes import check_lanes, in_lanes
@@ -71,7 +72,9 @@ class _Builder:
     def __init__(self, asked: Scenario, trace: Trace) -> None:
         self.asked = with_one_choice(asked)
         self.trace, self.batch = in_lanes(asked, trace)
-        self.specs: dict[str, PoolSpec] = asked.pools or {}
+        self.hosts = hosts_of(asked)
+        self.specs = standing_specs(asked, self.hosts)
+        self.berths = berths_of(self.specs, self.hosts)
         self.stages: list[Stage] = []
         self.named: list[NamedPool] = []
         self.notes: list[str] = []
@@ -103,6 +106,8 @@ class _Builder:
             self.stages.insert(0, self._gate(self.asked.ladder, ALL_POOLS, self.everybody, watched))
         check_lanes(self.asked, self.named)
         pools = Pools(fleets={each.name: each.fleet for each in self.named}, stages=tuple(self.stages))
+        check_layouts(pools.fleets, self.hosts)
+        self.notes += sharing_notes(self.hosts)
         return PoolSystem(
             trace=self.trace,
             pools=pools,
@@ -183,7 +188,7 @@ class _Builder:
     def _read(self, name: str, step: StepSpec, takes: Bools, random: np.random.Generator) -> None:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
-        fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
+        fleet = phase_fleet(self.asked, spec, model, f"pools.{name}", berth=self.berths.get(name))
         self._name(name, model, fleet, spec, does="reads", behind=name)
         self._hold(name, spec.window, takes)
         if step.input == "prompt":
@@ -274,7 +279,7 @@ class _Builder:
             watched = (first, second) if spec.is_apart else (name,)
             self.stages.append(self._gate(spec.ladder, name, takes, watched))
         if spec.prefill is None or spec.decode is None:
-            fleet = phase_fleet(self.asked, spec, model, f"pools.{name}")
+            fleet = phase_fleet(self.asked, spec, model, f"pools.{name}", berth=self.berths.get(name))
             fleet = self._with_tower(fleet, model.name, takes)
             reads = model.encoder_only
             self._name(name, model, fleet, spec, does="reads" if reads else "answers", behind=name)
@@ -320,6 +325,7 @@ class _Builder:
                 fleet=fleet,
                 does=does,
                 behind=behind,
+                beside=self.specs[behind].beside,
                 cap_fraction=cap_fraction,
                 scaling=scaling,
             )

@@ -73,7 +73,7 @@ class PoolRow:
     lost_count: int
     """Calls that were lost with a replica, however often they came back."""
     gpu_hours: float
-    """GPU-hours that its replicas held, up to its last answer."""
+    """GPU-hours that its replicas held, up to its last answer; 0 on the GPUs of another pool, which has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     system = system_of(asked, text)
     check_pool_events(asked, system.named)
     simulator.warm_up(announce=teller.announce)
-    teller.say("replaying pool after pool")
+    teller.say("replaying all pools at once" if system.pools.shares_gpus else "replaying pool after pool")
     system = replace(system, trace=arrived(asked, system, loop))
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
@@ -354,7 +354,7 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
         kv_peak_fraction=float(gauges.kv_used_fraction.max(initial=0.0)) if named.keeps_kv else None,
         late_count=None if window is None else late_count(record.finish_s, window),
         lost_count=0 if record.turmoil is None else record.turmoil.lost_count,
-        gpu_hours=gpu_hours(record, named.fleet),
+        gpu_hours=gpu_hours(record, named.fleet) if named.beside is None else 0.0,
     )
 
 

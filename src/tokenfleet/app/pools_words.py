@@ -20,7 +20,7 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
     """The blocks a terminal shows."""
     blocks: list[Block] = [
         ("Way", [stage_words(run.pools)]),
-        ("Pools", [line for row in run.rows for line in pool_lines(row)]),
+        ("Pools", [*(line for row in run.rows for line in pool_lines(row)), *shared_lines(run.rows)]),
         ("Demand", demand_lines(run.record, run.slo)),
         ("Latency", latency_lines(run.record)),
         *([("World", around)] if (around := around_lines(run)) else []),
@@ -46,7 +46,8 @@ def pool_lines(row: PoolRow) -> list[str]:
         f"{row.waiting_peak_count:,} waiting at most"
     )
     line += "" if row.kv_peak_fraction is None else f", KV memory {_percent(row.kv_peak_fraction)} at most"
-    lines = [f"{row.named.name} {row.named.does}: {row.named.model.name} on {fleet}", line]
+    beside = "" if row.named.beside is None else f", beside {row.named.beside}"
+    lines = [f"{row.named.name} {row.named.does}: {row.named.model.name} on {fleet}{beside}", line]
     if row.refused_count or row.preemption_count:
         lines.append(f"  {row.refused_count:,} refused, {row.preemption_count:,} preemptions")
     if row.timed_out_count or row.cancelled_count:
@@ -55,6 +56,19 @@ def pool_lines(row: PoolRow) -> list[str]:
         lines.append(f"  {row.lost_count:,} lost with a replica")
     if row.late_count is not None:
         lines.append(f"  {row.late_count:,} calls ended after the window had closed")
+    return lines
+
+
+def shared_lines(rows: Sequence[PoolRow]) -> list[str]:
+    """How busy the GPUs are that several pools stand on."""
+    lines = []
+    counts = {row.named.name: row.named.fleet.groups[0].replica_count for row in rows}
+    for host in rows:
+        here = [host, *(row for row in rows if row.named.beside == host.named.name)]
+        if len(here) > 1:
+            names = ", ".join(row.named.name for row in here)
+            busy_count = sum((row.busy_fraction or 0.0) * counts[row.named.name] for row in here)
+            lines.append(f"The GPUs that {names} share are busy {_percent(busy_count / counts[host.named.name])}")
     return lines
 
 

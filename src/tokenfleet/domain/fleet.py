@@ -31,6 +31,11 @@ class ReplicaGroup:
     ``None``: any."""
     is_smaller_model: bool = False
     """It serves a smaller model: requests that the door sends there, and no others."""
+    pool: int = 0
+    """Number of the pool that it belongs to: the groups that serve one model. Those of a pool follow each other."""
+    berth: int | None = None
+    """Number of the berth of its first replica, those of the others follow: the gpus that a replica stands on. Replicas
+    with the same number share them, one step at a time; ``None``: they have them to themselves."""
 
     @property
     def gpu_count(self) -> int:
@@ -50,5 +55,12 @@ class Fleet:
 
     @property
     def gpu_count(self) -> int:
-        """GPUs of the fleet."""
-        return sum(group.gpu_count for group in self.groups)
+        """GPUs of the fleet, those that replicas share counted once."""
+        apart = sum(group.gpu_count for group in self.groups if group.berth is None)
+        sizes = {
+            group.berth + number: group.replica.deployment.layout.gpu_count
+            for group in self.groups
+            if group.berth is not None
+            for number in range(group.replica_count)
+        }
+        return apart + sum(sizes.values())

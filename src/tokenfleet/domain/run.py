@@ -286,7 +286,7 @@ class RunRecord:
         return (self.finish_s - self.first_token_s) / later
 
 
-def requests_of(record: RunRecord, chosen: Bools) -> RunRecord:
+def requests_of(record: RunRecord, chosen: Bools | Ints | Counts) -> RunRecord:
     """The record of some of its requests; gaps and gauges stay those of all."""
     columns: dict[str, Any] = {name: getattr(record, name) for name in RECORD_COLUMNS}
     kept: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if column is not None}
@@ -298,7 +298,7 @@ def requests_of(record: RunRecord, chosen: Bools) -> RunRecord:
     )
 
 
-def _turmoil_of(turmoil: Turmoil, chosen: Bools) -> Turmoil:
+def _turmoil_of(turmoil: Turmoil, chosen: Bools | Ints | Counts) -> Turmoil:
     """What happened to some requests; counts and replicas stay those of all."""
     names = ("attempt_count", "degraded", "left_s", "partial_output_tokens")
     return replace(turmoil, **{name: getattr(turmoil, name)[chosen] for name in names})

@@ -171,6 +171,11 @@ class Pools:
     """In the order in which requests take them; no request takes two at once."""
 
     @property
+    def shares_gpus(self) -> bool:
+        """Whether any replicas stand on gpus that others may stand on, too."""
+        return any(group.berth is not None for fleet in self.fleets.values() for group in fleet.groups)
+
+    @property
     def gpu_count(self) -> int:
-        """GPUs of all pools."""
-        return sum(fleet.gpu_count for fleet in self.fleets.values())
+        """GPUs of all pools, those that several stand on counted once."""
+        return Fleet(groups=tuple(group for fleet in self.fleets.values() for group in fleet.groups)).gpu_count

@@ -170,6 +170,11 @@ class ClosedLoop:
     whose end no other one waits."""
     delay_s: Floats
     """Think or tool time between that end and this arrival, a picosecond at least; of no meaning by the clock."""
+    end_count: Ints | None = None
+    """Ends that each one waits for: that of ``after``, and of so many requests right before it less one; the last of
+    them counts. ``None``: one."""
+    only_after_success: bool = False
+    """Requests whose cause comes to nothing are never sent: no attempt, and ``CANCELLED``."""
 
 
 BY_CLOCK = -1
@@ -239,3 +244,5 @@ class World:
     looks_inside: bool = False
     """Whether the controller is shown active tokens and waits, too. The replay then keeps its ledger, which takes
     time."""
+    calls: Ints | None = None
+    """Number of the pool that each request calls, one entry per request; ``None``: the first one."""

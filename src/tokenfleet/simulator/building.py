@@ -22,7 +22,7 @@ from tokenfleet.simulator.placing import (
     priority_levels,
     ring_size,
 )
-from tokenfleet.simulator.pools import bounds_of, write_pools
+from tokenfleet.simulator.pools import bounds_of, write_berths, write_pools
 from tokenfleet.simulator.stretches import in_stretches
 
 PS_PER_S = 1e12
@@ -78,6 +78,7 @@ def build(
     scrapes[:, at.REQUEST_COST] = request_costs(fleet)
     scrapes[:, at.UP_TO], scrapes[:, at.RANK] = bounds_of(fleet, priority_levels(trace))
     write_pools(memory, places.pools.start, fleet)
+    write_berths(memory, places.berths.start, fleet)
     rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
     write_requests(rows, trace)
     if trace.prefix_node is not None:

@@ -12,6 +12,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import EngineSettings, FrontEnd, Preemption, ReplicaPhysics, Scheduling, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
+from tokenfleet.simulator.checking_sharing import sharing_problems
 from tokenfleet.simulator.checking_world import lane_fleet_problems, world_problems
 from tokenfleet.simulator.layout import SGLANG
 from tokenfleet.simulator.rules import foreign_settings, owner_of, rule_set
@@ -27,7 +28,7 @@ MOST_ROUTED = 1 << 16
 
 def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
     """Raise one :class:`BadInput` with everything that is wrong with trace, fleet and world."""
-    problems = [*_trace_problems(trace), *_fleet_problems(fleet)]
+    problems = [*_trace_problems(trace), *_fleet_problems(fleet), *sharing_problems(fleet, world)]
     if world is not None:
         problems += world_problems(world, trace.request_count, sum(group.replica_count for group in fleet.groups))
         problems += [] if world.lane is None else lane_fleet_problems(fleet)

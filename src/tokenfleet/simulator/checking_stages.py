@@ -10,6 +10,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.stages import Call, Gate, Hold, Pools, Stage
 from tokenfleet.domain.trace import Bools, Trace
 from tokenfleet.domain.world import ClosedLoop
+from tokenfleet.simulator.checking_sharing import shared_problems
 from tokenfleet.simulator.checking_world import SHORTEST_TICK_S, client_problems, door_problems, loop_problems
 
 DAY_S = 86_400.0
@@ -41,6 +42,7 @@ def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None) -> 
             if len(column) != trace.request_count:
                 what = f"{len(column)} entries for {trace.request_count} requests"
                 problems.append(Problem(f"{where}.{name}", what, "give one per request"))
+    problems += shared_problems(pools, closed_loop)
     if not called:
         problems.append(Problem("stages", "no pool is called", "give at least one Call"))
     if problems:

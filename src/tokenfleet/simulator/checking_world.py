@@ -10,6 +10,7 @@ import numpy as np
 
 from tokenfleet.domain.errors import Problem
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.trace import Ints
 from tokenfleet.domain.world import (
     BY_CLOCK,
     NEXT_IN_LINE,
@@ -56,6 +57,8 @@ def world_problems(world: World, request_count: int, replica_count: int) -> Iter
         yield from _lane_problems(world.lane, world)
     if world.closed_loop is not None:
         yield from loop_problems(world.closed_loop, request_count)
+    if world.calls is not None and len(world.calls) != request_count:
+        yield Problem("world.calls", f"{len(world.calls)} entries for {request_count} requests", "one per request")
 
 
 def _happening_problems(where: str, happening: Happening, replica_count: int) -> Iterator[Problem]:
@@ -171,6 +174,23 @@ def lane_fleet_problems(fleet: Fleet) -> Iterator[Problem]:
             yield Problem(f"{where}.speculation", what, "leave it or batch out")
 
 
+def _end_problems(after: Ints, end_count: Ints) -> Iterator[Problem]:
+    """What is wrong with requests that wait for the ends of several: those they wait for wait for nobody else."""
+    where = "world.closed_loop.end_count"
+    if len(end_count) != len(after):
+        yield Problem(where, f"{len(end_count)} entries for {len(after)} requests", "one per request")
+        return
+    follows = after >= 0
+    wrong = np.flatnonzero((end_count < 1) | (follows & (end_count > after + 1)))
+    if len(wrong):
+        yield Problem(f"{where}[{wrong[0]}]", f"{end_count[wrong[0]]}", "at least 1, and no more than there are")
+        return
+    awaited = np.unique(np.stack([after - end_count + 1, after])[:, follows], axis=1)
+    if np.any(awaited[0, 1:] <= awaited[1, :-1]):
+        what = "a request is waited for by itself and among others"
+        yield Problem(where, what, "those that wait for one of several wait for all of them")
+
+
 def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
     """What is wrong with a closed loop."""
     where = "world.closed_loop"
@@ -183,6 +203,8 @@ def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
     if len(late):
         row = int(late[0])
         yield Problem(f"{where}.after[{row}]", f"{after[row]}", f"an earlier request, {BY_CLOCK} or {NEXT_IN_LINE}")
+    if loop.end_count is not None:
+        yield from _end_problems(after, np.asarray(loop.end_count))
     if np.any(after == NEXT_IN_LINE) and not np.any(after == BY_CLOCK):
         yield Problem(f"{where}.after", "a line and nobody to start it", "let at least one request come by the clock")
     wrong = np.flatnonzero((after != BY_CLOCK) & ~((delay_s >= 0.0) & (delay_s <= LONGEST_WAIT_S)))

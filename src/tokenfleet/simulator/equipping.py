@@ -155,6 +155,11 @@ def write_replica(
         (at.CLASSES_AT, places.states[number].stop - MOST_CLASSES if memory[at.CLASS_COUNT] > 1 else row + at.DECODING),
     ):
         memory[row + field] = value
+    if group.berth is not None:
+        berth = places.berths.start + number * at.BERTH_WORDS
+        memory[row + at.BERTH] = berth
+        memory[berth + at.OWN_PS] = 0
+        memory[berth + at.HELD] = at.NONE
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))
     rows = np.arange(start, start + sequences, at.SEQUENCE_WORDS)
     memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]

@@ -17,6 +17,7 @@ from tokenfleet.simulator.layout import (
     BATCH_IN_FLIGHT,
     BLOCK_COUNT,
     BY_PRIORITY,
+    CALLED,
     CHUNKED,
     CLOCKED_COUNT,
     CONTEXT_LIMIT,
@@ -171,6 +172,7 @@ def goal(memory: Memory, request: int, in_world: bool) -> int:
     """The replica that a request goes to, in the pool of its model; ``NOBODY`` when it was turned away."""
     memory[POOL] = memory[POOLS_AT]
     if in_world:
+        memory[POOL] = memory[visit_of(memory, request) + CALLED]
         enter(memory, request)
         code = verdict(memory, request, memory[SMALLER_AT] != NONE)
         if code == SMALLER_MODEL:

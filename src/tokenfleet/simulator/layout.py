@@ -71,6 +71,7 @@ LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
 SMALLER_AT = 48  # pool row of the smaller model; NONE without one
 CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where nobody asks
+ONLY_AFTER_SUCCESS = 52  # whether requests whose cause came to nothing are never sent
 READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
 WINDOWED = 51  # whether layers of any model have a window
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
@@ -248,7 +249,8 @@ AHEAD_BLOCKS = 76  # free blocks that the drafts of the step being fixed may nee
 CLASSES_AT = 77  # decoding sequences of each class; DECODING itself where there is one
 CUT_TOKENS = 78  # tokens that sequences drafted less in the step fixed last, for want of budget
 HELD_AT = 79  # behind the window rows of its sequences, which are in the order of these
-REPLICA_WORDS = 80
+BERTH = 80  # what it shares its gpus by; NONE where it has them to itself
+REPLICA_WORDS = 88
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
@@ -337,7 +339,9 @@ WHO = 9  # bit 0: batch; tenant + 1 from bit 1 on
 SESSION = 10  # row of its session; NONE without one, or without a door
 DEGRADED = 11  # what was given up for its last attempt
 LEFT = 12  # when it ended, well or not
-VISIT_WORDS = 13
+CALLED = 13  # row of the pool that it calls
+ENDS_LEFT = 14  # requests whose ends it still waits for
+VISIT_WORDS = 15
 
 # ---- patience: when the client of a request gives up; one row per request, in the same order
 ALARM = 0  # when its client looks at the clock, or did last
@@ -398,6 +402,13 @@ LAST_REPLICA = 1
 READY_COUNT = 2  # of them
 TURN = 3  # replica number that ties fall to, one further after each request
 POOL_WORDS = 4
+
+# ---- berth of a replica that shares its gpus
+FREE_AT = 0  # index of the word that says when they are free, the same for all that share them
+OWN_PS = 1  # what its last step took of them, its wait left out
+HELD = 2  # first sequence that prefills in a step that is fixed and not on the gpus yet, HOLDS_DECODES without one
+BERTH_WORDS = 4
+HOLDS_DECODES = -1
 
 # ---- node of the prefix tree
 PARENT = 0

@@ -19,16 +19,16 @@ from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.world import World
 from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.classes import combinations
+from tokenfleet.simulator.gathering import Worlds
 from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
 from tokenfleet.simulator.joining import Journey, added
 from tokenfleet.simulator.replaying import LANES, replay
+from tokenfleet.simulator.together import Served, together
 from tokenfleet.simulator.watching import Watched
 
 Buffer = npt.NDArray[np.int64]
 Window = tuple[float, float]
 DAY_S = 86_400.0
-Worlds = Callable[[str, Trace], World | None]
-"""The world around a pool, by its name and the calls to it; ``None``: a quiet one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,18 @@ class Passing:
         self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
         self.answers = smaller_answers(pools)
         self.done = Passage(journey=start(script.arrivals_ps))
+        self.parts: Mapping[str, Served] = {}
+        """What became of all pools, where some share gpus."""
         self.has_lanes = False
 
     def run(self) -> Passage:
         """Stage after stage."""
         journey = self.done.journey
+        if self.pools.shares_gpus:
+            window_s, interval_s = self.peak_window_s, self.telemetry_interval_s
+            self.parts = together(
+                self.trace, self.pools, self.worlds, peak_window_s=window_s, telemetry_interval_s=interval_s
+            )
         for stage in self.pools.stages:
             going = (
                 takers(stage, journey.moved, self.answers)
@@ -136,19 +143,8 @@ class Passing:
 
     def _call(self, stage: Call, going: npt.NDArray[np.bool_]) -> None:
         journey, name = self.done.journey, stage.pool
-        fleet = self.pools.fleets[name]
-        calls, caller = calls_of(self.trace, journey, stage, going)
-        try:
-            record = self.replayed(
-                calls,
-                announced(fleet) if stage.is_announced else fleet,
-                peak_window_s=self.peak_window_s,
-                telemetry_interval_s=self.telemetry_interval_s,
-                world=self._world(name, calls),
-            )
-        except BadInput as error:
-            named = (replace(each, where=f"{name}: {each.where}") for each in error.problems)
-            raise BadInput(named) from None
+        part = self.parts[name] if name in self.parts else self._served(stage, going)
+        calls, caller, record = part.calls, part.caller, part.record
         before = sum(run.record.replica_count for run in self.done.runs.values())
         bridges = arrive(journey, stage, calls, record, caller, before)
         gaps, peak_gaps = seen_gaps(stage, record, bridges, self.peak_window_s)
@@ -164,6 +160,23 @@ class Passing:
             peak_gaps=peak_gaps,
             class_gaps=apart,
         )
+
+    def _served(self, stage: Call, going: npt.NDArray[np.bool_]) -> Served:
+        """What a pool makes of the calls to it, replayed on its own."""
+        name, fleet = stage.pool, self.pools.fleets[stage.pool]
+        calls, caller = calls_of(self.trace, self.done.journey, stage, going)
+        try:
+            record = self.replayed(
+                calls,
+                announced(fleet) if stage.is_announced else fleet,
+                peak_window_s=self.peak_window_s,
+                telemetry_interval_s=self.telemetry_interval_s,
+                world=self._world(name, calls),
+            )
+        except BadInput as error:
+            named = (replace(each, where=f"{name}: {each.where}") for each in error.problems)
+            raise BadInput(named) from None
+        return Served(calls=calls, caller=caller, record=record)
 
     def _world(self, name: str, calls: Trace) -> World | None:
         """The world around a pool, watched where it stands behind a gate."""

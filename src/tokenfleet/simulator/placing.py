@@ -12,7 +12,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, GUESSES
 from tokenfleet.simulator.classes import MOST_CLASSES
-from tokenfleet.simulator.pools import pool_sizes
+from tokenfleet.simulator.pools import berth_words, pool_sizes
 
 Buffer = npt.NDArray[np.int64]
 LONGEST_RING = 2048
@@ -68,6 +68,8 @@ class Places:
     samples: Section
     scrapes: Section
     pools: Section
+    berths: Section
+    """Empty where no replicas share their gpus."""
     states: tuple[Section, ...]
     """Per replica: sequences, ring, bitmap, phases with what windows need, priority levels, decodes by class."""
     caches: tuple[Section, ...]
@@ -206,6 +208,7 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
         "samples": planner.take(replica_count * at.SAMPLE_WORDS),
         "scrapes": planner.take(replica_count * at.SCRAPE_WORDS),
         "pools": planner.take(len(pool_sizes(fleet)) * at.POOL_WORDS),
+        "berths": planner.take(berth_words(fleet)),
     }
     tables = tuple(planner.take(duration_words(group)) for group in fleet.groups)
     states = planner.take_for_each(fleet, [sum(state_words(trace, group, ring)) for group in fleet.groups])

@@ -1,4 +1,4 @@
-"""The pools of a fleet, one for each model it serves, and the bounds of its groups."""
+"""The pools of a fleet, one for each model it serves, the bounds of its groups, and who shares gpus with whom."""
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,12 @@ def bounds_of(fleet: Fleet, levels: npt.NDArray[np.integer]) -> tuple[Buffer, Bu
 
 
 def pool_sizes(fleet: Fleet) -> tuple[int, ...]:
-    """Replicas of the model that is asked for, and of the smaller one where there is one."""
-    sizes = [sum(g.replica_count for g in fleet.groups if g.is_smaller_model == smaller) for smaller in (False, True)]
-    return tuple(size for size in sizes if size > 0)
+    """Replicas of each model that is asked for, and of the smaller one where there is one."""
+    sizes: dict[tuple[int, bool], int] = {}
+    for group in fleet.groups:
+        key = (group.pool, group.is_smaller_model)
+        sizes[key] = sizes.get(key, 0) + group.replica_count
+    return tuple(sizes.values())
 
 
 def write_pools(memory: Buffer, pools: int, fleet: Fleet) -> None:
@@ -41,6 +44,32 @@ def write_pools(memory: Buffer, pools: int, fleet: Fleet) -> None:
         memory[start + at.LAST_REPLICA] = first + size - 1
         memory[start + at.READY_COUNT] = size
         memory[start + at.TURN] = first
-        if row == 1:
-            memory[at.SMALLER_AT] = start
         first += size
+    if any(group.is_smaller_model for group in fleet.groups):
+        memory[at.SMALLER_AT] = pools + at.POOL_WORDS
+
+
+def berth_numbers(fleet: Fleet) -> list[int | None]:
+    """The berth of each replica, ``None`` for those that have their gpus to themselves."""
+    return [
+        None if group.berth is None else group.berth + number
+        for group in fleet.groups
+        for number in range(group.replica_count)
+    ]
+
+
+def berth_words(fleet: Fleet) -> int:
+    """Words of the berths of all replicas, and of the clocks of the gpus behind them; none where nobody shares."""
+    numbers = berth_numbers(fleet)
+    clocks = len({number for number in numbers if number is not None})
+    return len(numbers) * at.BERTH_WORDS + clocks if clocks else 0
+
+
+def write_berths(memory: Buffer, berths: int, fleet: Fleet) -> None:
+    """Which clock each replica goes by, from an index of the buffer on; the gpus are free."""
+    numbers = berth_numbers(fleet)
+    shared = sorted({number for number in numbers if number is not None})
+    for replica, number in enumerate(numbers):
+        if number is not None:
+            clock = berths + len(numbers) * at.BERTH_WORDS + shared.index(number)
+            memory[berths + replica * at.BERTH_WORDS + at.FREE_AT] = clock

@@ -115,6 +115,13 @@ def replay_in(
     world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
 ) -> RunRecord:
     """Replay a checked trace in a checked world."""
+    return run_in(world, trace, fleet, peak_window_s, interval_ps)[0]
+
+
+def run_in(
+    world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
+) -> tuple[RunRecord, Buffer]:
+    """The record of such a replay, and the rows of the replicas at its end."""
     trace, fleet = in_lanes(trace, fleet, world)
     memory, places, around = surround(
         trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS or world.looks_inside
@@ -127,7 +134,7 @@ def replay_in(
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
     if world.lane is not None:
         quiet = replace(quiet, class_gaps={LANES.get(name, name): gaps for name, gaps in quiet.class_gaps.items()})
-    return with_world(quiet, memory, around, roster)
+    return with_world(quiet, memory, around, roster), roster.rows
 
 
 def until_hopeless(
@@ -213,8 +220,8 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         finish_s=quiet.finish_s[back],
         cached_tokens=quiet.cached_tokens[back],
         preemption_count=quiet.preemption_count[back],
-        replica=quiet.replica[back],
-        status=quiet.status[back],
+        replica=np.where(attempts > 0, quiet.replica[back], np.int32(-1)),
+        status=np.where(attempts > 0, quiet.status[back], np.int8(Status.CANCELLED)),
         end_s=end_ps / PS_PER_S,
         ready_s=None if quiet.ready_s is None else np.where(attempts == 1, quiet.ready_s[back], np.nan),
         ledger=None if quiet.ledger is None else entries_of(quiet.ledger, back),
@@ -248,13 +255,7 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
         gaps=histogram(memory, places.gaps),
         peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
         class_gaps=class_gaps(memory, places, trace, peak=peak) if places.ledger.words else {},
-        busy=BusyTime(
-            prefill_s=total_s(replicas[:, at.PREFILL_BUSY]),
-            decode_s=total_s(replicas[:, at.DECODE_BUSY]),
-            cached_prefix_s=total_s(replicas[:, at.CACHED_BUSY]),
-            step_count=int(replicas[:, at.STEPS].sum()),
-            mixed_step_count=int(replicas[:, at.MIXED_STEPS].sum()),
-        ),
+        busy=busy_time(replicas),
         replica_count=len(replicas),
         end_s=float(np.fmax.reduce(outcomes["finish_s"], initial=0.0)),
         telemetry=samples,
@@ -304,6 +305,17 @@ def read_outcomes(rows: Buffer) -> Outcomes:
 
     in_stretches(count, read)
     return found
+
+
+def busy_time(replicas: Buffer) -> BusyTime:
+    """What replicas spent their time on, from their rows."""
+    return BusyTime(
+        prefill_s=total_s(replicas[:, at.PREFILL_BUSY]),
+        decode_s=total_s(replicas[:, at.DECODE_BUSY]),
+        cached_prefix_s=total_s(replicas[:, at.CACHED_BUSY]),
+        step_count=int(replicas[:, at.STEPS].sum()),
+        mixed_step_count=int(replicas[:, at.MIXED_STEPS].sum()),
+    )
 
 
 def ledger(memory: Buffer, places: Places) -> Ledger:

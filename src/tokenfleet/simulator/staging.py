@@ -19,10 +19,11 @@ from tokenfleet.domain.world import ClosedLoop, World
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import PS_PER_S
 from tokenfleet.simulator.checking_stages import check_stages
+from tokenfleet.simulator.gathering import Worlds
 from tokenfleet.simulator.gating import limits_sessions
 from tokenfleet.simulator.joining import Journey, added, classes_in, joined
 from tokenfleet.simulator.looping import arrivals_ps
-from tokenfleet.simulator.passing import Passing, Script, Window, Worlds, to_ps_column
+from tokenfleet.simulator.passing import Passing, Script, Window, to_ps_column
 from tokenfleet.simulator.replaying import replay
 from tokenfleet.simulator.surroundings import token_read_ps
 from tokenfleet.simulator.turning import heard_first, turns_of

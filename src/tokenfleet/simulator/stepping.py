@@ -14,6 +14,7 @@ from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.giving_up import let_go
 from tokenfleet.simulator.layout import (
+    BERTH,
     BUDGET,
     BUSY_UNTIL,
     BY_LANE,
@@ -84,6 +85,7 @@ from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import write_up_to
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
+from tokenfleet.simulator.sharing import hold, is_held, let_go_of_step, shares, take_turn
 from tokenfleet.simulator.speculating import decoded_tokens, keep_drafts
 from tokenfleet.simulator.steptime import decode_step_ps, prefill_step_ps, run_ps, steps_until, token_ps
 from tokenfleet.simulator.swapping import take_moving_time
@@ -118,7 +120,8 @@ def cut_run(memory: Memory, replica: int, ready_ps: int) -> None:
 def is_settled(memory: Memory, replica: int) -> bool:
     """Whether the steps after the next are like it, until an event of the ring."""
     unsettled = memory[replica + PREEMPTED] | memory[replica + PENDING] | memory[replica + CONTENDED]
-    unsettled |= memory[replica + MOVED_BLOCKS]
+    # On shared gpus others may come between any two steps.
+    unsettled |= memory[replica + MOVED_BLOCKS] | memory[replica + BERTH]
     if has_window(memory, memory[replica + GROUP]):
         unsettled |= memory[replica + UNSETTLED]
     if memory[FIRSTS_AT] | memory[PATIENCE_AT] != NONE:
@@ -151,6 +154,10 @@ def start_run(memory: Memory, replica: int) -> None:
     memory[replica + STEP_PS] = moving_ps + decode_step_ps(
         memory, group, decoded, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
     )
+    if shares(memory, replica):
+        waited_ps = take_turn(memory, replica, memory[replica + STEP_PS])
+        memory[replica + STEP_PS] += waited_ps
+        memory[replica + DECODE_BUSY] -= waited_ps
     memory[replica + GROWTH_PS] = memory[group + CONTEXT_PS] * decoding + memory[group + WINDOW_PS] * growing
     head = memory[replica + QUEUE_HEAD]
     if head != NONE and memory[head + READY] > memory[replica + CLOCK]:
@@ -260,6 +267,8 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     )
     step_ps += take_moving_time(memory, replica)
     split_busy_time(memory, replica, first, decoding, step_ps)
+    if shares(memory, replica):
+        step_ps += take_turn(memory, replica, step_ps)
     start_ps = memory[replica + HORIZON]
     if decoding > 0:
         memory[replica + DRAFTED] = 1 if memory[group + STEP_TOKENS] > 1 else 0
@@ -312,8 +321,8 @@ def run_nothing(memory: Memory, replica: int) -> None:
 
 
 @compiled
-def pass_boundary(memory: Memory, replica: int) -> None:
-    """Everything that a replica does at one boundary: apply what is done, fix what comes next."""
+def fix_step(memory: Memory, replica: int) -> int:
+    """Apply what is done by now, and fix what comes next; from which sequence on it prefills, or ``NONE``."""
     if memory[replica + RUN] > 0:
         finish_run(memory, replica)
     if memory[PATIENCE_AT] != NONE and memory[replica + FIRST_GONE] != NONE:
@@ -323,7 +332,19 @@ def pass_boundary(memory: Memory, replica: int) -> None:
     if memory[replica + DRAFTED] != 0:
         keep_drafts(memory, replica)
     apply_outputs(memory, replica)
-    first = schedule(memory, replica)
+    return schedule(memory, replica)
+
+
+@compiled
+def pass_boundary(memory: Memory, replica: int) -> None:
+    """Everything that a replica does at one boundary: apply what is done, fix what comes next, run it when ready."""
+    if shares(memory, replica) and is_held(memory, replica):
+        first = let_go_of_step(memory, replica)
+    else:
+        first = fix_step(memory, replica)
+        if shares(memory, replica) and hold(memory, replica, first):
+            set_event(memory, replica, memory[replica + HORIZON])
+            return
     if first != NONE:
         run_prefill_step(memory, replica, first)
     elif memory[replica + DECODING] > 0:

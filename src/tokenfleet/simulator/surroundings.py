@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
-from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.trace import Ints, Trace, rows_of
 from tokenfleet.domain.world import (
     BY_CLOCK,
     NEXT_IN_LINE,
@@ -94,6 +94,8 @@ def surround(
         group = slower(fleet.groups[index], factor)
         write_group(memory, row.start, table, group, ring_size(trace), node_end(fleet, group))
         memory[row.start + at.BY_PRIORITY] = memory[places.groups.start + index * at.GROUP_WORDS + at.BY_PRIORITY]
+    if world.calls is not None:
+        write_calls(memory, places, around, world.calls)
     if around.patience.words:
         write_patience(memory, around, trace, world)
     if loop is not None:
@@ -296,6 +298,15 @@ def write_visits(memory: Buffer, places: Places, around: Surroundings) -> None:
     visits[:, at.DEEPEST] = rows[:, at.PREFIX]
     visits[:, at.ROW] = around.order
     visits[:, at.NO_TOKEN] = rows[:, at.FIRST_TOKEN]
+    visits[:, at.CALLED] = places.pools.start
+    visits[:, at.ENDS_LEFT] = 1
+    visits[:, at.LEFT] = -1
+
+
+def write_calls(memory: Buffer, places: Places, around: Surroundings, calls: Ints) -> None:
+    """Which pool each request calls."""
+    visits = memory[around.visits.start : around.visits.stop].reshape(-1, at.VISIT_WORDS)
+    visits[:, at.CALLED] = places.pools.start + at.POOL_WORDS * np.asarray(calls).astype(np.int64)[around.order]
 
 
 def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: ClosedLoop) -> None:
@@ -307,8 +318,14 @@ def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: Close
     after = np.asarray(loop.after)[around.order]
     rows = places.requests.start + at.REQUEST_WORDS * np.arange(count)
     memory[at.CLOCKED_COUNT] = np.count_nonzero(after == BY_CLOCK)
+    memory[at.ONLY_AFTER_SUCCESS] = loop.only_after_success
     followers = np.flatnonzero(after >= 0)
-    causes = place_of[after[followers]]
+    waited = np.ones(count, dtype=np.int64) if loop.end_count is None else np.asarray(loop.end_count).astype(np.int64)
+    ends: Buffer = waited[around.order][followers]
+    visits[followers, at.ENDS_LEFT] = ends
+    followers = np.repeat(followers, ends)
+    before = np.arange(len(followers)) - np.repeat(np.cumsum(ends) - ends, ends)
+    causes = place_of[after[followers] - before]
     by_cause = np.argsort(causes, kind="stable")
     followers, causes = followers[by_cause], causes[by_cause]
     another = np.diff(causes, prepend=-1) != 0

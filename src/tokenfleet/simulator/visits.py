@@ -14,6 +14,7 @@ from tokenfleet.simulator.layout import (
     DEGRADED,
     DELAY,
     ENDED,
+    ENDS_LEFT,
     ENTERED_COUNT,
     FAULT,
     FINISH,
@@ -33,6 +34,7 @@ from tokenfleet.simulator.layout import (
     NEXT_FOLLOWER,
     NO_TOKEN,
     NONE,
+    ONLY_AFTER_SUCCESS,
     PLACE,
     PREFIX,
     READY,
@@ -77,9 +79,12 @@ def enter(memory: Memory, request: int) -> None:
 
 @compiled
 def leave(memory: Memory, request: int, time_ps: int) -> None:
-    """A request has ended, well or not, and its user is free."""
+    """A request has come to nothing, and its user is free."""
     note_end(memory, request, time_ps)
-    free_user(memory, request, time_ps)
+    if memory[ONLY_AFTER_SUCCESS] != 0:
+        stop_waiting(memory, request)
+    else:
+        free_user(memory, request, time_ps)
 
 
 @compiled
@@ -100,7 +105,9 @@ def free_user(memory: Memory, request: int, time_ps: int) -> None:
         memory[visit_of(memory, follower) + NEXT_FOLLOWER] = NONE
     while follower != NONE:
         visit = visit_of(memory, follower)
-        push_late(memory, follower, time_ps + max(1, memory[visit + DELAY]))
+        memory[visit + ENDS_LEFT] -= 1
+        if memory[visit + ENDS_LEFT] == 0:
+            push_late(memory, follower, time_ps + max(1, memory[visit + DELAY]))
         follower = memory[visit + NEXT_FOLLOWER]
 
 

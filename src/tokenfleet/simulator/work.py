@@ -48,6 +48,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import computed_tokens
+from tokenfleet.simulator.sharing import shares, step_to_come_ps
 from tokenfleet.simulator.steptime import run_ps, steps_until
 from tokenfleet.simulator.windows import run_blocks
 
@@ -75,6 +76,9 @@ def count_prefills(memory: Memory, replica: int, tokens: int, decoding: int) -> 
 def busy_ps(memory: Memory, replica: int, time_ps: int) -> int:
     """Time that a replica has spent in steps by now, those under way counted up to now."""
     spent_ps = memory[replica + PREFILL_BUSY] + memory[replica + DECODE_BUSY]
+    if shares(memory, replica):
+        spent_ps += memory[replica + STEP_PS] if memory[replica + RUN] > 0 else 0
+        return spent_ps - step_to_come_ps(memory, replica, time_ps)
     if memory[replica + RUN] > 0:
         return spent_ps + time_ps - memory[replica + HORIZON]
     return spent_ps - max(memory[replica + BUSY_UNTIL] - time_ps, 0)

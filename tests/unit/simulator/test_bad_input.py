@@ -8,6 +8,7 @@ import pytest
 from reference.fleets import engine, fleet, physics, step_time, trace
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.replica import Layout
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Happening, World
@@ -216,3 +217,51 @@ def test_more_priorities_than_fit() -> None:
     rows = trace([(0, 4, 2)] * 129, priority=np.arange(129, dtype=np.int32))
     assert "129 different priorities, at most 128" in problems(rows, fleet())
     assert "trace.priority: 1 entries" in problems(replace(rows, priority=rows.priority[:1]), fleet())
+
+
+def beside(**columns) -> Fleet:
+    """Two models on one gpu, the second as told."""
+    first, second = fleet().groups[0], fleet().groups[0]
+    return Fleet(groups=(replace(first, berth=0), replace(second, **({"pool": 1, "berth": 0} | columns))))
+
+
+@pytest.mark.parametrize(
+    ("fleet", "world", "where"),
+    [
+        (beside(), None, "world.calls: 2 pools, and nobody says who calls which"),
+        (beside(), World(calls=np.array([0])), "world.calls: 1 entries for 2 requests"),
+        (beside(), World(calls=np.array([0, 2])), "world.calls: a pool that there is not; 0 to 1"),
+        (beside(pool=2), World(calls=np.array([0, 1])), "fleet.groups: pools [0, 2]"),
+        (beside(is_smaller_model=True), World(calls=np.array([0, 1])), "a smaller model beside several pools"),
+        (beside(berth=-1), World(calls=np.array([0, 1])), "fleet.groups[1].berth: -1"),
+        (beside(), World(calls=np.array([0, 1]), controller=lambda _: []), "world: a controller or a batch lane"),
+    ],
+)
+def test_models_side_by_side_that_make_no_sense(fleet, world, where) -> None:
+    assert where in problems(trace(GOOD), fleet, world=world)
+
+
+def test_gpus_that_are_shared_by_replicas_of_different_size() -> None:
+    one = fleet().groups[0]
+    deployment = replace(one.replica.deployment, layout=Layout(tensor_parallel=2))
+    on_two = replace(one, replica=replace(one.replica, deployment=deployment), berth=0)
+    found = problems(trace(GOOD), Fleet(groups=(replace(one, berth=0), on_two)))
+    assert "fleet.groups[1].berth: a replica on 2 gpus shares those of one on 1" in found
+
+
+@pytest.mark.parametrize(
+    ("after", "ends", "where"),
+    [
+        ([-1, 0], [1], "world.closed_loop.end_count: 1 entries for 2 requests"),
+        ([-1, 0], [1, 2], "world.closed_loop.end_count[1]: 2"),
+        (
+            [-1, -1, 1, 1],
+            [1, 1, 2, 1],
+            "end_count: a request is waited for by itself and among others",
+        ),
+    ],
+)
+def test_ends_that_nobody_can_wait_for(after, ends, where) -> None:
+    several = replace(loop(after, [0.0] * len(after)), end_count=np.array(ends))
+    rows = trace([GOOD[0]] * len(after))
+    assert where in problems(rows, fleet(), world=World(closed_loop=several))

@@ -1,0 +1,113 @@
+"""Pools on the same gpus, replayed at once, equal a plain simulation of all of them on one clock."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reference.comparing import PEAK_S, seconds
+from reference.fleets import random_fleet, random_trace
+from reference.plain_chain import PlainChain
+from reference.plain_fleet import classes_of
+from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.run import Status
+from tokenfleet.domain.stages import Call, Pools, Wait
+from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.world import Admission, World
+from tokenfleet.simulator import narrowed, replay_stages
+
+UNIT_S = 0.001234567
+"""Of waits: odd, so that nothing comes to a pool at the very time at which something else does."""
+
+
+def random_pool(draw: np.random.Generator, router: str) -> Fleet:
+    name = str(draw.choice(["test", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
+    return Fleet(groups=random_fleet(draw, name=name, prefix_caching=False).groups[:1], router=router)
+
+
+def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
+    """A side branch with parallel calls and a wait, then one of two models; any of the pools on the same gpus."""
+    count = rows.request_count
+    some, short = draw.random(count) < 0.5, draw.random(count) < 0.4
+    none = np.zeros(count, dtype=np.int32)
+    stages = (
+        Call(
+            pool="rank",
+            takes=some,
+            input_tokens=draw.integers(1, 20, count).astype(np.int32),
+            output_tokens=none,
+            call_count=int(draw.integers(1, 4)),
+            is_seen=False,
+        ),
+        Wait(takes=some, duration_s=draw.integers(1, 6, count) * UNIT_S),
+        Call(pool="small", takes=short, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
+        Call(pool="chat", takes=~short, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
+    )
+    router = str(draw.choice(["round_robin", "least_in_flight"]))
+    shared = [("rank", "chat"), ("small", "chat"), ("rank", "small", "chat"), ("rank", "small")]
+    fleets = {name: random_pool(draw, router) for name in ("rank", "small", "chat")}
+    for name in shared[int(draw.integers(0, 4))]:
+        fleets[name] = replace(fleets[name], groups=(replace(fleets[name].groups[0], berth=0),))
+    return Pools(fleets=fleets, stages=stages)
+
+
+def assert_equal(seed: int) -> int:
+    draw = np.random.default_rng(seed)
+    rows = random_trace(draw, shared=bool(draw.random() < 0.5))
+    if draw.random() < 0.5:
+        bits = draw.integers(0, 4, rows.request_count).astype(np.int32)
+        rows = replace(rows, priority=None, class_bits=bits, classes=("first", "second"))
+    else:
+        rows = replace(rows, priority=None)
+    pools = random_system(draw, rows)
+    world = World(admission=Admission(queue_limit_count=2)) if draw.random() < 0.3 else None
+    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world)
+    sampled_s = 0.05 if draw.random() < 0.5 else None
+    run = replay_stages(
+        rows, pools, peak_window_s=PEAK_S, telemetry_interval_s=sampled_s, worlds=lambda _name, _calls: world
+    )
+    fast, served = run.record, np.array([status == Status.FINISHED for status in plain.status])
+    np.testing.assert_array_equal(fast.status, plain.status)
+    np.testing.assert_array_equal(fast.finish_s, seconds(plain.finish))
+    np.testing.assert_array_equal(fast.first_token_s[served], seconds(plain.first)[served])
+    np.testing.assert_array_equal(fast.preemption_count, plain.preemptions)
+    for name, pool in run.pools.items():
+        mine, own = pool.record, plain.pools[name]
+        assert (mine.busy.step_count, mine.busy.mixed_step_count) == (own.steps, own.mixed_steps)
+        np.testing.assert_allclose(mine.busy.prefill_s, own.prefill / 1e12)
+        np.testing.assert_allclose(mine.busy.decode_s, own.decode / 1e12)
+        np.testing.assert_array_equal(mine.gaps.count, own.gaps)
+        np.testing.assert_array_equal(mine.peak_gaps.count, own.peak_gaps)
+        for label in classes_labels(rows) if sampled_s and pool.class_gaps else ():
+            np.testing.assert_array_equal(pool.class_gaps[label].gaps.count, own.class_gaps[label][0])
+        if sampled_s is not None:
+            total_s = mine.telemetry.done.busy_s[-1].sum()
+            np.testing.assert_allclose(total_s, mine.busy.prefill_s + mine.busy.decode_s)
+            took_s = mine.ledger.prefill_gpu_s.sum() + mine.ledger.decode_gpu_s.sum()
+            np.testing.assert_allclose(took_s, total_s)
+    return int(served.sum())
+
+
+def classes_labels(rows: Trace) -> set[str]:
+    return {name for names in classes_of(rows, None).values() for name in names}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_at_once_is_on_one_clock(seed: int) -> None:
+    assert sum(assert_equal(1000 * seed + step) for step in range(40)) > 200
+
+
+def test_nobody_comes() -> None:
+    draw = np.random.default_rng(3)
+    rows = replace(random_trace(draw), priority=None)
+    pools, nobody = random_system(draw, rows), np.zeros(0, dtype=np.int64)
+    run = replay_stages(rows_of(rows, nobody), narrowed(pools, nobody), telemetry_interval_s=0.1)
+    assert [len(pool.caller) for pool in run.pools.values()] == [0, 0, 0]
+    assert run.record.gaps.count.sum() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_thousands_at_once(seed: int) -> None:
+    for step in range(100):
+        assert_equal(1000 * seed + step)

@@ -1,0 +1,161 @@
+"""Pools of a scenario on the same GPUs: what each gets of memory and time, what is counted once, what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from commands import ended
+from tokenfleet import catalog
+from tokenfleet.app.pools_beside import hosts_of
+from tokenfleet.app.pools_question import pool_system
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Trace
+
+SCENARIO = """\
+name: shared
+workload: {lengths: {input: 900:2500, output: 100:200}, mean_rate: 4, peak_to_mean: 1, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: h100_sxm
+pools:
+  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
+  small: {model: Qwen/Qwen3-0.6B, beside: main, memory_share: 15%, takes: {input_up_to: 800}}
+  main: {memory_share: 65%}
+  apart: {model: BAAI/bge-reranker-v2-m3, gpu: l4}
+chain:
+  steps: [{pool: embed, input: 200:500}, {wait: 20ms}, {pool: apart, input: 300:500, calls: 3}]
+"""
+ROWS = Trace(
+    arrival_s=np.arange(4.0),
+    input_tokens=np.array([100, 2000, 100, 2000], dtype=np.int32),
+    output_tokens=np.full(4, 5, dtype=np.int32),
+)
+EVENT = "events: [{pool: embed, at: 60s, what: fail, replicas: 1, back_after: 5s}]\n"
+
+
+def asked(tmp_path, text=SCENARIO):
+    path = tmp_path / "shared.yaml"
+    path.write_text(text)
+    return load_scenario(path)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("beside")
+    (folder / "shared.yaml").write_text(SCENARIO)
+    (folder / "struck.yaml").write_text(SCENARIO + EVENT)
+    apart = SCENARIO
+    for share in (" beside: main, memory_share: 10%", " beside: main, memory_share: 15%,"):
+        apart = apart.replace("," + share.rstrip(","), "")
+    (folder / "two.yaml").write_text(apart.replace("{memory_share: 65%}", "{}"))
+    return folder
+
+
+def ran(capsys, folder, name):
+    code, out, err = ended(capsys, "simulate", folder / f"{name}.yaml", "-o", folder / name, "--quiet")
+    assert (code, err) == (0, "")
+    return json.loads((folder / name / "summary.json").read_text()), " ".join(out.split())
+
+
+def test_one_gpu_beside_three(capsys, simulated) -> None:
+    shared, said = ran(capsys, simulated, "shared")
+    apart, _ = ran(capsys, simulated, "two")
+    assert (shared["gpu_count"], apart["gpu_count"]) == (2, 4)
+    assert shared["finished_count"] == apart["finished_count"] == shared["request_count"]
+    mine = {pool["name"]: pool for pool in shared["pools"]}
+    own = {pool["name"]: pool for pool in apart["pools"]}
+    assert [mine[name]["beside"] for name in ("embed", "small", "main", "apart")] == ["main", "main", None, None]
+    assert mine["embed"]["stay_p95_s"] > 1.2 * own["embed"]["stay_p95_s"], "it waits for steps of the others"
+    assert mine["apart"]["busy_fraction"] == pytest.approx(own["apart"]["busy_fraction"], rel=0.05)
+    busy = sum(mine[name]["busy_fraction"] for name in ("embed", "small", "main"))
+    assert max(mine[name]["busy_fraction"] for name in ("embed", "small", "main")) < busy <= 1.0
+    assert f"The GPUs that main, embed, small share are busy {busy * 100:.3g} %" in said
+    assert mine["embed"]["gpu_hours"] == mine["small"]["gpu_hours"] == 0.0
+    assert mine["main"]["gpu_hours"] == pytest.approx(own["main"]["gpu_hours"], rel=0.05)
+    assert "share GPUs by time slices (no MPS, no MIG)" in said
+
+
+def test_the_gpus_are_paid_for_once(capsys, simulated) -> None:
+    ran(capsys, simulated, "shared")
+    ran(capsys, simulated, "two")
+    prices = []
+    for name in ("shared", "two"):
+        rows = pl.read_parquet(simulated / name / "fleet.parquet")
+        whole = rows.filter(pl.col("pool").is_null())["usd_per_million_output_tokens"].drop_nulls().drop_nans()
+        prices.append(whole.median())
+        if name == "shared":
+            assert rows.filter(pl.col("pool") == "main")["usd_per_million_output_tokens"].null_count() > 0
+    assert prices[0] < 0.6 * prices[1]
+
+
+def test_a_failure_of_the_gpu_takes_all_its_engines(capsys, simulated) -> None:
+    found, said = ran(capsys, simulated, "struck")
+    for name in ("embed", "small", "main"):
+        assert f"{name}, 60 s: replica 0 failed" in said
+    assert "apart, 60 s" not in said
+    lost = {pool["name"]: pool["lost_count"] for pool in found["pools"]}
+    assert lost["main"] > 0
+    assert lost["apart"] == 0
+    assert found["finished_count"] < found["request_count"]
+    calls = pl.read_parquet(simulated / "struck" / "calls.parquet")
+    reached = set(calls.filter(pl.col("pool").is_in(["small", "main"]))["request"])
+    assert len(reached) < found["request_count"], "who is lost on the way goes no further"
+
+
+def test_each_engine_has_its_share_of_the_memory(tmp_path) -> None:
+    total = catalog.gpu("h100_sxm").memory_bytes
+    for engine in ("vllm", "sglang"):
+        system = pool_system(asked(tmp_path, SCENARIO + f"engine: {engine}\n"), ROWS)
+        for pool, share in (("small", 0.15), ("main", 0.65)):
+            terms = next(each for each in system.named if each.name == pool).replica.memory.terms_bytes
+            assert terms["neighbours"] == pytest.approx((0.9 - share) * total)
+            outside = ("neighbours", "reserve")
+            # SGLang keeps graphs and activations outside its fraction.
+            outside += ("cuda_graphs", "cuda_workspace", "activation_peak") if engine == "sglang" else ()
+            paid = sum(size for name, size in terms.items() if name not in outside)
+            assert paid == pytest.approx(share * total, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (("memory_share: 65%", "memory_share: 80%"), r"pools.main.memory_share: main, embed, small may take 105%"),
+        (("main: {memory_share: 65%}", "main: {replicas: 1}"), r"pools.main.memory_share: is not written"),
+        (
+            ("beside: main, memory_share: 15%", "beside: man, memory_share: 15%"),
+            r'no other pool is called "man"; nearest',
+        ),
+        (("beside: main, memory_share: 15%", "beside: embed, memory_share: 15%"), "embed stands beside main itself"),
+        (("memory_share: 65%", "memory_share: 65%, window: {opens: '22:00', closes: '06:00'}"), "pools.main.window"),
+        (("memory_share: 10%", "memory_share: 10%, replicas: 2"), "2 replicas beside 1 of main"),
+        (("memory_share: 10%", "memory_share: 10%, gpu: l4"), "pools.embed.gpu: l4, and it stands beside main"),
+        (("memory_share: 65%", "memory_share: 65%, engine: trtllm"), "take vllm or sglang on shared GPUs"),
+        (("gpu: l4}", "gpu: l4, memory_share: 50%}"), "pools.apart.memory_share: says what share of GPUs it takes"),
+        (("gpu: l4}", "gpu: l4, router: round_robin}"), "pools: 2 routers"),
+        (("chain:", "clients: {attempts: 3}\nchain:"), "clients.attempts"),
+        (("chain:", "users: {count: 9}\nchain:"), "users: beside pools that share GPUs"),
+    ],
+)
+def test_what_shared_gpus_cannot_have(tmp_path, change, where) -> None:
+    with pytest.raises(BadInput, match=where):
+        hosts_of(asked(tmp_path, SCENARIO.replace(*change)))
+
+
+def test_replicas_on_two_gpus_stand_beside_others_on_two(tmp_path) -> None:
+    text = SCENARIO.replace("memory_share: 15%", "memory_share: 15%, tensor_parallel: 2")
+    with pytest.raises(BadInput, match=r"pools.small.tensor_parallel: 2 GPUs a replica, and main has 1"):
+        pool_system(asked(tmp_path, text), ROWS)
+
+
+@pytest.mark.parametrize("command", ["size", "pack"])
+def test_searches_ask_for_pools_on_their_own(capsys, tmp_path, command) -> None:
+    path = Path(tmp_path / "shared.yaml")
+    path.write_text(SCENARIO)
+    code, _, err = ended(capsys, command, path)
+    assert code == 2
+    assert "shares GPUs with main" in err
+    assert "leave beside out" in err
