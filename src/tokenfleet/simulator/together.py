@@ -239,6 +239,11 @@ def turmoil_of(record: RunRecord, turmoil: Turmoil, replicas: slice) -> Turmoil:
         wasted_output_tokens=int(turmoil.partial_output_tokens.sum(dtype=np.int64)),
         state_s=turmoil.state_s[replicas],
         decisions=tuple(decisions),
+        spells=tuple(
+            replace(each, replica=each.replica - replicas.start)
+            for each in turmoil.spells
+            if replicas.start <= each.replica < replicas.stop
+        ),
     )
 
 
