@@ -205,15 +205,16 @@ class ReplayCache:
     def _prune(self) -> None:
         """Delete what was used longest ago, where there is too much; reading a record makes it young again."""
         kept = []
-        for path in self._folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another process prunes at the same time
-                found = path.stat()
-                kept.append((found.st_mtime, found.st_size, path))
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # another process prunes at the same time
+                    found = entry.stat()
+                    kept.append((found.st_mtime, found.st_size, entry.path))
         total = sum(size for _, size, _ in kept)
         if total <= self._most_bytes:
             return
         for _, size, path in sorted(kept, key=lambda each: each[0]):
-            path.unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
             total -= size
             if total <= _PRUNED_FRACTION * self._most_bytes:
                 return

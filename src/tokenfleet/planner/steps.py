@@ -33,26 +33,29 @@ def step_variants(question: PlanQuestion, recall: Recall = anew) -> tuple[Replic
     limit_s = _tightest_s(question.slo)
     if limit_s is None:
         return ()
-    smaller = [each for candidate in question.candidates for each in _smaller(candidate, limit_s)]
+    sizes = [(candidate, sizes) for candidate in question.candidates if (sizes := _sizes(candidate, limit_s))]
     variants: list[ReplicaPhysics] = []
-    for _, same in groupby(smaller, key=lambda each: each.gpu):
+    for _, same in groupby(sizes, key=lambda pair: pair[0].deployment.gpu):
         # Gpu by gpu, as a promise a little different moves the steps of a few only.
         of_gpu = tuple(same)
         variants += recall("smaller steps", (question.model, of_gpu), partial(_physics, question.model, of_gpu))
     return tuple(variants)
 
 
-def _smaller(candidate: ReplicaPhysics, limit_s: float) -> tuple[Deployment, ...]:
+def _sizes(candidate: ReplicaPhysics, limit_s: float) -> tuple[int, ...]:
+    """Sizes of smaller steps worth trying, the smallest first."""
     engine = candidate.deployment.engine
     if not engine.chunked_prefill:
         return ()
     sizes = {round_size(largest_step(candidate.step_time, limit_s * share)) for share in _SHARES_OF_PROMISE}
     least = max(_GRAIN_TOKENS, engine.step_token_count)
-    fitting = sorted(size for size in sizes if least <= size < engine.max_batched_tokens)
-    return tuple(_with_step(candidate.deployment, size) for size in fitting)
+    return tuple(sorted(size for size in sizes if least <= size < engine.max_batched_tokens))
 
 
-def _physics(model: ModelArchitecture, deployments: tuple[Deployment, ...]) -> tuple[ReplicaPhysics, ...]:
+def _physics(
+    model: ModelArchitecture, sizes: tuple[tuple[ReplicaPhysics, tuple[int, ...]], ...]
+) -> tuple[ReplicaPhysics, ...]:
+    deployments = (_with_step(candidate.deployment, size) for candidate, of_it in sizes for size in of_it)
     return tuple(performance.replica_physics(model, catalog.gpu(each.gpu), each) for each in deployments)
 
 
