@@ -10,6 +10,7 @@ def telemetry_of(time_s, running, waiting, kv_used_fraction, **known) -> Telemet
     shape = running.shape
     none = np.zeros(shape, dtype=np.int64)
     counts = ("step_count", "prefill_step_count", "prefill_tokens", "decode_tokens", "context_tokens", "pair_count")
+    counts += ("kept_draft_tokens",)
     done = WorkDone(**({"busy_s": np.zeros(shape)} | dict.fromkeys(counts, none) | known))
     return Telemetry(
         time_s=time_s,

@@ -97,4 +97,5 @@ def assert_same_work(plain: PlainRun, fast: RunRecord) -> None:
     np.testing.assert_array_equal(done.decode_tokens, counted("decode_tokens"))
     np.testing.assert_array_equal(done.context_tokens, counted("contexts"))
     np.testing.assert_array_equal(done.pair_count, counted("pairs"))
+    np.testing.assert_array_equal(done.kept_draft_tokens, counted("kept_draft_tokens"))
     np.testing.assert_array_equal(fast.telemetry.active_tokens, counted("active"))

@@ -587,6 +587,7 @@ class Replica:
         self.take(request, request.computed + kept)
         request.computed += kept
         request.produced += kept
+        self.run.done[self.number]["kept_draft_tokens"] += kept
 
     def apply(self, end: int, yields: list) -> None:
         for request in yields:

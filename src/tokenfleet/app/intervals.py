@@ -33,8 +33,8 @@ class Intervals:
 
     interval_s: float
     prefill_tokens: Counts
-    decode_tokens: Floats
-    """With drafts that are kept, as many of them as the accepted share says in the mean."""
+    decode_tokens: Counts
+    """With drafts that were kept."""
     busy_fraction: Floats
     """Share of the time in which a step ran: what a dashboard shows as the use of a gpu."""
     bound_fraction: Mapping[str, Floats]
@@ -82,7 +82,7 @@ def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Seq
     return Intervals(
         interval_s=interval_s,
         prefill_tokens=counted["prefill_tokens"],
-        decode_tokens=counted["decode_tokens"] * _tokens_a_step(fleet),
+        decode_tokens=counted["decode_tokens"] + counted["kept_draft_tokens"],
         busy_fraction=busy,
         bound_fraction=_bounds(counted, busy, fleet, models),
         held_s=_seconds_in(HOLDS_GPUS, record, interval_s, busy.shape),
@@ -105,16 +105,6 @@ def _seconds_in(
             inside_s = np.minimum(edges_s[1:], end_s) - np.maximum(edges_s[:-1], spell.start_s)
             found[start:end, spell.replica] += np.maximum(inside_s, 0.0)
     return found
-
-
-def _tokens_a_step(fleet: Fleet) -> Floats:
-    """Tokens that a decode yields in a step of each replica, in the mean."""
-    return np.concatenate(
-        [
-            np.full(group.replica_count, group.replica.deployment.engine.mean_step_tokens, dtype=np.float64)
-            for group in fleet.groups
-        ]
-    )
 
 
 def _bounds(
@@ -247,17 +237,17 @@ class FleetIntervals:
     """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
 
 
-def left_tokens(record: RunRecord, done: Intervals) -> Floats:
+def left_tokens(record: RunRecord, done: Intervals) -> Counts:
     """Output tokens that left in each interval: those decoded, and first ones, which prefill yields."""
     firsts = record.first_token_s[np.isfinite(record.first_token_s)]
     samples = len(done.decode_tokens)
     first_count = np.bincount(in_interval(firsts, done.interval_s, samples), minlength=samples)
-    tokens: Floats = done.decode_tokens.sum(axis=1) + first_count
+    tokens: Counts = done.decode_tokens.sum(axis=1) + first_count
     return tokens
 
 
 def fleet_intervals(
-    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float], output_tokens: Floats
+    record: RunRecord, done: Intervals, fleet: Fleet, usd_per_gpu_hour: Mapping[str, float], output_tokens: Counts
 ) -> FleetIntervals:
     """What a fleet was, turned away and cost.
 
@@ -290,7 +280,7 @@ def fleet_intervals(
     )
 
 
-def _unit_price(held_s: Floats, usd_per_hour: Sequence[float | None], output_tokens: Floats) -> Floats | None:
+def _unit_price(held_s: Floats, usd_per_hour: Sequence[float | None], output_tokens: Counts) -> Floats | None:
     """Dollars of the replicas that held gpus over the tokens that left."""
     if None in usd_per_hour:
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenfleet.app.intervals import (
+    Counts,
     FleetIntervals,
     Intervals,
     Waits,
@@ -17,7 +18,6 @@ from tokenfleet.app.intervals import (
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.stages import Call, PoolRun, Pools, StagedRun
-from tokenfleet.domain.trace import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +80,19 @@ def system_intervals(
     whole = intervals_of(
         staged.record, interval_s, everybody, [model for name in staged.pools for model in models[name]]
     )
-    total = np.zeros(len(whole.busy_fraction))
+    total = np.zeros(len(whole.busy_fraction), dtype=np.int64)
     for each in tokens.values():
         total[: len(each)] += each
     fleet = fleet_intervals(staged.record, whole, everybody, usd_per_gpu_hour, total)
     return SystemIntervals(pools=by_pool, done=whole, fleet=fleet)
 
 
-def seen_tokens(call: Call, run: PoolRun, done: Intervals) -> Floats:
+def seen_tokens(call: Call, run: PoolRun, done: Intervals) -> Counts:
     """Output tokens of a pool that users saw, by interval: none of a pool whose tokens are thrown away.
 
     Where the KV of the prompt came along, the first token too is decoded.
     """
     if not call.is_seen:
-        return np.zeros(len(done.decode_tokens))
-    return done.decode_tokens.sum(axis=1) if call.kv_delivered else left_tokens(run.record, done)
+        return np.zeros(len(done.decode_tokens), dtype=np.int64)
+    decoded: Counts = done.decode_tokens.sum(axis=1)
+    return decoded if call.kv_delivered else left_tokens(run.record, done)

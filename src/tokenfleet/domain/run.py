@@ -108,6 +108,8 @@ class WorkDone:
     """Contexts that decoded tokens attended to, added up."""
     pair_count: Counts
     """Query-key pairs of prefill."""
+    kept_draft_tokens: Counts
+    """Drafted tokens that were kept, by all steps that have ended by then; none behind the last token of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

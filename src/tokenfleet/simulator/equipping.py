@@ -187,7 +187,9 @@ def renew_replica(
     forget_residents(memory, places, row, cache.start)
     memory[tables : memory[row + at.TABLE_AT] + memory[row + at.TABLE_MASK] + 1] = 0
     kept = np.r_[
-        row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1, row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1
+        row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1,
+        row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1,
+        row + at.KEPT_TOKENS,
     ]
     spent = memory[kept]
     memory[row : row + at.REPLICA_WORDS] = 0

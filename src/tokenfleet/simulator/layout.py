@@ -250,6 +250,7 @@ CLASSES_AT = 77  # decoding sequences of each class; DECODING itself where there
 CUT_TOKENS = 78  # tokens that sequences drafted less in the step fixed last, for want of budget
 HELD_AT = 79  # behind the window rows of its sequences, which are in the order of these
 BERTH = 80  # what it shares its gpus by; NONE where it has them to itself
+KEPT_TOKENS = 81  # drafted tokens that were kept
 REPLICA_WORDS = 88
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
@@ -449,7 +450,8 @@ SAMPLE_PREFILL_TOKENS = 7
 SAMPLE_DECODE_TOKENS = 8
 SAMPLE_READ_TOKENS = 9
 SAMPLE_PREFILL_PAIRS = 10
-SAMPLE_WORDS = 11
+SAMPLE_KEPT_TOKENS = 11
+SAMPLE_WORDS = 12
 
 # ---- what the router knows of a replica
 SCRAPED_WAITING = 0  # at the last scrape

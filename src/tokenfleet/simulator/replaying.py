@@ -199,6 +199,7 @@ def telemetry(pauses: Pauses, fleet: Fleet) -> Telemetry | None:
             decode_tokens=stacked[:, :, at.SAMPLE_DECODE_TOKENS],
             context_tokens=stacked[:, :, at.SAMPLE_READ_TOKENS],
             pair_count=stacked[:, :, at.SAMPLE_PREFILL_PAIRS],
+            kept_draft_tokens=stacked[:, :, at.SAMPLE_KEPT_TOKENS],
         ),
     )
 

@@ -23,6 +23,7 @@ from tokenfleet.simulator.layout import (
     GROWING,
     IS_CONTENDED,
     KEPT_AT,
+    KEPT_TOKENS,
     LAST_STEP,
     LEDGER_AT,
     LEFT_OUT,
@@ -95,6 +96,7 @@ def kept_tokens(memory: Memory, group: int, request: int, computed: int) -> int:
 @compiled
 def leap(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
     """A decoding sequence is further by so many tokens than its last step alone has brought it."""
+    memory[replica + KEPT_TOKENS] += tokens
     group = memory[replica + GROUP]
     computed = memory[sequence + ORIGIN] + memory[replica + STEP]
     further = computed + tokens

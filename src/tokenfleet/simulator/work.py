@@ -13,6 +13,7 @@ from tokenfleet.simulator.layout import (
     GROUP,
     GROWTH_PS,
     HORIZON,
+    KEPT_TOKENS,
     LAG,
     LEDGER_AT,
     NONE,
@@ -30,6 +31,7 @@ from tokenfleet.simulator.layout import (
     SAMPLE_BUSY,
     SAMPLE_DECODE_TOKENS,
     SAMPLE_FREE_BLOCKS,
+    SAMPLE_KEPT_TOKENS,
     SAMPLE_PREFILL_PAIRS,
     SAMPLE_PREFILL_TOKENS,
     SAMPLE_READ_TOKENS,
@@ -110,6 +112,7 @@ def gauge_work(memory: Memory, replica: int, sample: int, fixed: int, time_ps: i
     read = run_ps(memory[replica + CONTEXT], decoding, fixed)
     memory[sample + SAMPLE_READ_TOKENS] = memory[replica + READ_TOKENS] + read
     memory[sample + SAMPLE_PREFILL_PAIRS] = memory[replica + PREFILL_PAIRS]
+    memory[sample + SAMPLE_KEPT_TOKENS] = memory[replica + KEPT_TOKENS]
 
 
 @compiled
