@@ -7,15 +7,19 @@ puts the tables into the page, ``--json`` prints errors by run, metric and stati
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 # The runs are shared with the tests. This script has the name of their folder and would stand before it.
 sys.path.pop(0)
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from fidelity import cpu_runs, gpu_runs
+from fidelity import cpu_runs, gpu_runs, loop_runs
 from fidelity.errors import METRICS, Run
+from fidelity.loop_runs import LoopRun
 from shared import SHARED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fidelity.md"
@@ -76,9 +80,54 @@ def cpu_tables() -> Iterator[str]:
     yield from map(cpu_row, sorted(cpu_runs.run_names(), key=cpu_runs.foreign_share))
 
 
+def spread_cell(errors: list[float]) -> str:
+    """Median and 90th percentile of the size of errors, and their median with its sign."""
+    sizes = np.abs(errors)
+    return f"{np.median(sizes):.0%} / {np.quantile(sizes, 0.9):.0%} ({np.median(errors):+.0%})"
+
+
+def loop_rows(
+    runs: Iterable[LoopRun], setup: Callable[[LoopRun], str], figures: list[tuple[str, str]]
+) -> Iterator[str]:
+    """One row for each setup: how many runs, and the errors of each figure."""
+    setups = defaultdict(list)
+    for run in runs:
+        setups[setup(run)].append(run)
+    for name, group in sorted(setups.items()):
+        cells = [spread_cell([run.errors(metric)[statistic] for run in group]) for metric, statistic in figures]
+        yield f"| {name} | {len(group)} | {' | '.join(cells)} |"
+
+
+def loop_heading(figures: list[tuple[str, str]]) -> str:
+    """Head of a table of setups."""
+    names = [f"{metric.upper()} {statistic}" for metric, statistic in figures]
+    return f"| setup | rows | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}"
+
+
+def loop_tables() -> Iterator[str]:
+    """Closed loops: errors over rows."""
+    of_side = [(metric, statistic) for metric in METRICS for statistic in loop_runs.PERCENTILES]
+    yield "\nClosed loops, the side experiment, as shipped; over the rows of a setup: median / 90th percentile of the"
+    yield f"size of the error (median with its sign):\n\n{loop_heading(of_side)}"
+    yield from loop_rows(loop_runs.side_runs(), loop_runs.side_setup, of_side)
+    ends = [run.end_error for run in loop_runs.side_runs()]
+    yield f"\nEnd of these runs: {spread_cell(ends)}. With the step time of each run multiplied by the one number that"
+    yield f"makes it end when it did (in sample):\n\n{loop_heading(of_side)}"
+    matched = map(loop_runs.matched_side_run, range(len(loop_runs.side_rows())))
+    yield from loop_rows(matched, loop_runs.side_setup, of_side)
+    of_dashboard = [(metric, statistic) for metric in ("ttft", "tpot") for statistic in loop_runs.UNSTATED]
+    of_dashboard.append(("e2e", "mean"))
+    yield "\nClosed loops, the dashboard and NVIDIA's sweeps, as shipped; the one figure of a row read as a mean and"
+    yield f"as a median:\n\n{loop_heading(of_dashboard)}"
+    runs = list(loop_runs.dashboard_runs())
+    yield from loop_rows(runs, lambda run: f"**{run.row.engine}**", of_dashboard)
+    yield from loop_rows(runs, loop_runs.dashboard_setup, of_dashboard)
+
+
 def as_object() -> dict[str, dict[str, dict[str, float]]]:
     """Errors by run, metric and statistic."""
     runs = [*gpu_runs.runs(), *(cpu_runs.run(name) for name in cpu_runs.run_names())]
+    runs += [*loop_runs.side_runs(), *loop_runs.dashboard_runs()]
     return {run.name: {metric: run.errors(metric) for metric in METRICS} for run in runs}
 
 
@@ -94,7 +143,7 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(as_object()))
         return 0
-    tables = "\n".join([*gpu_tables(), *cpu_tables()])
+    tables = "\n".join([*gpu_tables(), *loop_tables(), *cpu_tables()])
     if arguments.write:
         before, rest = PAGE.read_text().split(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n{tables}\n\n{END}{rest.split(END)[1]}")
