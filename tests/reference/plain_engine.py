@@ -91,7 +91,7 @@ class Request:
 
     @property
     def held(self) -> list:
-        return [*self.fixed, *self.window, *self.blocks]
+        return [*self.window, *self.blocks, *self.fixed]
 
     def drop_blocks(self) -> None:
         self.blocks, self.fixed, self.window, self.behind = [], [], [], 0
@@ -104,9 +104,13 @@ class Request:
 
 
 class Pool:
-    """Blocks; the free list is the LRU, unhashed blocks in front. Those of a tuple are hashed and released together."""
+    """Blocks; the free list is the LRU, unhashed blocks in front, or ``in_turn`` as before vLLM 0.24.
 
-    def __init__(self, count: int, block_tokens: int, caching: bool) -> None:
+    Those of a tuple are hashed and released together.
+    """
+
+    def __init__(self, count: int, block_tokens: int, caching: bool, in_turn: bool) -> None:
+        self.in_turn = in_turn
         self.free = OrderedDict((block, None) for block in range(count))
         self.block_tokens, self.caching = block_tokens, caching
         self.key, self.users = [None] * count, [0] * count
@@ -139,7 +143,7 @@ class Pool:
             self.users[block] -= 1
             if self.users[block] == 0:
                 self.free[block] = None
-                if self.key[block] is None:
+                if self.key[block] is None and not self.in_turn:
                     self.free.move_to_end(block, last=False)
 
     def hits(self, request: Request) -> list:
@@ -173,7 +177,8 @@ class Replica:
         if self.growth == 0 and self.engine.prefix_caching and run.shares_prefixes:
             self.growth, self.windowed = self.windowed, 0  # others find the whole context
         caching = self.engine.prefix_caching and self.growth > 0
-        self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, caching)
+        in_turn = self.engine.name in {"vllm-0.11", "vllm-0.16"} and (self.growth, self.windowed) == (1, 0)
+        self.pool = Pool(physics.kv_block_count, physics.kv_block_tokens, caching, in_turn)
         self.running, self.waiting = [], deque()
         self.flying = deque()  # (end, requests that get a token, those for which tokens were drafted)
         self.clock = self.horizon = 0

@@ -105,6 +105,13 @@ def test_retractions(seed: int) -> None:
     assert retracted > 5
 
 
+@pytest.mark.parametrize("name", ["vllm-0.11", "vllm-0.16"])
+def test_versions_that_reuse_blocks_without_a_name_in_turn(name: str) -> None:
+    for step in range(30):
+        check(900 + step, shared=True, name=name, prefix_caching=True)
+        assert_equal(*random_copies(np.random.default_rng(950 + step), name=name))
+
+
 @pytest.mark.parametrize("blocks", [120, 1000])
 def test_with_many_shared_prefixes(blocks: int) -> None:
     """More than the first table of the cache holds; in little memory they come and go."""

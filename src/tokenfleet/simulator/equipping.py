@@ -10,7 +10,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.classes import MOST_CLASSES
 from tokenfleet.simulator.placing import Buffer, Places, Section, cache_words, drafting_ps, kept_below, state_words
-from tokenfleet.simulator.rules import FIRST_RATIO, lone_is_free, rule_set
+from tokenfleet.simulator.rules import FIRST_RATIO, frees_unhashed_last, lone_is_free, rule_set
 
 NO_CONTEXT_LIMIT = 1 << 40
 
@@ -49,6 +49,16 @@ def windows(replica: ReplicaPhysics) -> tuple[tuple[int, int], ...]:
         (at.FREE_LAG, lag(engine) and rule_set(engine.name) != at.SGLANG),
         (at.WINDOW_STRETCHES, replica.kv_window_stretch_count),
     )
+
+
+def unhashed_last(replica: ReplicaPhysics) -> bool:
+    """Whether freed blocks without a name are reused in turn with those that have one.
+
+    Extents count stretches of context: where these take several blocks, or give some back on the way, freed ones
+    without a name are reused first, as in later versions.
+    """
+    alike = replica.kv_growth_block_count == 1 and replica.kv_window_block_count == 0
+    return alike and frees_unhashed_last(replica.deployment.engine.name)
 
 
 def with_settled_cache(trace: Trace, fleet: Fleet) -> Fleet:
@@ -117,6 +127,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.STEP_TOKENS, engine.step_token_count),
         (at.DRAFT_TABLE_AT, drafting_at if len(drafting) else at.NONE),
         (at.KEPT_AT, kept_at),
+        (at.UNHASHED_LAST, unhashed_last(replica)),
     ):
         memory[row + field] = value
 

@@ -1,7 +1,8 @@
 """The prefix cache in extents: runs of neighbouring blocks, all with the same users, freed and reused together.
 
-The engine's free list is its LRU: freed blocks that nobody can find again are in front, the others behind, in the
-order of their release, of one sequence the last block first. So whoever releases a block has released its
+The engine's free list is its LRU: freed blocks that nobody can find again are in front (in vLLM before 0.24, in turn
+with the others, as extents of no resident and no owner), the others behind, in the order of their release, of one
+sequence the last block first. So whoever releases a block has released its
 followers before, and eviction takes an extent from its end. A block list would say the same at fifty times the cost.
 
 Two blocks may hold the same tokens: a prompt that is wholly cached computes its last block again, and two

@@ -160,7 +160,8 @@ STRETCH_BLOCKS = 36  # both
 BEHIND_TOKENS = 37  # computed tokens that the next one still sees in those layers
 FREE_LAG = 38  # tokens of a decode that are in flight when its blocks behind the window are given back
 WINDOW_STRETCHES = 39  # that a sequence holds in those layers at most, while a step computes the longest chunk
-GROUP_WORDS = 40
+UNHASHED_LAST = 40  # freed blocks without a name wait behind all others, not in front of them
+GROUP_WORDS = 48
 
 BY_LANE = 2
 
@@ -205,7 +206,7 @@ CACHED_BUSY = 32
 STEPS = 33
 MIXED_STEPS = 34
 PREEMPTIONS = 35
-UNHASHED = 36  # free blocks that hold nothing a later request could use; without a prefix cache, no end of them
+UNHASHED = 36  # free blocks in front of all that hold something; without a prefix cache, no end of them
 OLDEST = 37  # extents nobody uses, least recently used first
 NEWEST = 38
 SPARE_EXTENT = 39  # extent rows given back

@@ -13,11 +13,13 @@ from tokenfleet.simulator.layout import (
     PREFIX_CACHING,
     REQUEST,
     UNHASHED,
+    UNHASHED_LAST,
 )
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import (
     first_order,
     path_blocks,
+    release_nameless,
     release_own,
     release_path,
     write_up_to,
@@ -42,7 +44,11 @@ def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, name
     own = held - memory[sequence + HASHED] * each
     own_named = max(0, named - path)
     memory[replica + FREE_BLOCKS] += own
-    memory[replica + UNHASHED] += own - own_named * each
+    nameless = own - own_named * each
+    if memory[group + UNHASHED_LAST] == 0:
+        memory[replica + UNHASHED] += nameless
+    elif nameless > 0:
+        release_nameless(memory, replica, nameless)
     if own_named > 0:
         release_own(memory, replica, sequence, path, named)
     if memory[request + PREFIX] & HALF != NONE:

@@ -460,6 +460,12 @@ def release_path(memory: Memory, replica: int, sequence: int) -> None:
 
 
 @compiled
+def release_nameless(memory: Memory, replica: int, blocks: int) -> None:
+    """Put freed blocks that nobody can find again behind all that were freed before, as vLLM did before 0.24."""
+    insert_unused(memory, replica, new_extent(memory, replica, NONE, 0, blocks, 0), memory[replica + NEWEST])
+
+
+@compiled
 def release_own(memory: Memory, replica: int, sequence: int, low: int, high: int) -> None:
     """Release the named blocks of the tokens that a request shares with nobody."""
     extent = new_extent(memory, replica, NONE, low, high, 0)

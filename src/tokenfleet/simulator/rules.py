@@ -48,6 +48,11 @@ def lone_is_free(engine_name: str) -> bool:
     return version not in {"0.11", "0.16", "0.24"}
 
 
+def frees_unhashed_last(engine_name: str) -> bool:
+    """Whether freed blocks without a name are reused behind those freed before: vLLM before 0.24."""
+    return engine_name in {"vllm-0.11", "vllm-0.16"}
+
+
 def rule_set_note(engine_name: str) -> str:
     """One sentence for a person: whose batching rules a replay of this engine follows, and what they leave out.
 

@@ -5,6 +5,7 @@ import pytest
 
 from reference.fleets import MS, engine, fleet, physics, random_fleet, random_trace, step_time, trace
 from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.simulator import replay, rule_set_note
 
 
@@ -23,6 +24,20 @@ def gaps_ms(run: RunRecord) -> list[tuple[int, int]]:
     found = np.flatnonzero(run.gaps.count)
     middle_s = np.sqrt(run.gaps.lower_s[found] * run.gaps.lower_s[found + 1])
     return [(round(1000 * gap_s), int(count)) for gap_s, count in zip(middle_s, run.gaps.count[found], strict=True)]
+
+
+@pytest.mark.parametrize(("name", "cached"), [("vllm-0.11", 4), ("vllm-0.16", 4), ("vllm-0.24", 8), ("vllm-0.32", 8)])
+def test_which_freed_blocks_a_version_of_vllm_reuses_first(name, cached) -> None:
+    """Four blocks of 4. The third request takes one: before 0.24 the oldest of all, so the second of the shared path;
+    since then one that holds nothing whole. The last request asks for the path."""
+    tree = PrefixTree(parent=np.array([-1], dtype=np.int32), token_count=np.array([8], dtype=np.int32))
+    rows = trace(
+        [(0, 8, 1), (100, 6, 1), (200, 4, 1), (300, 9, 1)],
+        prefixes=tree,
+        prefix_node=np.array([0, -1, -1, 0], dtype=np.int32),
+    )
+    run = replay(rows, fleet(physics(settings=engine(name=name, prefix_caching=True), blocks=4)))
+    assert run.cached_tokens.tolist() == [0, 0, 0, cached]
 
 
 class TestSglang:
