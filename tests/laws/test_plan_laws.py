@@ -49,7 +49,7 @@ def cost(made):
     return made.chosen.price_usd_per_hour if made.chosen else float("inf")
 
 
-@settings(LEAN, max_examples=12)
+@settings(LEAN, max_examples=8)
 @given(space=spaces, more=candidates, promise=promises, trace=traces)
 def test_one_more_candidate_never_makes_the_plan_dearer(space, more, promise, trace):
     few = plan(toy.question(space, PRICES, promise=promise), trace)
@@ -57,7 +57,7 @@ def test_one_more_candidate_never_makes_the_plan_dearer(space, more, promise, tr
     assert cost(many) <= cost(few)
 
 
-@settings(LEAN, max_examples=12)
+@settings(LEAN, max_examples=8)
 @given(space=spaces, promise=promises, trace=traces, factor=st.sampled_from([0.5, 0.8]))
 def test_a_stricter_promise_is_never_cheaper(space, promise, trace, factor):
     stricter = replace(
@@ -68,7 +68,7 @@ def test_a_stricter_promise_is_never_cheaper(space, promise, trace, factor):
     )
 
 
-@settings(LEAN, max_examples=12)
+@settings(LEAN, max_examples=8)
 @given(space=spaces, promise=promises, trace=traces)
 def test_the_plan_is_what_brute_force_finds(space, promise, trace):
     made = plan(toy.question(space, PRICES, promise=promise), trace)

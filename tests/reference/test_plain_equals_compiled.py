@@ -30,13 +30,13 @@ def check(seed: int, *, shared: bool, name: str = "test", **settings: bool) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_prefix_cache(seed: int) -> None:
-    for step in range(25):
+    for step in range(12):
         check(1000 * seed + step, shared=bool(step % 2), prefix_caching=False)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_prefix_cache_and_unshared_prompts(seed: int) -> None:
-    for step in range(25):
+    for step in range(12):
         check(1000 * seed + 100 + step, shared=False, prefix_caching=True)
 
 
@@ -52,20 +52,20 @@ def test_many_replicas(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_shared_prefixes(seed: int) -> None:
-    for step in range(50):
+    for step in range(25):
         check(1000 * seed + 200 + step, shared=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_blocks_written_twice(seed: int) -> None:
-    for step in range(50):
+    for step in range(25):
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + 300 + step)))
 
 
 @pytest.mark.parametrize("name", ["sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_other_rule_sets(name: str, seed: int) -> None:
-    for step in range(40):
+    for step in range(20):
         check(1000 * seed + 400 + step, shared=bool(step % 2), name=name)
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + 500 + step), name=name))
 
@@ -73,7 +73,7 @@ def test_other_rule_sets(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_with_kv_that_comes_along(name: str, seed: int) -> None:
-    for step in range(15):
+    for step in range(8):
         draw = np.random.default_rng(1000 * seed + 700 + step)
         drawn = random_fleet(draw, name=name)
         assert_equal(random_trace(draw, shared=bool(step % 2), delivered=True), drawn)
@@ -85,7 +85,7 @@ def test_with_kv_that_comes_along(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_gaps_of_classes(name: str, seed: int) -> None:
     told_apart = 0
-    for step in range(25):
+    for step in range(12):
         draw = np.random.default_rng(1000 * seed + 800 + step)
         drawn = random_fleet(draw, name=name)
         rows = random_trace(draw, delivered=bool(step % 2))
@@ -98,7 +98,7 @@ def test_gaps_of_classes(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_retractions(seed: int) -> None:
     retracted = 0
-    for step in range(30):
+    for step in range(15):
         rows, drawn = random_overcommitted(np.random.default_rng(1000 * seed + 600 + step))
         assert_equal(rows, drawn)
         retracted += replay(rows, drawn).preemption_count.sum()
@@ -107,7 +107,7 @@ def test_retractions(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["vllm-0.11", "vllm-0.16"])
 def test_versions_that_reuse_blocks_without_a_name_in_turn(name: str) -> None:
-    for step in range(30):
+    for step in range(15):
         check(900 + step, shared=True, name=name, prefix_caching=True)
         assert_equal(*random_copies(np.random.default_rng(950 + step), name=name))
 
@@ -142,7 +142,7 @@ def test_with_drafted_tokens(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_layers_with_windows(name: str, seed: int) -> None:
-    for step in range(20):
+    for step in range(10):
         draw = np.random.default_rng(1000 * seed + 900 + step)
         drawn = with_windows(draw, random_fleet(draw, name=name))
         if step % 4 == 0:
