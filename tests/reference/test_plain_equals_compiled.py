@@ -98,7 +98,7 @@ def test_gaps_of_classes(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_retractions(seed: int) -> None:
     retracted = 0
-    for step in range(15):
+    for step in range(30):
         rows, drawn = random_overcommitted(np.random.default_rng(1000 * seed + 600 + step))
         assert_equal(rows, drawn)
         retracted += replay(rows, drawn).preemption_count.sum()
