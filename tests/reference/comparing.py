@@ -37,7 +37,8 @@ def assert_equal(trace: Trace, fleet: Fleet, world: World | None = None) -> RunR
         np.testing.assert_array_equal(turmoil.attempt_count, [r.attempts for r in rows])
         np.testing.assert_array_equal(turmoil.degraded, [r.degraded for r in rows])
         np.testing.assert_array_equal(fast.arrival_s, seconds([r.first_arrival for r in rows]))
-        assert (turmoil.refused_count, turmoil.lost_count) == (plain.refused, plain.lost)
+        overdue = plain.given_up[Status.REJECTED_DEADLINE]
+        assert (turmoil.refused_count, turmoil.lost_count) == (plain.refused + overdue, plain.lost)
         given_up = (turmoil.cancelled_count, turmoil.timed_out_count)
         assert given_up == (plain.given_up[Status.CANCELLED], plain.given_up[Status.TIMED_OUT])
         assert turmoil.wasted_output_tokens == plain.wasted

@@ -26,6 +26,7 @@ class PlainPool(PlainRun):
         nobody = Trace(arrival_s=np.zeros(0), input_tokens=np.zeros(0, np.int32), output_tokens=np.zeros(0, np.int32))
         super().__init__(nobody, fleet, peak_window_s, world=world)
         self.running, self.all = [], []
+        self.requests = self.all  # of which some may be refused at their deadline
 
     @property
     def event(self) -> int:
@@ -165,8 +166,9 @@ class PlainChain:
         numbered = [(index, name) for name, (index, _) in self.calls.items()]
         while True:
             boundary = min((self.pools[name].event, index, 1, name) for index, name in numbered)
+            alarm = min((self.pools[name].next_alarm()[0], index, 0, name) for index, name in numbered)
             coming = (*self.heap[0][:2], 0) if self.heap else (NEVER, 0, 0)
-            now = min(boundary[0], coming[0])
+            now = min(boundary[0], alarm[0], coming[0])
             if self.free and self.free[0][0] < now:
                 self.go_on()
             elif self.ticks * self.tick < now and self.ended_count < len(self.status):
@@ -174,8 +176,10 @@ class PlainChain:
                 self.ticks += 1
             elif now == NEVER:
                 return
-            elif coming < boundary[:3]:
+            elif coming <= min(boundary, alarm)[:3]:
                 self.come(*heapq.heappop(self.heap))
+            elif alarm < boundary:
+                self.refuse(alarm[0], self.pools[alarm[3]])
             else:
                 for request in sorted(self.pools[boundary[3]].step(), key=lambda request: request.row):
                     self.answered(request, boundary[1])
@@ -249,6 +253,17 @@ class PlainChain:
             else:
                 pool.running.append(request)
             self.sender[row] = (index, request.replica)
+        if not self.open[row]:
+            self.end(row, time)
+
+    def refuse(self, time: int, pool: PlainPool) -> None:
+        """A call has waited until the deadline."""
+        _, request = pool.next_alarm()
+        pool.give_up(request, time)
+        pool.running.remove(request)
+        row = request.row
+        self.status[row] = max(self.status[row], request.status)
+        self.open[row] -= 1
         if not self.open[row]:
             self.end(row, time)
 

@@ -648,7 +648,7 @@ class Replica:
                 self.heard.add(request)
 
     def drop(self, request: Request, status: Status, time: int) -> None:
-        """The client of a request has given up. What was fixed counts as if it had been done."""
+        """The client of a request has given up, or the door has. What was fixed counts as if it had been done."""
         for end, yields, drafting in self.flying:
             if request in yields:
                 self.count_gap(request, end)
@@ -666,7 +666,8 @@ class Replica:
         self.emptied = time
         self.batch_in_flight -= request.batch
         self.run.end_in_session(request, time)
-        self.run.come_to_nothing(request, time, 0, status)
+        least_s = self.run.world.admission.retry_after_s if status == Status.REJECTED_DEADLINE else 0.0
+        self.run.come_to_nothing(request, time, round(least_s * 1e12), status)
         self.run.release_next(time)
 
     def count_gap(self, request: Request, end: int) -> None:

@@ -54,7 +54,7 @@ class PlainRun:
         self.agenda = [(round(happening.time_s * 1e12), happening) for happening in self.world.happenings]
         self.decisions = []
         self.entered = self.refused = self.lost = self.end = 0
-        self.given_up = {Status.CANCELLED: 0, Status.TIMED_OUT: 0}
+        self.given_up = {Status.CANCELLED: 0, Status.TIMED_OUT: 0, Status.REJECTED_DEADLINE: 0}
         self.wasted = 0
         self.told = (0, 0)
         self.tick = NEVER if self.world.controller is None else round(self.world.tick_s * 1e12)
@@ -471,6 +471,11 @@ class PlainRun:
     def alarm(self, request: Request) -> int:
         if request.reads_until < NEVER:
             return request.reads_until
+        deadline_s, waits = self.world.admission.deadline_s, request.scheduled < 0 and not request.delivered
+        due = NEVER if deadline_s is None or not waits else request.sent + round(deadline_s * 1e12)
+        return min(self.client_alarm(request), due)
+
+    def client_alarm(self, request: Request) -> int:
         clients, times = self.world.clients, [request.leaves]
         if clients.timeout_s is not None:
             times.append(request.sent + round(clients.timeout_s * 1e12))
@@ -484,7 +489,8 @@ class PlainRun:
             self.end_in_session(request, time)
             self.free_user(request, time)
             return
-        status = Status.CANCELLED if request.leaves <= time else Status.TIMED_OUT
+        status = Status.TIMED_OUT if self.client_alarm(request) <= time else Status.REJECTED_DEADLINE
+        status = Status.CANCELLED if request.leaves <= time else status
         self.given_up[status] += 1
         replica = self.replicas[request.replica]
         request.sent, request.gave_up = NEVER, time

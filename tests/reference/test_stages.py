@@ -11,7 +11,7 @@ from reference.comparing import PEAK_S, seconds
 from reference.fleets import random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import GAP_BOUNDS_PS, classes_of
-from reference.worlds import Recorder, random_loop
+from reference.worlds import Recorder, random_loop, random_timeout_s
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Gate
 from tokenfleet.domain.world import Admission, FleetView, World
@@ -37,7 +37,8 @@ def assert_equal(seed: int, *, gated: bool = False, looped: bool = False) -> tup
         rows = replace(rows, class_bits=bits, classes=("first", "second"))
     world, loop = None, None
     if gated or looped:
-        world = World(admission=Admission(queue_limit_count=int(apart.integers(1, 6))))
+        limit, deadline_s = int(apart.integers(1, 6)), random_timeout_s(apart)
+        world = World(admission=Admission(queue_limit_count=limit, deadline_s=deadline_s))
     if gated:
         rows = with_people(apart, rows)
         pools = with_gates(apart, rows, pools)

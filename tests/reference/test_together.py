@@ -9,6 +9,7 @@ from reference.comparing import PEAK_S, seconds
 from reference.fleets import random_fleet, random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import classes_of
+from reference.worlds import random_timeout_s
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Pools, Wait
@@ -60,7 +61,8 @@ def assert_equal(seed: int) -> int:
     else:
         rows = replace(rows, priority=None)
     pools = random_system(draw, rows)
-    world = World(admission=Admission(queue_limit_count=2)) if draw.random() < 0.3 else None
+    door = Admission(queue_limit_count=2, deadline_s=random_timeout_s(np.random.default_rng([seed, 1])))
+    world = World(admission=door) if draw.random() < 0.3 else None
     plain = PlainChain(rows, pools, PEAK_S, lambda _name: world)
     sampled_s = 0.05 if draw.random() < 0.5 else None
     run = replay_stages(

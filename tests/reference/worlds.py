@@ -170,7 +170,7 @@ def random_timeout_s(draw: np.random.Generator) -> float | None:
 
 def random_world(draw: np.random.Generator, replica_count: int, request_count: int, span_s: float) -> World:
     """Trouble of every kind, and now and then none of some."""
-    return World(
+    world = World(
         happenings=random_happenings(draw, replica_count, span_s),
         absent=tuple(np.flatnonzero(draw.random(replica_count) < draw.choice([0.0, 0.0, 0.3])).tolist()),
         clients=Clients(
@@ -194,3 +194,4 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),
         looks_inside=True,
     )
+    return replace(world, admission=replace(world.admission, deadline_s=random_timeout_s(draw)))

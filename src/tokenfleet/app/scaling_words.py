@@ -21,6 +21,7 @@ _REFUSALS: Final = {
     Status.REJECTED_CONTEXT_CAP: "the cap on context",
     Status.REJECTED_OUTPUT_CAP: "the cap on output",
     Status.REJECTED_QUEUE_FULL: "a full queue",
+    Status.REJECTED_DEADLINE: "waiting until the deadline",
 }
 _ALERTS: Final = {
     "no_data": "a signal was missing, and the count was held",

@@ -59,6 +59,7 @@ REFUSED: Final = {
     "rejected_new_session": "would have opened a session",
     "rejected_context_cap": "declared more than the cap on context",
     "rejected_output_cap": "declared more than the cap on output",
+    "rejected_deadline": "waited until the deadline",
 }
 
 

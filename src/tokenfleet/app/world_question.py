@@ -140,7 +140,9 @@ def admission_of(asked: Scenario) -> Admission:
     """The bound of the queue: that of the ladder, or the one that stands alone."""
     if asked.admission is not None:
         return Admission(
-            queue_limit_count=asked.admission.queue_limit, retry_after_s=asked.admission.retry_after or 0.0
+            queue_limit_count=asked.admission.queue_limit,
+            deadline_s=asked.admission.deadline,
+            retry_after_s=asked.admission.retry_after or 0.0,
         )
     if asked.ladder is None:
         return Admission()

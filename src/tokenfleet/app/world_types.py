@@ -93,6 +93,8 @@ class AdmissionSpec(Strict):
 
     queue_limit: Annotated[Count, Field(ge=1)]
     """Requests waiting at a replica from which on it takes no more; when all are full, arrivals are refused."""
+    deadline: Duration | None = None
+    """Who has waited so long at a replica and is not admitted yet is refused; left out, nobody is."""
     retry_after: Duration | None = None
     """Told to those refused, who wait at least that long."""
 

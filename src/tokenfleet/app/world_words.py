@@ -16,6 +16,7 @@ _MOST_EVENTS: Final = 8
 _ENDS: Final = {
     Status.REJECTED_QUEUE_FULL: "found every queue full",
     Status.REJECTED_NOBODY_READY: "found no replica ready",
+    Status.REJECTED_DEADLINE: "waited until the deadline",
     Status.LOST: "were lost with their replica",
     Status.TIMED_OUT: "timed out",
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         bucket_refilled,
         bucket_reserved,
         bucket_settled,
+        is_overdue,
         queue_turn,
         retry_after_s,
     )
@@ -104,6 +105,7 @@ _HOME = {
     "bucket_refilled": "admission",
     "bucket_reserved": "admission",
     "bucket_settled": "admission",
+    "is_overdue": "admission",
     "check_ladder": "ladder",
     "check_policy": "scaling",
     "climb": "ladder",
@@ -167,6 +169,7 @@ __all__ = [
     "decide",
     "door_of",
     "home_replica",
+    "is_overdue",
     "least_in_flight",
     "least_kv",
     "least_loaded",

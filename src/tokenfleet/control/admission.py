@@ -15,6 +15,7 @@ SESSION_REFUSED = 4
 CONTEXT_CAPPED = 5
 OUTPUT_CAPPED = 6
 QUEUE_FULL = 7
+OVERDUE = 8
 
 REASONS = {
     ADMITTED: "admitted",
@@ -25,6 +26,7 @@ REASONS = {
     CONTEXT_CAPPED: "prompt and output limit are longer than the cap in force",
     OUTPUT_CAPPED: "the output limit is higher than the cap in force",
     QUEUE_FULL: "the queue is full",
+    OVERDUE: "it has waited until the deadline",
 }
 """What a refused client reads."""
 
@@ -69,7 +71,7 @@ def admit(
         batch_queue_limit_count: The same for the batch lane, lower: batch is shed first.
 
     Returns:
-        ``ADMITTED``, ``SMALLER_MODEL`` or the code of a reason, see ``REASONS``.
+        ``ADMITTED``, ``SMALLER_MODEL`` or the code of a reason, see ``REASONS``; never ``OVERDUE``.
     """
     if is_batch and not batch_is_open:
         return BATCH_SHED
@@ -86,6 +88,16 @@ def admit(
     if waiting_count >= (batch_queue_limit_count if is_batch else queue_limit_count):
         return QUEUE_FULL
     return ADMITTED
+
+
+def is_overdue(waited_ps: int, deadline_ps: int) -> bool:
+    """Whether a request that still waits is refused, with ``OVERDUE``. One that has begun is never asked.
+
+    Args:
+        waited_ps: Since it came.
+        deadline_ps: How long it may wait; 0: for ever.
+    """
+    return 0 < deadline_ps <= waited_ps
 
 
 def queue_turn(arrival_us: int, is_batch: bool, patience_us: int) -> int:

@@ -58,6 +58,8 @@ class Status(IntEnum):
     """Its user left before the last token. It is not tried again, and nobody failed."""
     TIMED_OUT = 11
     """Its client gave up waiting, at the last attempt."""
+    REJECTED_DEADLINE = 12
+    """It was not admitted by the deadline of the door, at the last attempt."""
 
 
 NOT_TURNED_AWAY = (
@@ -200,7 +202,7 @@ class Turmoil:
     degraded: npt.NDArray[np.int8]
     """:class:`Degraded` of each request."""
     refused_count: int
-    """Attempts turned away, for a full queue or because nobody was ready."""
+    """Attempts turned away: for a full queue, because nobody was ready, by the door or at its deadline."""
     lost_count: int
     """Attempts lost with their replica."""
     cancelled_count: int

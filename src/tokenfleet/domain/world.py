@@ -130,6 +130,9 @@ class Admission:
     queue_limit_count: int | None = None
     """Requests waiting at a replica from which on it takes no more. The router then tries the next best; when all
     ready replicas are full, the arrival is refused."""
+    deadline_s: float | None = None
+    """An attempt that has waited so long at a replica is refused, unless it was admitted by then or came with the KV of
+    its prompt. ``None``: it may wait for ever."""
     retry_after_s: float = 0.0
     """Told to those refused; they wait at least that long before they try again."""
     session_idle_s: float = 300.0

@@ -126,6 +126,9 @@ def _admission_problems(admission: Admission) -> Iterator[Problem]:
             yield Problem(f"world.admission.{name}", f"{value} s", "0 up to a day")
     if admission.queue_limit_count is not None and admission.queue_limit_count < 1:
         yield Problem("world.admission.queue_limit_count", f"{admission.queue_limit_count}", "at least 1")
+    deadline_s = admission.deadline_s
+    if deadline_s is not None and not SHORTEST_TIMEOUT_S <= deadline_s <= LONGEST_WAIT_S:
+        yield Problem("world.admission.deadline_s", f"{deadline_s} s", "a microsecond up to a day, or None")
 
 
 def _leaving_problems(leaving: Leaving, request_count: int) -> Iterator[Problem]:

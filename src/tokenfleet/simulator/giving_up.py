@@ -1,4 +1,4 @@
-"""What becomes of a request whose client has given up.
+"""What becomes of a request whose client has given up, or that the door refuses at its deadline.
 
 One that waits is gone at once. One that runs is let go at the next boundary, before the tokens of the step that ends
 there are looked at, as vLLM does it; steps fixed by then are paid for. SGLang hears of it at that boundary and lets a
@@ -34,6 +34,7 @@ from tokenfleet.simulator.layout import (
     NEVER_PS,
     NONE,
     NUMBER,
+    OVERDUE_COUNT,
     PENDING,
     PLACE,
     PREFILL,
@@ -42,6 +43,7 @@ from tokenfleet.simulator.layout import (
     REPLICA_WORDS,
     REPLICAS_AT,
     REQUEST,
+    RETRY_AFTER,
     RING_NEXT,
     RULES,
     SENT,
@@ -49,6 +51,8 @@ from tokenfleet.simulator.layout import (
     SGLANG,
     STATE,
     STATUS_CANCELLED,
+    STATUS_DEADLINE,
+    STATUS_TIMED_OUT,
     STEP,
     TIMED_OUT_COUNT,
     VERDICT,
@@ -94,7 +98,9 @@ def end_attempt(memory: Memory, replica: int, row: int, time_ps: int) -> None:
     first_ps = memory[request + FIRST_TOKEN]
     leave_replica(memory, replica, time_ps)
     end_in_session(memory, request, time_ps)
-    is_last = come_to_nothing(memory, request, time_ps, 0, memory[replica + NUMBER] | status << 32)
+    least_ps = memory[RETRY_AFTER] if status == STATUS_DEADLINE else 0
+    number = HALF if status == STATUS_DEADLINE else memory[replica + NUMBER]
+    is_last = come_to_nothing(memory, request, time_ps, least_ps, number | status << 32)
     if is_last and 0 <= first_ps < memory[row + ALARM]:
         memory[request + FIRST_TOKEN] = first_ps
     leave_slot(memory, replica, request, time_ps)
@@ -280,6 +286,17 @@ def put_with_gone(memory: Memory, replica: int, row: int) -> None:
 
 
 @compiled
+def count_verdict(memory: Memory, status: int) -> None:
+    """Count an attempt by who gave it up."""
+    if status == STATUS_CANCELLED:
+        memory[CANCELLED_COUNT] += 1
+    elif status == STATUS_TIMED_OUT:
+        memory[TIMED_OUT_COUNT] += 1
+    else:
+        memory[OVERDUE_COUNT] += 1
+
+
+@compiled
 def ring(memory: Memory) -> int:
     """The first alarm rings: its client gives up, has read the answer, or stays on until the next; its replica."""
     row = memory[memory[ALARMS_AT]]
@@ -297,7 +314,7 @@ def ring(memory: Memory) -> int:
         if again_ps < NEVER_PS:
             set_alarm(memory, row, again_ps)
         return number
-    memory[CANCELLED_COUNT if status == STATUS_CANCELLED else TIMED_OUT_COUNT] += 1
+    count_verdict(memory, status)
     memory[row + VERDICT] = status << 32
     replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
     if memory[row + SERVED_BY] == NONE:

@@ -58,7 +58,7 @@ LATE_PS = 33  # the first of them, or the first alarm
 LINE = 34  # requests that the next free user sends, linked
 ENDED = 35  # last time that a request ended, well or not
 ENTERED_COUNT = 36  # attempts that reached the router
-REFUSED_COUNT = 37  # those turned away
+REFUSED_COUNT = 37  # those turned away at once
 LOST_COUNT = 38  # those that were lost with their replica
 ORDER_KIND = 39  # what becomes of a replica when the replay goes on, NONE for nothing
 ORDER_REPLICA = 40  # its number
@@ -74,6 +74,8 @@ CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where no
 ONLY_AFTER_SUCCESS = 52  # whether requests whose cause came to nothing are never sent
 READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
 WINDOWED = 51  # whether layers of any model have a window
+DEADLINE = 53  # time after which whoever still waits is refused, 0 for never
+OVERDUE_COUNT = 54  # attempts refused so
 WASTED_TOKENS = 55  # output tokens of attempts that came to nothing
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
@@ -103,6 +105,7 @@ STATUS_NOBODY_READY = int(Status.REJECTED_NOBODY_READY)
 STATUS_LOST = int(Status.LOST)
 STATUS_CANCELLED = int(Status.CANCELLED)
 STATUS_TIMED_OUT = int(Status.TIMED_OUT)
+STATUS_DEADLINE = int(Status.REJECTED_DEADLINE)
 DEGRADED_SMALLER = int(Degraded.SMALLER_MODEL)
 STATUS_BATCH_SHED = int(Status.REJECTED_BATCH_SHED)
 """Those behind it follow the codes of the door, in the same order."""
@@ -354,7 +357,8 @@ STAYS_TOKENS = 4  # output tokens with which its user leaves, 0 for none
 LEAVES = 5  # when its user leaves; once its client has given up, when SGLang lets it go
 SERVED_BY = 6  # its sequence; NONE while it waits
 VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up; READING behind its end
-PATIENCE_WORDS = 8
+IS_STARTED = 8  # whether it has been admitted, or came with the KV of its prompt
+PATIENCE_WORDS = 9
 
 # ---- door: one; then level and time of each tenant's bucket, then the sessions
 BATCH_IS_OPEN = 0

@@ -1,9 +1,11 @@
 """How long clients wait: the alarm of each request in flight, in a heap from which it is taken when the request ends.
 
 Clients may give up when the first token has not come in time, or the last; users may leave after a time, or with one
-of their output tokens. One alarm per request stands for the earliest of these.
+of their output tokens; the door may refuse who has not been admitted by its deadline. One alarm per request stands for
+the earliest of these.
 """
 
+from tokenfleet.control import admission
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.late import note_earliest
 from tokenfleet.simulator.layout import (
@@ -12,8 +14,10 @@ from tokenfleet.simulator.layout import (
     ALARM_PLACE,
     ALARM_PS,
     ALARMS_AT,
+    DEADLINE,
     FIRST_PATIENCE,
     FIRST_TOKEN,
+    IS_STARTED,
     LEAVES,
     NEVER_PS,
     NONE,
@@ -28,13 +32,16 @@ from tokenfleet.simulator.layout import (
     SENT,
     SERVED_BY,
     STATUS_CANCELLED,
+    STATUS_DEADLINE,
     STATUS_TIMED_OUT,
     STAYS,
     STAYS_TOKENS,
     VERDICT,
     WHOLE_PATIENCE,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, is_delivered, output_tokens
+
+is_overdue = compiled(admission.is_overdue)
 
 STAYS_ON = 0
 """Of :func:`verdict`: the client does not give up."""
@@ -125,19 +132,24 @@ def clear_alarm(memory: Memory, row: int) -> None:
 
 @compiled
 def next_alarm_ps(memory: Memory, row: int, now_ps: int) -> int:
-    """The next time after now at which a client may give up; ``NEVER_PS`` for none."""
+    """The next time after now at which a client or the door may give up; ``NEVER_PS`` for none."""
     time_ps = memory[row + LEAVES]
     first_ps = memory[row + SENT] + memory[FIRST_PATIENCE]
     if memory[FIRST_PATIENCE] > 0 and first_ps > now_ps:
         time_ps = min(time_ps, first_ps)
     if memory[WHOLE_PATIENCE] > 0:
         time_ps = min(time_ps, memory[row + SENT] + memory[WHOLE_PATIENCE])
+    if memory[DEADLINE] > 0 and memory[row + IS_STARTED] == 0:
+        time_ps = min(time_ps, memory[row + SENT] + memory[DEADLINE])
     return time_ps
 
 
 @compiled
 def verdict(memory: Memory, row: int, now_ps: int) -> int:
-    """The status with which a client gives up now, or ``STAYS_ON``. What comes at this very moment comes too late."""
+    """The status with which a client or the door gives up now, or ``STAYS_ON``.
+
+    What comes at this very moment comes too late. Where both do, the client has gone first.
+    """
     waited_ps = now_ps - memory[row + SENT]
     if memory[row + LEAVES] <= now_ps:
         return STATUS_CANCELLED
@@ -146,6 +158,8 @@ def verdict(memory: Memory, row: int, now_ps: int) -> int:
     first_ps = memory[request_of(memory, row) + FIRST_TOKEN]
     if 0 < memory[FIRST_PATIENCE] <= waited_ps and not 0 <= first_ps < now_ps:
         return STATUS_TIMED_OUT
+    if memory[row + IS_STARTED] == 0 and is_overdue(waited_ps, memory[DEADLINE]):
+        return STATUS_DEADLINE
     return STAYS_ON
 
 
@@ -159,6 +173,7 @@ def start_waiting(memory: Memory, request: int) -> None:
     memory[row + SENT] = sent_ps
     memory[row + SERVED_BY] = NONE
     memory[row + VERDICT] = 0
+    memory[row + IS_STARTED] = 1 if is_delivered(memory, request) else 0
     memory[row + LEAVES] = sent_ps + memory[row + STAYS] if memory[row + STAYS] > 0 else NEVER_PS
     time_ps = next_alarm_ps(memory, row, sent_ps)
     if time_ps < NEVER_PS:
@@ -201,7 +216,9 @@ def stop_waiting(memory: Memory, request: int) -> None:
 def note_server(memory: Memory, request: int, sequence: int) -> None:
     """A request runs as a sequence from now on; ``NONE``: it waits again."""
     if memory[PATIENCE_AT] != NONE:
-        memory[patience_of(memory, request) + SERVED_BY] = sequence
+        row = patience_of(memory, request)
+        memory[row + SERVED_BY] = sequence
+        memory[row + IS_STARTED] = 1
 
 
 @compiled

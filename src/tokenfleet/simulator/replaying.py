@@ -229,7 +229,7 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         turmoil=Turmoil(
             attempt_count=attempts,
             degraded=visits[back, at.DEGRADED].astype(np.int8),
-            refused_count=int(memory[at.REFUSED_COUNT]),
+            refused_count=int(memory[at.REFUSED_COUNT] + memory[at.OVERDUE_COUNT]),
             lost_count=int(memory[at.LOST_COUNT]),
             cancelled_count=int(memory[at.CANCELLED_COUNT]),
             timed_out_count=int(memory[at.TIMED_OUT_COUNT]),

@@ -52,7 +52,7 @@ class Surroundings:
     sessions: Section
     """Empty there, too."""
     patience: Section
-    """Empty where no client ever gives up."""
+    """Empty where nobody ever gives up."""
     alarms: Section
     slowed: dict[tuple[int, float], tuple[Section, Section]]
     """Row and token table of a group whose steps are slower, by number of the group and factor."""
@@ -159,6 +159,7 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.PATIENCE_AT, around.patience.start if around.patience.words else at.NONE),
         (at.ALARMS_AT, around.alarms.start),
         (at.FIRST_PATIENCE, 0 if clients.first_token_timeout_s is None else to_ps(clients.first_token_timeout_s)),
+        (at.DEADLINE, 0 if admission.deadline_s is None else to_ps(admission.deadline_s)),
         (at.READ_PS, token_read_ps(clients.read_tokens_per_s)),
         (at.WHOLE_PATIENCE, 0 if clients.timeout_s is None else to_ps(clients.timeout_s)),
     ):
@@ -177,10 +178,11 @@ def has_door(world: World) -> bool:
 
 
 def gives_up(world: World) -> bool:
-    """Whether any client ever does, or reads on when its answer is there: then each has an alarm."""
+    """Whether any client or the door ever does, or a client reads on at the end: then each request has an alarm."""
     clients = world.clients
     times_out = clients.first_token_timeout_s is not None or clients.timeout_s is not None
-    return times_out or world.leaving is not None or clients.read_tokens_per_s is not None
+    waits = world.leaving is not None or world.admission.deadline_s is not None
+    return times_out or waits or clients.read_tokens_per_s is not None
 
 
 def write_patience(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:

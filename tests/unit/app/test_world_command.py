@@ -82,6 +82,16 @@ def test_clients_that_time_out_are_counted_apart_from_those_refused(tmp_path, ca
     assert timed_out["attempt_count"].to_list() == [2] * timed_out.height
 
 
+def test_whom_the_deadline_refused_is_told_apart(tmp_path, capsys):
+    slow = "events:\n  - {at: 2min, what: slow, replicas: 2, factor: 40, back_after: 1min}\n"
+    out = simulated(tmp_path, SCENARIO + slow + "admission: {queue_limit: 1000, deadline: 2s, retry_after: 5s}\n")
+    summary = json.loads((out / "summary.json").read_text())
+    refused = polars.read_parquet(out / "requests.parquet").filter(polars.col("status") == "rejected_deadline").height
+    assert summary["rejected_count"] == summary["world"]["refused_attempt_count"] == refused > 0
+    assert summary["timed_out_count"] == 0
+    assert f"{refused:,} waited until the deadline" in " ".join(capsys.readouterr().out.split())
+
+
 def test_time_outs_alone_are_a_world(tmp_path):
     out = simulated(tmp_path, SCENARIO + "clients: {timeout: 1h}\n")
     world = json.loads((out / "summary.json").read_text())["world"]

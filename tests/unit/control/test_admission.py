@@ -13,6 +13,7 @@ from tokenfleet.control import (
     bucket_refilled,
     bucket_reserved,
     bucket_settled,
+    is_overdue,
     queue_turn,
     retry_after_s,
 )
@@ -25,6 +26,7 @@ FUNCTIONS = {
     "admit": st.tuples(
         st.booleans(), st.booleans(), *(COUNTS,) * 6, st.booleans(), st.integers(-5, 2**31 - 1), *(COUNTS,) * 5
     ),
+    "is_overdue": st.tuples(TIMES, TIMES),
     "queue_turn": st.tuples(TIMES, st.booleans(), TIMES),
     "bucket_refilled": st.tuples(LEVELS, st.integers(0, 2**62), COUNTS, COUNTS),
     "bucket_left_tokens": st.tuples(LEVELS),
@@ -96,6 +98,11 @@ def test_each_reason_has_its_own_words():
     assert asks(smaller_input_tokens=100, is_batch=True) == "admitted"
     assert asks(waiting_count=60) == "the queue is full"
     assert len(set(REASONS.values())) == len(REASONS)
+
+
+def test_who_has_waited_until_the_deadline_is_overdue():
+    assert [is_overdue(waited_ps, 5) for waited_ps in (0, 4, 5, 6)] == [False, False, True, True]
+    assert not is_overdue(10**18, 0), "no deadline"
 
 
 def test_batch_is_shed_first():

@@ -173,6 +173,8 @@ def loop(after, delay_s=(0.0, 0.0)) -> ClosedLoop:
         (World(clients=Clients(attempt_count=0)), "world.clients.attempt_count: 0"),
         (World(clients=Clients(backoff_s=-1.0)), "world.clients.backoff_s: -1.0 s"),
         (World(admission=Admission(queue_limit_count=0)), "world.admission.queue_limit_count: 0"),
+        (World(admission=Admission(deadline_s=0.0)), "world.admission.deadline_s: 0.0 s"),
+        (World(admission=Admission(deadline_s=np.nan)), "world.admission.deadline_s: nan s"),
         (World(closed_loop=loop([-1])), "world.closed_loop.after: 1 entries for 2 requests"),
         (World(closed_loop=loop([-1, 1])), "world.closed_loop.after[1]: 1; an earlier request"),
         (World(closed_loop=loop([-2, 0])), "world.closed_loop.after: a line and nobody to start it"),

@@ -80,6 +80,41 @@ def test_a_full_queue_refuses_and_a_client_waits_as_told() -> None:
     assert record.end_s == pytest.approx(0.1)
 
 
+def test_who_waits_until_the_deadline_is_refused_and_comes_back_as_told() -> None:
+    door = Admission(deadline_s=0.06, retry_after_s=0.04)
+    clients = Clients(attempt_count=2, backoff_s=0.0)
+    rows = [(0, 10, 5), (1, 10, 5), (2, 10, 5)]
+    record = run(rows, fleet(ONE_AT_A_TIME), admission=door, clients=clients)
+    assert record.status.tolist() == [Status.FINISHED] * 3
+    assert ms(record.finish_s) == [50, 100, 152], "refused at 62 ms, back at 102"
+    assert record.turmoil.attempt_count.tolist() == [1, 1, 2]
+    assert record.turmoil.refused_count == 1
+    alone = run(rows, fleet(ONE_AT_A_TIME), admission=door)
+    assert alone.status.tolist() == [Status.FINISHED, Status.FINISHED, Status.REJECTED_DEADLINE]
+    assert alone.replica.tolist() == [0, 0, -1]
+    assert ms(alone.turmoil.left_s) == [50, 100, 62]
+    assert (alone.turmoil.timed_out_count, alone.turmoil.wasted_output_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(("deadline_s", "status"), [(0.05, Status.REJECTED_DEADLINE), (0.051, Status.FINISHED)])
+def test_the_deadline_asks_for_the_start_alone(deadline_s: float, status: Status) -> None:
+    """The second one would be admitted at 50 ms, and would end at 100: a start at this very moment comes too late."""
+    record = run([(0, 10, 5), (0, 10, 5)], fleet(ONE_AT_A_TIME), admission=Admission(deadline_s=deadline_s))
+    assert record.status.tolist() == [Status.FINISHED, status]
+
+
+def test_kv_that_is_here_waits_past_the_deadline() -> None:
+    rows = replace(trace([(0, 10, 5), (0, 10, 5)]), kv_delivered=np.array([False, True]))
+    world = World(admission=Admission(deadline_s=0.02))
+    assert replay(rows, fleet(ONE_AT_A_TIME), world=world).status.tolist() == [Status.FINISHED] * 2
+
+
+def test_a_client_that_gives_up_at_the_deadline_is_gone_first() -> None:
+    clients = Clients(first_token_timeout_s=0.02)
+    record = run([(0, 10, 5), (0, 10, 5)], fleet(ONE_AT_A_TIME), admission=Admission(deadline_s=0.02), clients=clients)
+    assert record.status.tolist() == [Status.FINISHED, Status.TIMED_OUT]
+
+
 def test_a_full_replica_is_passed_over() -> None:
     door = Admission(queue_limit_count=1)
     record = run(
