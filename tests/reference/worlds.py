@@ -194,4 +194,5 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),
         looks_inside=True,
     )
-    return replace(world, admission=replace(world.admission, deadline_s=random_timeout_s(draw)))
+    deadline_s = None if draw.random() < 0.4 else float(draw.choice([0.004, 0.02, 0.05, 0.2]))
+    return replace(world, admission=replace(world.admission, deadline_s=deadline_s))
