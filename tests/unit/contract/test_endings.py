@@ -13,4 +13,4 @@ def test_every_ending_is_counted_once():
     assert together.tolist() == [int(each != Status.FINISHED) for each in Status]
     counts = contract.unanswered_counts(np.repeat(status, np.arange(1, len(status) + 1)))
     assert (counts["lost_count"], counts["cancelled_count"], counts["timed_out_count"]) == (5, 11, 12)
-    assert counts["rejected_count"] == 2 + 3 + 4 + 6 + 7 + 8 + 9 + 10
+    assert counts["rejected_count"] == 2 + 3 + 4 + 6 + 7 + 8 + 9 + 10 + 13
