@@ -126,30 +126,36 @@ def test_with_many_shared_prefixes(blocks: int) -> None:
     assert record.cached_tokens.mean() > 5
 
 
+def check_drafts(draw: np.random.Generator, step: int, name: str) -> None:
+    drawn = with_speculation(draw, random_fleet(draw, name=name))
+    assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)
+    rows, drawn = random_copies(draw, name=name)
+    assert_equal(rows, with_speculation(draw, drawn))
+    rows, drawn = random_overcommitted(draw)
+    assert_equal(rows, with_speculation(draw, drawn))
+
+
+def check_windows(draw: np.random.Generator, step: int, name: str) -> None:
+    drawn = with_windows(draw, random_fleet(draw, name=name))
+    if step % 4 == 0:
+        drawn = with_speculation(draw, drawn)
+    assert_equal(random_trace(draw, shared=bool(step % 3), delivered=step % 5 > 3), drawn)
+    rows, drawn = random_copies(draw, name=name)
+    assert_equal(rows, with_windows(draw, drawn))
+
+
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_with_drafted_tokens(name: str, seed: int) -> None:
     for step in range(12):
-        draw = np.random.default_rng(1000 * seed + 800 + step)
-        drawn = with_speculation(draw, random_fleet(draw, name=name))
-        assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)
-        rows, drawn = random_copies(draw, name=name)
-        assert_equal(rows, with_speculation(draw, drawn))
-        rows, drawn = random_overcommitted(draw)
-        assert_equal(rows, with_speculation(draw, drawn))
+        check_drafts(np.random.default_rng(1000 * seed + 800 + step), step, name)
 
 
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(2))
 def test_layers_with_windows(name: str, seed: int) -> None:
     for step in range(10):
-        draw = np.random.default_rng(1000 * seed + 900 + step)
-        drawn = with_windows(draw, random_fleet(draw, name=name))
-        if step % 4 == 0:
-            drawn = with_speculation(draw, drawn)
-        assert_equal(random_trace(draw, shared=bool(step % 3), delivered=step % 5 > 3), drawn)
-        rows, drawn = random_copies(draw, name=name)
-        assert_equal(rows, with_windows(draw, drawn))
+        check_windows(np.random.default_rng(1000 * seed + 900 + step), step, name)
 
 
 @pytest.mark.long
@@ -158,12 +164,7 @@ def test_layers_with_windows(name: str, seed: int) -> None:
 def test_thousands_of_workloads_with_windows(name: str, seed: int) -> None:
     for step in range(100):
         draw = np.random.default_rng(1000 * seed + step)
-        drawn = with_windows(draw, random_fleet(draw, name=name))
-        if step % 4 == 0:
-            drawn = with_speculation(draw, drawn)
-        assert_equal(random_trace(draw, shared=bool(step % 3), delivered=step % 5 > 3), drawn)
-        rows, drawn = random_copies(draw, name=name)
-        assert_equal(rows, with_windows(draw, drawn))
+        check_windows(draw, step, name)
         rows, drawn = random_overcommitted(draw)
         assert_equal(rows, with_windows(draw, drawn))
 
@@ -173,13 +174,7 @@ def test_thousands_of_workloads_with_windows(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_thousands_of_workloads_with_drafted_tokens(name: str, seed: int) -> None:
     for step in range(100):
-        draw = np.random.default_rng(1000 * seed + step)
-        drawn = with_speculation(draw, random_fleet(draw, name=name))
-        assert_equal(random_trace(draw, shared=bool(step % 2), delivered=step % 4 > 2), drawn)
-        rows, drawn = random_copies(draw, name=name)
-        assert_equal(rows, with_speculation(draw, drawn))
-        rows, drawn = random_overcommitted(draw)
-        assert_equal(rows, with_speculation(draw, drawn))
+        check_drafts(np.random.default_rng(1000 * seed + step), step, name)
 
 
 @pytest.mark.long

@@ -128,5 +128,5 @@ def _sized(replays: Replays, traffic: Traffic, way: _Way, reporter: Reporter) ->
 
     count = smallest_enough(keeps, way.count, way.count)
     if count is None:
-        return RouterTrial(router=way.router, carrying_count=None, why=f"{way.fleet} are too few behind it")
+        return RouterTrial(router=way.router, carrying_count=None, why=f"{way.fleet} cannot carry the peak")
     return RouterTrial(router=way.router, carrying_count=count, why=_carry(words.fleet(replica, count), count))
