@@ -64,7 +64,7 @@ def command(
     """
     face.action = "plan"
     job = _Job(face, scenario, folder, focus, executor, cache=not no_cache)
-    files = job.files()
+    files = job.files() if watch else {}
     plan = job.done()
     if watch:
         _watch(job, files)
