@@ -29,6 +29,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.recalling import anew
 from tokenfleet.planner.relax import changes_that_work, nearest_failure, reasons
+from tokenfleet.planner.relaxing import Sought, Trials
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
@@ -105,7 +106,7 @@ def cheapest(
         sized = whole_of(found.answers[0].sized, question)
         router = work.replays.router
         return Cheapest(sized=sized, reasons=(), replayed_count=work.counted.count, router=router)
-    made = _infeasible(work, screened, found)
+    made = _infeasible(work, screened, found, Reporter(progress))
     return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.counted.count)
 
 
@@ -123,7 +124,7 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
     work, screened, found, variant_count = _sought(
         question, traffic, reporter, replay, with_second=not question.first_look
     )
-    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
+    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found, reporter)
     made = multiplied(made)
     return replace(
         made,
@@ -447,11 +448,18 @@ def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated 
     return replays.recalled("saturated", carrying, lambda: saturated(detail.trace, fleet, run))
 
 
-def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
+def _infeasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     part = work.question.stands_for_count
     nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
-    case = Case(work.question, work.searched)
-    tried = changes_that_work(work.replays, case, found.failures, nearest) if work.question.candidates else None
+
+    def seek(question: PlanQuestion, traffic: Traffic, told: Reporter) -> Sought:
+        other, sorted_out, sought, _ = _sought(question, traffic, told, work.replays.replay)
+        return Sought(sorted_out, sought, other.counted.count)
+
+    case = Case(work.question, work.traffic)
+    trials = Trials(case, seek, lambda demand: stretch(demand, SEARCH_REQUESTS), reporter)
+    tried = changes_that_work(work.replays, trials, found.failures, nearest) if work.question.candidates else None
+    work.counted.count += trials.replayed_count
     rejected = (*screened.rejected, *found.rejected)
     told = _told(screened, nearest)
     return Plan(

@@ -37,6 +37,24 @@ class Change:
     said: Callable[[Sized], str]
     """In words, knowing the fleet that keeps the promise then."""
     made: Callable[[Case], Case]
+    trying: str
+    """In words, as long as no such fleet is known."""
+
+
+def plain(text: str, made: Callable[[Case], Case]) -> Change:
+    """A change whose words hang on no fleet."""
+    return Change(lambda _: text, made, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A change that may be smaller or larger, in steps so small that nobody minds one more."""
+
+    at: Callable[[int], Change]
+    """By steps from a change that is likely to do: smaller ones above 0, larger ones below."""
+    smaller_count: int
+    """Steps above 0, before nothing is changed any more."""
+    larger_count: int
 
 
 Obstacle = tuple[Change, ...]
@@ -65,6 +83,7 @@ def _unpriced(question: PlanQuestion) -> Obstacle:
         Change(
             lambda sized: f"give your own price for {sized.replica.deployment.gpu}",
             lambda case: replace(case, question=replace(case.question, prices=prices)),
+            f"a price for {' and '.join(missing)}",
         ),
     )
 
@@ -102,7 +121,7 @@ def _unjudged(case: Case) -> Obstacle:
         left = replace(slo, latency=tuple(each for each in slo.latency if each.name not in names))
         return replace(case, question=replace(case.question, slo=left))
 
-    return (Change(lambda _: f"leave {' and '.join(names)} out of the promise", made),)
+    return (plain(f"leave {' and '.join(names)} out of the promise", made),)
 
 
 def _unsurvivable(question: PlanQuestion) -> list[Obstacle]:
@@ -128,7 +147,7 @@ def _redundancy(text: str, change: Callable[[Redundancy], Redundancy]) -> Change
     def made(case: Case) -> Case:
         return replace(case, question=replace(case.question, redundancy=change(case.question.redundancy)))
 
-    return Change(lambda _: text, made)
+    return plain(text, made)
 
 
 def _able(redundancy: Redundancy, count: int) -> Redundancy:
@@ -145,7 +164,7 @@ def _roomier(question: PlanQuestion) -> Change:
         zones = tuple(replace(zone, gpu_limit_count=None) for zone in now.zones)
         return replace(now, zones=zones, gpu_quota_count=None)
 
-    return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made)
+    return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made, "more room")
 
 
 def room_for(sized: Sized, question: PlanQuestion) -> str:
@@ -170,8 +189,8 @@ def _too_long(case: Case) -> Obstacle:
     if room < 2:
         return ()
     return (
-        Change(
-            lambda _: f"cap prompt plus output at {words.tokens(room)}",
+        plain(
+            f"cap prompt plus output at {words.tokens(room)}",
             lambda case: replace(case, traffic=_of_length(case.traffic, room)),
         ),
     )
@@ -205,7 +224,7 @@ def _cut_off(deadline: Deadline, before_s: float) -> Change:
         )
         return replace(case, question=replace(case.question, slo=replace(slo, deadlines=earlier)))
 
-    return Change(lambda _: f"cut_off: {clock(cut_off_s)}{of}", made)
+    return plain(f"cut_off: {clock(cut_off_s)}{of}", made)
 
 
 def in_part() -> Change:
@@ -217,4 +236,4 @@ def in_part() -> Change:
         # Where no request would be left there is no such part, and nothing is changed.
         return case if thin is None else Case(question, thin)
 
-    return Change(lambda _: "plan for a part of this demand, such as a tenth of its rate, and multiply the fleet", made)
+    return plain("plan for a part of this demand, such as a tenth of its rate, and multiply the fleet", made)

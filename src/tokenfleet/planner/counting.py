@@ -44,7 +44,7 @@ def wider_count(count: int) -> int:
     return -(-count // step) * step
 
 
-def smallest_enough(enough: Callable[[int], bool], start: int, cap: int) -> int | None:
+def smallest_enough(enough: Callable[[int], bool], start: int, cap: int, *, stride: int | None = None) -> int | None:
     """Gallops from ``start`` until it has a count that is enough next to one that is not, then bisects.
 
     The answer was asked and is enough, and one fewer was asked and is not (or is zero). When ``enough`` is not
@@ -54,11 +54,13 @@ def smallest_enough(enough: Callable[[int], bool], start: int, cap: int) -> int 
         enough: The question; 0 is never asked and never enough.
         start: Where to begin, clamped to 1..``cap``.
         cap: Largest count to ask, >= 1.
+        stride: The first step from ``start``, doubled from then on; an eighth of ``start`` unless given.
 
     Returns:
         The count, or ``None`` when no count asked up to ``cap`` (itself included) is enough.
     """
-    low, high = _bracket(enough, max(1, min(start, cap)), cap)
+    first = max(1, min(start, cap))
+    low, high = _bracket(enough, first, cap, stride or max(1, first // 8))
     if high is None:
         return None
     while high - low > 1:
@@ -94,9 +96,8 @@ def first_enough(enough: Callable[[int], bool], cap: int) -> int | None:
     return _ONE_BY_ONE + below_near_misses(lambda more: 1.0 if known(more) else CLEARLY, beyond)
 
 
-def _bracket(enough: Callable[[int], bool], start: int, cap: int) -> tuple[int, int | None]:
+def _bracket(enough: Callable[[int], bool], start: int, cap: int, step: int) -> tuple[int, int | None]:
     """A count that is not enough (0 at least) and a larger one that is, or ``None``."""
-    step = max(1, start // 8)
     if enough(start):
         high = start
         while high > 1:

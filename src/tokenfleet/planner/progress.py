@@ -9,7 +9,7 @@ class PlanProgress:
     """One sign of life."""
 
     phase: str
-    """``floors``, ``sizing``, ``verifying``, ``limits``, ``curve``, ``sensitivity``."""
+    """``floors``, ``sizing``, ``verifying``, ``limits``, ``curve``, ``sensitivity``, ``relaxing``."""
     trying: str
     """The fleet being replayed, in words."""
     best: str
@@ -38,3 +38,11 @@ class Reporter:
         self._done = min(1.0, max(self._done, done_fraction))
         if self._listener is not None:
             self._listener(PlanProgress(phase=phase, trying=trying, best=self.best, done_fraction=self._done))
+
+    def within(self, phase: str, said: str, done_fraction: float) -> "Reporter":
+        """One for a search that is a step of this work: it tells of ``phase``, and of each fleet ``said`` with it."""
+
+        def heard(step: PlanProgress) -> None:
+            self.say(phase, f"{said}, {step.trying}", done_fraction)
+
+        return Reporter(None if self._listener is None else heard)

@@ -1,27 +1,25 @@
 """When no fleet keeps the promise: why, and the smallest change after which one does, found by replay."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tokenfleet import workload
-from tokenfleet.domain.plan import Reason, Rejected, Sized
+from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure, family
-from tokenfleet.planner.changes import Case, Change, Obstacle, in_part, obstacles
-from tokenfleet.planner.multiples import whole_of
-from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.changes import Case, Change, Graded, Obstacle, in_part, obstacles, plain
+from tokenfleet.planner.relaxing import Trials, Working
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.riding import ride_through
-from tokenfleet.planner.screen import Floored, Screened, screen
-from tokenfleet.planner.search import Found, Search, capacity_reasons
-from tokenfleet.planner.steps import step_variants
+from tokenfleet.planner.screen import Floored
+from tokenfleet.planner.search import capacity_reasons
 from tokenfleet.planner.traffic import Traffic, with_hits, with_inputs_capped
+from tokenfleet.planner.verdict import Verdict
 
 _GENEROUS = 4
 _MOST_TRIED = 8
@@ -30,6 +28,12 @@ _CAP_STEP = 1.05
 _HIT_STEP = 0.05
 _MOST_HIT_STEPS = 19
 """95 %: the last tokens of a prompt are its own."""
+_LIMIT_STEP = 1.03
+_ROUNDING = 1.02
+_LARGER = 8
+"""Steps beyond what the nearest failure needs on the busiest stretch, for a whole demand that is harder."""
+_BEYOND = 3.0
+"""Of a promise of 0 any other is endlessly many times as much: so many times as much as is reached are gone through."""
 
 
 def nearest_failure(
@@ -74,121 +78,78 @@ def _whole(replays: Replays, traffic: Traffic, failure: Failure, stands_for_coun
 
 
 def changes_that_work(
-    replays: Replays, case: Case, failures: Sequence[Failure], nearest: Failure | None
+    replays: Replays, trials: Trials, failures: Sequence[Failure], nearest: Failure | None
 ) -> tuple[str, ...]:
-    """Changes after which a search finds a fleet, each with that fleet: ``ttft_p99 >= 0.62 s (3 replicas of ...)``.
+    """Changes after which a plan finds a fleet, each with that fleet: ``ttft_p99 >= 0.62 s (3 replicas of ...)``.
 
     Args:
         replays: The door to the simulator.
-        case: What no fleet answers, and the traffic that the promise is judged on.
+        trials: What no fleet answers, to be tried with changes.
         failures: Candidates that were replayed up to their largest count.
         nearest: Who comes closest, with more than enough replicas where there is memory for so many.
 
     Returns:
-        Those that are enough alone; where none is, several joined by ``and``, of which none can be left out. Empty
-        where nothing that is known to help does.
+        Those that are enough alone, as small as they can be; where none is, several joined by ``and``, of which none
+        can be left out. Empty where nothing that is known to help does.
     """
     known = failures if nearest is None else (*failures, nearest)
-    part = _part(replays, case, [one for one in known if one.untried and not one.zones_full])
-    hindrances = obstacles(case)
-    alone = [found for steps in hindrances if (found := _enough(replays, case, steps)) is not None]
+    part = _part(trials, [one for one in known if one.untried and not one.zones_full])
+    hindrances = obstacles(trials.case)
+    alone = [found for steps in hindrances if (found := trials.first(steps)) is not None]
     # What too few replicas reach is not the smallest change where more would do.
     stopped = nearest is not None and nearest.untried and bool(part or (nearest.zones_full and alone))
-    promises = () if stopped else _promises(replays, case, nearest)
-    looser = [found for one in promises if (found := _works(replays, case, (one,))) is not None]
+    promises = () if stopped else _promises(replays, trials, (), nearest)
+    looser = [found for one in promises if (found := trials.smallest(one)) is not None]
     offered = tuple(one.text for one in (part, *looser, *alone) if one is not None)
-    return offered or _together(replays, case, hindrances)
+    return offered or _together(replays, trials, hindrances)
 
 
-@dataclass(frozen=True, slots=True)
-class _Working:
-    """Changes that are enough, and how to say so."""
-
-    changes: tuple[Change, ...]
-    sized: Sized
-    """The cheapest fleet then, spare replicas included."""
-    text: str
-
-
-def _part(replays: Replays, case: Case, stopped: Sequence[Failure]) -> _Working | None:
+def _part(trials: Trials, stopped: Sequence[Failure]) -> Working | None:
     """A part of the demand planned for, where memory stopped somebody short of what its plan needs.
 
     A plan of no more replicas than were shown to be too few for the whole is luck with fewer requests.
     """
-    found = _works(replays, case, (in_part(),)) if stopped else None
+    found = trials.works((in_part(),)) if stopped else None
     if found is None:
         return None
-    kind, parts = family(found.sized.replica), case.question.stands_for_count
+    kind, parts = family(found.sized.replica), trials.case.question.stands_for_count
     shown = max((one.count * parts for one in stopped if family(one.replica) == kind), default=0)
     return found if found.sized.carrying_count > shown else None
 
 
-def _enough(replays: Replays, case: Case, steps: Obstacle, beside: tuple[Change, ...] = ()) -> _Working | None:
-    """The first of some steps that is enough, made along with what stands ``beside`` it."""
-    return next((found for step in steps if (found := _works(replays, case, (*beside, step)))), None)
-
-
-def _works(replays: Replays, case: Case, changes: tuple[Change, ...]) -> _Working | None:
-    changed = _after(case, changes)
-    _, found = _sought(replays, changed)
-    if not found.answers:
-        return None
-    sized = whole_of(found.answers[0].sized, changed.question)
-    text = " and ".join(change.said(sized) for change in changes)
-    return _Working(changes, sized, f"{text} ({words.fleet(sized.replica, sized.replica_count)})")
-
-
-def _after(case: Case, changes: Iterable[Change]) -> Case:
-    for change in changes:
-        case = change.made(case)
-    return case
-
-
-def _sought(replays: Replays, case: Case) -> tuple[Screened, Found]:
-    silent = Reporter(None)
-    question, traffic = case.question, case.traffic
-    judged = Replays.of(question, replays.replay)
-    screened = screen(question, traffic, step_variants(question), silent)
-    found = Search(judged, traffic, question, silent).over(screened.candidates)
-    ride_through(judged, traffic, question, found, silent)
-    replays.count += judged.count
-    return screened, found
-
-
-def _together(replays: Replays, case: Case, hindrances: Sequence[Obstacle]) -> tuple[str, ...]:
+def _together(replays: Replays, trials: Trials, hindrances: Sequence[Obstacle]) -> tuple[str, ...]:
     """All that stands in the way cleared at once, and promises loosened beside it where that is not enough."""
     every = tuple(one[-1] for one in hindrances)
     if not every:
         return ()
-    if len(every) > 1 and (found := _works(replays, case, every)) is not None:
-        return (_fewest(replays, case, hindrances, found).text,)
-    cleared = _after(case, every)
-    screened, missed = _sought(replays, cleared)
+    if len(every) > 1 and (found := trials.works(every)) is not None:
+        return (_fewest(trials, hindrances, found).text,)
+    cleared, missed = trials.after(every), trials.sought(every)
+    traffic = trials.cut(cleared.traffic)
     judged = Replays.of(cleared.question, replays.replay)
     part = cleared.question.stands_for_count
-    nearest = nearest_failure(judged, cleared.traffic, missed.failures, screened.floored, part)
+    nearest = nearest_failure(judged, traffic, missed.found.failures, missed.screened.floored, part)
+    promises = _promises(judged, trials, every, nearest)
     replays.count += judged.count
-    offered = []
-    for promise in _promises(judged, cleared, nearest):
-        found = _works(replays, case, (*every, promise))
-        if found is not None:
-            offered.append(_fewest(replays, case, hindrances, found).text)
-    return tuple(offered)
+    looser = (trials.smallest(promise, every) for promise in promises)
+    return tuple(_fewest(trials, hindrances, found).text for found in looser if found is not None)
 
 
-def _fewest(replays: Replays, case: Case, hindrances: Sequence[Obstacle], found: _Working) -> _Working:
+def _fewest(trials: Trials, hindrances: Sequence[Obstacle], found: Working) -> Working:
     """The same without what can be left out, and with the smallest steps of the rest."""
     for change in reversed(found.changes):
         fewer = tuple(one for one in found.changes if one is not change)
-        found = (fewer and _works(replays, case, fewer)) or found
+        found = (fewer and trials.works(fewer)) or found
     for steps in hindrances:
         if steps[-1] in found.changes and len(steps) > 1:
             beside = tuple(one for one in found.changes if one is not steps[-1])
-            found = _enough(replays, case, steps, beside) or found
+            found = trials.first(steps, beside) or found
     return found
 
 
-def _promises(replays: Replays, case: Case, nearest: Failure | None) -> tuple[Change, ...]:
+def _promises(
+    replays: Replays, trials: Trials, made: tuple[Change, ...], nearest: Failure | None
+) -> tuple[Graded, ...]:
     """A looser promise, which the nearest failure keeps; shorter prompts or more cache hits, with which it keeps this.
 
     ``ttft_p99 of premium >= 0.62 s``: what it reaches, rounded up; ``cap input at 1,400 tokens``; and ``serve 45 % of
@@ -196,16 +157,38 @@ def _promises(replays: Replays, case: Case, nearest: Failure | None) -> tuple[Ch
     """
     if nearest is None:
         return ()
-    traffic = case.traffic
-    changes = [_looser(replays.slo, nearest)]
+    whole = trials.after(made).traffic
+    traffic = trials.cut(whole)
+    verdicts = [nearest.verdict]
+    if traffic is not whole:
+        count = min(nearest.count, replays.most(whole, nearest.replica))
+        verdicts.append(replays.verdict(whole, nearest.replica, count))
+    changes = [_looser(replays.slo, verdicts)]
     cap = _input_cap(replays, traffic, nearest)
     if cap is not None:
-        shorter = f"cap input at {words.tokens(cap)}"
-        changes.append(_change(shorter, lambda now: replace(now, traffic=with_inputs_capped(now.traffic, cap))))
+        changes.append(_shorter(cap, int(traffic.trace.input_tokens.max())))
     hits = _cache_hits(replays, traffic, nearest)
     if hits is not None:
-        changes.append(_change(f"serve {hits:.0%} of prompt tokens from the prefix cache", partial(_hitting, hits)))
+        changes.append(_more_hits(*hits))
     return tuple(changes)
+
+
+def _shorter(cap_tokens: int, longest_tokens: int) -> Graded:
+    def at(step: int) -> Change:
+        cap = round(cap_tokens * _CAP_STEP**step)
+        text = f"cap input at {words.tokens(cap)}"
+        return plain(text, lambda now: replace(now, traffic=with_inputs_capped(now.traffic, cap)))
+
+    larger = min(_LARGER, _steps(cap_tokens / _SMALLEST_CAP_TOKENS, _CAP_STEP))
+    return Graded(at, _steps(longest_tokens / cap_tokens, _CAP_STEP), larger)
+
+
+def _more_hits(hit_steps: int, shared_steps: int) -> Graded:
+    def at(step: int) -> Change:
+        hits = (hit_steps - step) * _HIT_STEP
+        return plain(f"serve {hits:.0%} of prompt tokens from the prefix cache", partial(_hitting, hits))
+
+    return Graded(at, hit_steps - shared_steps - 1, min(_LARGER, _MOST_HIT_STEPS - hit_steps))
 
 
 def _hitting(fraction: float, case: Case) -> Case:
@@ -213,31 +196,55 @@ def _hitting(fraction: float, case: Case) -> Case:
     return Case(cached, with_hits(case.traffic, fraction))
 
 
-def _change(text: str, made: Callable[[Case], Case]) -> Change:
-    return Change(lambda _: text, made)
+def _steps(ratio: float, step: float) -> int:
+    """Whole steps below a ratio, which itself is none of them."""
+    return max(0, math.ceil(math.log(ratio) / math.log(step)) - 1)
 
 
-def _looser(slo: Slo, offer: Failure) -> Change:
-    """The promise that the offer keeps; a deadline by the clock stays as it is, see its cut-off."""
-    reached: dict[str, tuple[float, str]] = {}
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A clause that the nearest failure breaks."""
+
+    value: float
+    given: float
+    unit: str
+
+    def at(self, step: int) -> float:
+        """What it may be, so many steps below what is reached; nothing below what was given."""
+        return max(self.given, _rounded_up(self.value / _LIMIT_STEP**step))
+
+
+def _looser(slo: Slo, verdicts: Sequence[Verdict]) -> Graded:
+    """The promise that was kept; a deadline by the clock stays as it is, see its cut-off."""
+    reached = _reached(slo, verdicts)
+
+    def at(step: int) -> Change:
+        limits = {name: one.at(step) for name, one in reached.items() if one.at(step) > one.given}
+        said = " and ".join(_clause(name, limit, reached[name].unit) for name, limit in limits.items())
+
+        def made(case: Case) -> Case:
+            return replace(case, question=replace(case.question, slo=_with_limits(case.question.slo, limits)))
+
+        return plain(said, made)
+
+    ratios = (one.value / one.given if one.given else _BEYOND for one in reached.values())
+    return Graded(at, _steps(max(ratios, default=1.0), _LIMIT_STEP), _LARGER)
+
+
+def _reached(slo: Slo, verdicts: Sequence[Verdict]) -> dict[str, _Reached]:
+    """The worst of each clause that is broken, in the peak window or over all."""
+    reached: dict[str, _Reached] = {}
     given_s = {each.name: each.within_s for each in slo.deadlines}
-    broken = {result.name for result in offer.verdict.broken}
-    for result in (*offer.verdict.peak, *offer.verdict.overall):
-        if result.name in broken and result.predicted is not None:
-            within_s, value, unit = given_s.get(result.name, 1.0), result.predicted, result.unit
-            if within_s is None:
-                continue
-            if result.name in given_s:
-                value, unit = value * within_s, "s"
-            worst = max(value, reached.get(result.name, (0.0, ""))[0])
-            reached[result.name] = _rounded_up(worst), unit
-    clauses = [_clause(name, value, unit) for name, (value, unit) in reached.items()]
-    limits = {name: value for name, (value, _) in reached.items()}
-
-    def made(case: Case) -> Case:
-        return replace(case, question=replace(case.question, slo=_with_limits(case.question.slo, limits)))
-
-    return _change(" and ".join(clauses), made)
+    broken = {result.name for verdict in verdicts for result in verdict.broken}
+    for result in (result for verdict in verdicts for result in (*verdict.peak, *verdict.overall)):
+        name = result.name
+        within_s = given_s.get(name, 1.0)
+        if name not in broken or result.predicted is None or within_s is None:
+            continue
+        worst = max(result.predicted * within_s, reached[name].value if name in reached else 0.0)
+        unit = "s" if name in given_s else result.unit
+        reached[name] = _Reached(worst, result.promised * within_s, unit)
+    return reached
 
 
 def _clause(name: str, value: float, unit: str) -> str:
@@ -264,10 +271,12 @@ def _with_limits(slo: Slo, reached: Mapping[str, float]) -> Slo:
 
 
 def _rounded_up(value: float) -> float:
-    """Two digits, never below the value, so that the relaxed promise is the one replay kept."""
-    digits = 1 - math.floor(math.log10(value)) if value > 0.0 else 0
-    scale = 10.0**digits
-    return math.ceil(value * scale - 1e-9) / scale
+    """Two digits, or three where two would be more than 2 % too many; never below the value."""
+    if value <= 0.0:
+        return 0.0
+    scales = (10.0 ** (digits - math.floor(math.log10(value))) for digits in (1, 2))
+    coarse, fine = (math.ceil(value * scale - 1e-9) / scale for scale in scales)
+    return coarse if coarse <= value * _ROUNDING else fine
 
 
 def _input_cap(replays: Replays, traffic: Traffic, offer: Failure) -> int | None:
@@ -288,11 +297,12 @@ def _input_cap(replays: Replays, traffic: Traffic, offer: Failure) -> int | None
     return low
 
 
-def _cache_hits(replays: Replays, traffic: Traffic, offer: Failure) -> float | None:
+def _cache_hits(replays: Replays, traffic: Traffic, offer: Failure) -> tuple[int, int] | None:
     """Smallest share of prompt tokens, in steps of 5 %, whose service from the cache makes the same fleet enough.
 
     Returns:
-        ``None`` when not even 95 % do, or when as much is shared already.
+        That share and the one that is shared already, in steps; ``None`` when not even 95 % do, or when as much is
+        shared already.
     """
     trace = traffic.trace
     shared = float(workload.shared_input_tokens(trace).sum()) / float(trace.input_tokens.sum(dtype=np.int64))
@@ -301,7 +311,8 @@ def _cache_hits(replays: Replays, traffic: Traffic, offer: Failure) -> float | N
     def keeps(steps: int) -> bool:
         return replays.quick(with_hits(traffic, steps * _HIT_STEP), replica, offer.count).kept
 
-    low, high = int(shared / _HIT_STEP), _MOST_HIT_STEPS
+    known = low = int(shared / _HIT_STEP)
+    high = _MOST_HIT_STEPS
     if low >= high or not keeps(high):
         return None
     while high - low > 1:
@@ -310,7 +321,7 @@ def _cache_hits(replays: Replays, traffic: Traffic, offer: Failure) -> float | N
             high = middle
         else:
             low = middle
-    return high * _HIT_STEP
+    return high, known
 
 
 def _with_cache(replica: ReplicaPhysics) -> ReplicaPhysics:

@@ -6,11 +6,13 @@ import pytest
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.planner import Latencies, Verdict, cheapest, plan
+from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import Latencies, Verdict, cheapest, plan, plan_document
 from tokenfleet.planner import answer as answer_module
 from tokenfleet.planner.candidates import Candidate, Failure
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.quotes import quote
+from tokenfleet.workload import profile
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -74,8 +76,51 @@ def test_infeasible_names_the_floor_and_a_change_that_works():
     relaxed = toy.slo(ttft=limit)
     assert plan(replace(question, slo=relaxed), toy.trace()).chosen is not None
     trace = toy.trace()
-    capped = replace(trace, input_tokens=np.minimum(trace.input_tokens, cap).astype(np.int32))
-    assert plan(question, capped).chosen is not None
+
+    def capped_at(tokens: int):
+        return replace(trace, input_tokens=np.minimum(trace.input_tokens, tokens).astype(np.int32))
+
+    assert plan(question, capped_at(cap)).chosen is not None
+    smaller = replace(question, slo=toy.slo(ttft=limit / 1.05))
+    assert plan(smaller, trace).chosen is None, "a promise nearer to the one asked for would do"
+    assert plan(question, capped_at(round(cap * 1.06))).chosen is None, "longer prompts would do"
+
+
+def test_a_relaxation_is_enough_for_the_whole_demand(monkeypatch):
+    monkeypatch.setattr(answer_module, "SEARCH_REQUESTS", 300)
+    busy, rest = toy.trace(count=300, rate=40.0), toy.trace(count=900, rate=20.0, seed=2)
+    later = busy.arrival_s[-1] + 30.0 + rest.arrival_s
+    # The longest prompts come outside of the busiest stretch, one request in a hundred of all.
+    long = np.where(np.arange(900) % 60 == 0, 1500, rest.input_tokens)
+    trace = Trace(
+        arrival_s=np.concatenate([busy.arrival_s, later]),
+        input_tokens=np.concatenate([busy.input_tokens, long]).astype(np.int32),
+        output_tokens=np.concatenate([busy.output_tokens, rest.output_tokens]).astype(np.int32),
+    )
+    question = toy.question(CANDIDATES[:1], PRICES, promise=toy.slo(ttft=0.015))
+    made = plan(question, trace)
+    assert made.chosen is None
+    looser = made.reasons[0].relax.split("   or   ")[0]
+    limit = float(looser.split("ttft_p99 >= ")[1].split(" ")[0])
+    bought = plan(replace(question, slo=toy.slo(ttft=limit)), trace).chosen
+    assert f"({bought.replica_count} replica" in looser
+    assert plan(replace(question, slo=toy.slo(ttft=limit / 1.05)), trace).chosen is None
+
+
+def test_what_a_rejected_candidate_lacks_is_what_it_lacks():
+    question = toy.question(CANDIDATES, PRICES, promise=toy.slo(ttft=0.015))
+    made = plan_document(plan(question, toy.trace()), profile(toy.trace()), {})
+    assert [each["gpu"] for each in made["rejected"]] == ["h100_sxm", "a100_sxm_80gb"]
+    for each, candidate in zip(made["rejected"], CANDIDATES, strict=True):
+        (reason,) = each["reasons"]
+        number, unit = reason["relax"].removeprefix("ttft_p99 >= ").removesuffix(", more under load").split(" ")
+        floor = float(number) * {"s": 1.0, "ms": 1e-3}[unit]
+        below = replace(question, candidates=(candidate,), slo=toy.slo(ttft=floor / 1.02))
+        kinds = {found.kind for out in plan(below, toy.trace()).rejected for found in out.reasons}
+        assert kinds == {"ttft_floor"}
+        above = replace(below, slo=toy.slo(ttft=floor * 1.02))
+        kinds = {found.kind for out in plan(above, toy.trace()).rejected for found in out.reasons}
+        assert "ttft_floor" not in kinds
 
 
 def test_the_fleet_named_with_a_change_is_the_smallest_that_works():
