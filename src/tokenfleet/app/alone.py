@@ -1,7 +1,7 @@
 """What requests take when nobody else is there: what their times under load are held against."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tokenfleet import simulator
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import GapHistogram, RunRecord
 from tokenfleet.domain.trace import Floats, Ints, Trace, rows_of
 

@@ -28,7 +28,7 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         ``None`` without a fleet, or when nothing is asked.
     """
     bill, record = plan.bill, plan.degraded
-    if not plan.fleets or bill is None or record is None or asked == CompareSpec():
+    if not plan.fleets or bill is None or record is None or asked == CompareSpec.model_construct():
         return None
     scarce = _scarcity(plan)
     rented = Alternative(

@@ -1,6 +1,6 @@
 """What is around a fleet in a simulation: the scenario's autoscaling and its ladder, made anew for each replay."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from tokenfleet.app.world_question import (
 )
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, BatchLane, Clients, ClosedLoop, Happening, Leaving, World

@@ -1,11 +1,11 @@
 """The capacity table for machines: one document, and one flat line for each deployment."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from tokenfleet.app.capacity_question import Capacity
 from tokenfleet.app.capacity_table import LOADS, Cell, Row
+from tokenfleet.domain.records import dataclass
 
 CELLS: Final = (
     "max_stable_sequence_count",

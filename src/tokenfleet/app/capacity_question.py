@@ -1,7 +1,7 @@
 """What ``capacity`` is asked, as a strict type, and the table it means."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Final
@@ -27,6 +27,7 @@ from tokenfleet.app.scenario_words import Lengths as LengthsText
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, KvPrecision, Precision
 
 USUAL_GPUS: Final = ["h100_sxm", "h200_sxm", "a100_sxm_80gb", "l40s"]

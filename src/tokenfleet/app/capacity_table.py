@@ -1,7 +1,7 @@
 """What one replica can do, for every gpu, precision, layout and engine asked for; every figure with its evidence."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import exp
 from typing import Final, Literal
@@ -13,6 +13,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 

@@ -6,7 +6,7 @@ says which candidates fit. Everything below works on resolved data.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +30,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, Reason, Rejected
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, Precision, ReplicaPhysics
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
@@ -109,7 +110,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
     teller.say("working out what fits in memory")
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
     candidates, rejected = sort_out(model, gpus, scenario, recall)
-    asked = tuple(gpu.name for gpu in gpus), scenario.prices.model_dump()
+    asked = tuple(gpu.name for gpu in gpus), dict(scenario.prices)
     prices = recall("prices", asked, lambda: tuple(price for gpu in gpus for price in gpu_prices(gpu, scenario)))
     question = PlanQuestion(
         name=scenario.name,
@@ -238,7 +239,7 @@ def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:
     """
     source = asked.workload
     files = file_digests([*(source.trace or ()), *([] if source.profile is None else [source.profile])])
-    question = source.model_dump(), asked.seed, files
+    question = repr(source), asked.seed, files
     known = anew if files is None else recall
     trace, described = known("demand", question, lambda: demand(source, asked.seed))
     return in_classes(trace, asked), described

@@ -1,7 +1,6 @@
 """``contract``: does a contract still hold, and what does it say about the worst day."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.slo_words import shown_limit
 from tokenfleet.app.summary import Block
 from tokenfleet.contract.schema import Contract, Loss
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

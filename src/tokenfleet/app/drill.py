@@ -1,7 +1,7 @@
 """``drill``: the bad days of a planned fleet, gone through beforehand, and written into its contract."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.app.summary import Block
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Drill, DrillName
 from tokenfleet.domain.trace import Trace

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tokenfleet.app.ranks import with_fitting_slots
 from tokenfleet.app.scenario_types import EngineChoice, speculation_of
+from tokenfleet.app.scenario_words import said
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import EngineSettings
@@ -26,7 +27,7 @@ def with_overrides(defaults: EngineSettings, choice: EngineChoice, model: ModelA
         "prefill_decode_interval": "prefill_decode_interval_count",
         "swap_space": "swap_bytes",
     }
-    plain = choice.model_dump(exclude_none=True, exclude={"name", "speculation"})
+    plain = {key: value for key, value in said(choice).items() if key not in ("name", "speculation")}
     given = {renamed.get(key, key): value for key, value in plain.items()}
     chosen = replace(defaults, **given, speculation=speculation_of(choice.speculation))
     if choice.max_batched_tokens is None:

@@ -1,12 +1,13 @@
 """Does one replica fit, what eats its memory, how many sequences run at which context, and what would fit instead."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget
 
 _TENSOR_PARALLEL: Final = (1, 2, 4, 8)

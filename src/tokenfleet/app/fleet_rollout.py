@@ -1,6 +1,6 @@
 """A new version in one fleet: its replicas beside the old ones."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import why_not
@@ -11,6 +11,7 @@ from tokenfleet.app.pools_rollout import check_some_stay, ready_after, rollout_i
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.world import Happening
 
 

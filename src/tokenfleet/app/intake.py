@@ -6,7 +6,7 @@ What a kind of input can be trusted for is said once, here, and shown on every f
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,6 +14,7 @@ from tokenfleet import workload
 from tokenfleet.app.executor import Executor, mapper_of
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Workload
 
 Progress = Callable[[str, int, int], None]

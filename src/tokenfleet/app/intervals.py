@@ -6,7 +6,7 @@ that time is told from the mean steps of the interval, with and without prefill,
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from tokenfleet import catalog, contract, performance
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Floats, Trace
-from tokenfleet.domain.world import ReplicaState
-from tokenfleet.planner.scaling import HOLDS_GPUS
+from tokenfleet.domain.world import HOLDS_GPUS, ReplicaState
 
 BOUNDS: Final = ("compute", "bandwidth", "communication", "overhead")
 """What a step waits for, as in :class:`tokenfleet.domain.replica.StepShares`."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from tokenfleet.app.scenario_types import NAME, SPARE_REPLICAS
 from tokenfleet.app.service_kinds import ServiceKind
 from tokenfleet.app.slo_types import SLO_KEY
 from tokenfleet.app.writing import plain
+from tokenfleet.domain.records import dataclass
 
 _NUMERIC: Final = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 Check = Callable[[str], object]

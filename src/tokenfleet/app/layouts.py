@@ -7,6 +7,7 @@ from itertools import product
 from tokenfleet.app.engine_settings import with_whole_prompts
 from tokenfleet.app.ranks import sized, with_fitting_slots
 from tokenfleet.app.scenario_types import Scenario, Vary
+from tokenfleet.app.scenario_words import said
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
@@ -42,7 +43,7 @@ def with_one_choice(scenario: Scenario) -> Scenario:
     Raises:
         BadInput: a layout key or a key of ``vary`` has several values.
     """
-    varied = scenario.vary.model_dump(exclude_none=True)
+    varied = said(scenario.vary)
     asked = {key: getattr(scenario, key) or [] for key in LAYOUT_KEYS}
     asked |= {f"vary.{key}": values for key, values in varied.items()}
     planned = scenario.pools is None and scenario.groups is None
@@ -76,10 +77,7 @@ def engines_to_try(
 ) -> Iterator[EngineSettings]:
     """Settings of a whole replica, in every combination of what the scenario varies."""
     renamed = {"context_limit": "context_limit_tokens"}
-    varied = {
-        renamed.get(key, key): dict.fromkeys(values)
-        for key, values in scenario.vary.model_dump(exclude_none=True).items()
-    }
+    varied = {renamed.get(key, key): dict.fromkeys(values) for key, values in said(scenario.vary).items()}
     fixed = scenario.engine.max_batched_tokens is not None or "max_batched_tokens" in varied
     slots_said = scenario.engine.max_sequence_count is not None or "max_sequence_count" in varied
     for values in product(*varied.values()):

@@ -1,7 +1,7 @@
 """Ways to spend less, each planned anew for the same promise."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, get_args
 
 import numpy as np
@@ -13,6 +13,7 @@ from tokenfleet.app.scenario_types import Scenario, SpeculationSpec
 from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import RouterOfEquals
 

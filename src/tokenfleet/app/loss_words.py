@@ -1,12 +1,12 @@
 """How the losses of a plan read, in a terminal and in the report."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import LossCase, Moment
 

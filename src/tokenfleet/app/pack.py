@@ -1,7 +1,6 @@
 """``pack``: the fleets of several scenarios on shared nodes, and whose bill the nodes are."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Teller
@@ -10,6 +9,7 @@ from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.summary import Block, deployment_name
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Ways to serve a scenario on nodes: one fleet on each of its gpus, the pools of its plan, or pools that it names."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Composition, Teller, compose
@@ -8,6 +8,7 @@ from tokenfleet.app.pool_sizes import refuse_unsizable, size_pools
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment
 
 

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tokenfleet.app.readiness import ready
 from tokenfleet.app.report import write_report
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.records import dataclass
 
 CONTRACT = "contract.yaml"
 

@@ -1,7 +1,6 @@
 """The pools that a plan bought, out of its document: for whoever replays or drills them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,6 +18,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Does, Plan
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover, Pools
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes

@@ -1,7 +1,7 @@
 """How many replicas each pool of a scenario needs: the cheapest counts that keep the promise, by replay."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
@@ -22,6 +22,7 @@ from tokenfleet.app.simulate_words import fleet_name, promise_lines
 from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 
 Block = tuple[str, Sequence[str]]

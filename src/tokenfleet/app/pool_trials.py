@@ -1,7 +1,7 @@
 """Counts of every pool of a scenario, replayed once each."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet import planner, simulator, workload
 from tokenfleet.app.pools_doors import without_gates
@@ -12,6 +12,7 @@ from tokenfleet.app.pools_run import judged
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_run import Window
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace

@@ -1,11 +1,11 @@
 """A plan of several pools as a person reads it: who gets what, how full each pool is and why, what it saves."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, log
 
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.domain.plan import Plan, PlannedPool, Sized
+from tokenfleet.domain.records import dataclass
 
 
 def only(pool: PlannedPool) -> Sized:

@@ -1,7 +1,7 @@
 """Pools of a scenario that stand on the same GPUs: who stands where, and what share of the memory each has."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 
 from tokenfleet import performance
@@ -10,6 +10,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment
 
 _ROUNDING = 1e-9

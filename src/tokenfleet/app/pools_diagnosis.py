@@ -1,7 +1,7 @@
 """What holds each pool up, from its calls under load and the same calls alone, and which pool holds up the others."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from tokenfleet.app.pools_question import PoolSystem
 from tokenfleet.app.simulate_run import Window, prefill_fraction_in
 from tokenfleet.contract import Diagnosis, DiagnosisLimits
 from tokenfleet.contract.diagnosis import Against, Alarm, Verdict
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.stages import Call, PoolRun, StagedRun
 from tokenfleet.domain.trace import Bools, rows_of

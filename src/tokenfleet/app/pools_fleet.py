@@ -1,7 +1,7 @@
 """The fleet of one pool, from what a scenario says about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tokenfleet import catalog, performance
@@ -19,6 +19,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision, ReplicaPhysics
 
 _LONGEST_TOKENS: Final = 2**17

@@ -1,7 +1,6 @@
 """What each pool of a simulation did between two samples, and all of them together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from tokenfleet.app.intervals import (
 )
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Call, PoolRun, Pools, StagedRun
 
 

@@ -1,7 +1,7 @@
 """From a scenario with several pools to fleets and stages: who takes which requests, in which order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from statistics import NormalDist
 from typing import Final
@@ -28,6 +28,7 @@ from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Call, Gate, Handover, Hold, Pools, Stage, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace
 

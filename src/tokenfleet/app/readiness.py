@@ -1,8 +1,7 @@
 """From the decision to a ready replica, for everybody who must say it."""
 
-from dataclasses import dataclass
-
 from tokenfleet import catalog, performance
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 
 

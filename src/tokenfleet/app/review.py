@@ -1,7 +1,6 @@
 """Reads a file, finds out what it is, and holds every rule against it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenfleet.app.review_files import Sizing, benchmark_file, plan_file, read_json
@@ -9,6 +8,7 @@ from tokenfleet.app.review_rules import RULES, Rule
 from tokenfleet.app.scenario import checked, load_scenario
 from tokenfleet.app.yaml_lines import read_yaml
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict, Tokens
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 _UNUSED = ("headroom", "idle", "spare")
 

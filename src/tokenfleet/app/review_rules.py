@@ -5,12 +5,12 @@ that the mistake breaks first, and how to mend it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.spot import MEND, spot_for_online
+from tokenfleet.domain.records import dataclass
 
 _MORE_THAN_SENT: Final = 1.1
 """Answers against requests sent, from which on one of the two rates is wrong: the ends of a short run blur them."""

@@ -15,6 +15,7 @@ from tokenfleet.app.scenario_words import (
     Rate,
     Strict,
     Tokens,
+    nothing_said,
     one_as_list,
     problem,
 )
@@ -136,7 +137,7 @@ class AutoscalingSpec(Strict):
     """They have the image."""
     compile_cache: bool = False
     """Compiled graphs and built kernels are kept between starts."""
-    supply: SupplySpec = SupplySpec()
+    supply: SupplySpec = nothing_said()
     """Machines that are taken back or not to be had."""
 
     @model_validator(mode="after")

@@ -43,6 +43,7 @@ from tokenfleet.app.scenario_words import (
     Rate,
     Strict,
     Tokens,
+    nothing_said,
     one_as_list,
     problem,
 )
@@ -320,15 +321,15 @@ class Scenario(Strict):
     attention also as many as fill a node."""
     expert_parallel: Annotated[list[Count], BeforeValidator(one_as_list), Field(min_length=1)] | None = None
     """Ranks that share the experts out, to try. Left out: all of them with data-parallel attention, else 1."""
-    vary: Vary = Vary()
+    vary: Vary = nothing_said()
     """Engine settings to try in every combination."""
     engine: Annotated[
         EngineChoice, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
-    ] = Field(default_factory=EngineChoice)
+    ] = nothing_said()
     """Serving engine, as a name or with settings."""
-    memory: MemorySpec = MemorySpec()
+    memory: MemorySpec = nothing_said()
     """What lies on each GPU beside the model: adapters, a draft model, images, other processes, room left free."""
-    redundancy: Redundancy = Redundancy()
+    redundancy: Redundancy = nothing_said()
     """What may fail while the promise holds."""
     utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
     """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
@@ -337,7 +338,7 @@ class Scenario(Strict):
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None
     """Region that the data must not leave."""
-    rollout: RolloutSpec = RolloutSpec()
+    rollout: RolloutSpec = nothing_said()
     """How a new version replaces the old one."""
     cold_start: Duration | None = None
     """From the decision to start a replica until it takes requests; left out, unknown."""
@@ -349,7 +350,7 @@ class Scenario(Strict):
     ) = None
     """Try prefill and decode apart too, with KV over this link: a link's name, or with settings. The plan takes them
     where they cost less."""
-    also_try: AlsoTrySpec = AlsoTrySpec()
+    also_try: AlsoTrySpec = nothing_said()
     """Other routers, and pools for short and long prompts, tasks or tiers. The plan takes whatever costs least."""
     pools: dict[PoolName, PoolSpec] | None = None
     """Several pools by name, for ``simulate``: each request is answered by the first that takes it."""
@@ -375,11 +376,11 @@ class Scenario(Strict):
     several; the promise is judged over the others."""
     users: UsersSpec | None = None
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
-    prices: Prices = Prices()
+    prices: Prices = nothing_said()
     """Which prices to plan with."""
-    buy: BuySpec = BuySpec()
+    buy: BuySpec = nothing_said()
     """How to buy the fleet: when it is needed, and on which terms GPUs can be had."""
-    compare: CompareSpec = CompareSpec()
+    compare: CompareSpec = nothing_said()
     """Other ways to serve the same demand, and what a unit of work is; each shown where its facts are given."""
     router: Router = "least_in_flight"
     """How requests find a replica."""

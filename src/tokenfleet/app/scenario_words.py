@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from tokenfleet import catalog, workload
@@ -108,3 +108,16 @@ class Strict(BaseModel):
     """Every part of a scenario: unknown keys and near-miss types are problems."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+def said(part: Strict) -> dict[str, Any]:
+    """What a part says, by key, without what is left out; parts inside of it stay parts."""
+    return {key: value for key, value in part if value is not None}
+
+
+def nothing_said() -> Any:  # noqa: ANN401 - pydantic makes the part of it
+    """The default of a part all of whose keys may be left out: an empty mapping, read as the person's own would be.
+
+    An object of the part's type would have its validator built apart from the scenario's, whenever a command starts.
+    """
+    return Field(default={}, validate_default=True)

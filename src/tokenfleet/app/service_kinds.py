@@ -1,7 +1,8 @@
 """Six kinds of service a newcomer recognises, with answers that make a good first plan."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

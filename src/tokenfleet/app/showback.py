@@ -2,13 +2,14 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from tokenfleet import cost
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 Block = tuple[str, Sequence[str]]
 _TOKENS = tuple(f"{kind}_tokens" for kind in cost.KINDS)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from tokenfleet.app.world_words import reading_document, world_document
 from tokenfleet.contract import Against, Diagnosis
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import Degraded, GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Final, get_args
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tokenfleet.app.quantities import Unreadable, parse_duration_s
 from tokenfleet.app.scenario_words import Count, Duration, Fraction, problem, read_by
 from tokenfleet.app.takes_types import ClockTime, TakesSpec
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import Deadline, LatencyTarget, Metric, RateTarget, Slo, TrafficClass, clock
 
 SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")

@@ -1,7 +1,7 @@
 """``spike``: an event that is known, and the bursts that are not, for the fleet that a scenario plans."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import numpy as np
@@ -19,6 +19,7 @@ from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from tokenfleet import simulator
@@ -12,6 +11,7 @@ from tokenfleet.app.executor import Executor, ray_at
 from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import Hopeless, Look, Pending, Recall, Replay, Spread, anew

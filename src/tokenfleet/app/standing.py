@@ -1,7 +1,6 @@
 """Where the replicas of a simulated fleet stand, so that a node or a zone can be lost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import count, islice
 
@@ -9,6 +8,7 @@ from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.placement import placed
 
 

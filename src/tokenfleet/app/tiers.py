@@ -1,7 +1,7 @@
 """``tiers``: what a stricter promise to some costs, on replicas of their own or at the front of the queue."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace
 

@@ -2,7 +2,7 @@
 
 import tomllib
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 from tokenfleet.calibration.subject import Subject
@@ -14,7 +14,7 @@ Novelty = Literal["known", "new_model", "new_gpu", "new_engine", "new_vendor"]
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("tokenfleet.calibration").joinpath("bands.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("bands.toml").read_text(encoding="utf-8"))
 
 
 def novelty(subject: Subject) -> Novelty:

@@ -5,12 +5,13 @@ terms under one changed constant show what it contributes, and a fit needs no se
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tokenfleet.calibration.subject import Subject
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment
 from tokenfleet.performance.coefficients import constants, constants_as, engine_family
 from tokenfleet.performance.pipeline import pipelined_terms

@@ -6,7 +6,7 @@ with Gaussian priors around zero: one point moves the answer, three make it, and
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tokenfleet.calibration.measured import Row, read_rows
 from tokenfleet.calibration.predict import Prediction, predict
 from tokenfleet.calibration.subject import Refusal
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, ErrorBand, ReplicaPhysics
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance import scaled

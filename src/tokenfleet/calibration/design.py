@@ -1,7 +1,6 @@
 """The design matrix of a fit: every measured figure as weighted steps, every step as parts owned by constants."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from tokenfleet.calibration.measured import Row
 from tokenfleet.calibration.schedule import Schedule, schedule
 from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, model_kind, resolve
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.terms import StepTerms
 

@@ -8,13 +8,13 @@ chain rule through the parts of a step that :mod:`tokenfleet.calibration.design`
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.calibration.basis import INVERSE
 from tokenfleet.calibration.design import STEMS, Design, Target
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.coefficients import constants, engine_family
 from tokenfleet.performance.terms import is_blackwell, vendor_family

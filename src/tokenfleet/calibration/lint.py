@@ -7,7 +7,7 @@ or *flags* it (predicted and scored, but apart).
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Literal
 
@@ -16,6 +16,7 @@ from tokenfleet.calibration.measured import Row
 from tokenfleet.calibration.recipes import with_stated_load
 from tokenfleet.calibration.schedule import load_of
 from tokenfleet.calibration.subject import Refusal, Subject, resolve
+from tokenfleet.domain.records import dataclass
 
 Action = Literal["mend", "drop", "flag"]
 _TWINS = {"deepseek-ai/deepseek-v3": "deepseek-ai/deepseek-r1"}

@@ -7,11 +7,12 @@ are required. The reader changes units and types, nothing else: what to believe 
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tokenfleet.calibration.measured import Measurement, Row
 from tokenfleet.calibration.subject import Refusal, Subject, resolve
 from tokenfleet.domain.errors import BadInput, OutOfRange
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import MemoryBudget
 from tokenfleet.performance import memory_budget
 from tokenfleet.performance.coefficients import engine_family, engine_version

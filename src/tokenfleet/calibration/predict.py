@@ -1,6 +1,5 @@
 """A row predicted: its schedule priced with the step times of its deployment."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from tokenfleet.calibration.schedule import Schedule, schedule
 from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, resolve
 from tokenfleet.domain.errors import BadInput, OutOfRange
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import StepTimeModel
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance import step_time_model

@@ -1,7 +1,6 @@
 """From a row to the batches its engine forms: which kind of load it is, replayed in step space."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from tokenfleet.calibration.measured import Row
@@ -10,6 +9,7 @@ from tokenfleet.calibration.step_space import LoopSettings, StepKinds, closed_lo
 from tokenfleet.calibration.step_walk import MIXED, PREFILL_FIRST, RESERVING
 from tokenfleet.calibration.subject import Refusal, Subject
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment
 from tokenfleet.performance import memory_budget
 from tokenfleet.performance.coefficients import engine_version

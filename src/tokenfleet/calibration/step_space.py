@@ -8,13 +8,13 @@ The walk adds each step to a few bins of like steps; per bin it keeps the weight
 step time depends on.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.calibration.step_walk import BINS, Rules, walk
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 
 _TTFT, _TPOT, _ALL = 0, 1, 2

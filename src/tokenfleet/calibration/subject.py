@@ -1,7 +1,7 @@
 """From the words of a row to a model, a gpu and a deployment, or a sentence why not."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tokenfleet.calibration.measured import Row
@@ -10,6 +10,7 @@ from tokenfleet.catalog import engine, engine_names, gpu, model
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, EngineSettings, KvPrecision, Layout, Precision
 from tokenfleet.performance import memory_budget, unsupported
 

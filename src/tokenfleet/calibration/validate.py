@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from tokenfleet.calibration.measured import Row, read_rows
 from tokenfleet.calibration.memory_cases import MemoryCase, PoolScore, is_memory_table, read_memory_cases, scored_cases
 from tokenfleet.calibration.predict import Prediction, predict
 from tokenfleet.calibration.subject import Refusal, model_kind
+from tokenfleet.domain.records import dataclass
 
 _UNKNOWN_KIND = "unknown"
 _SCORED_GRADES = frozenset({"A", "B"})

@@ -1,10 +1,10 @@
 """Measured starts of replicas, stage by stage."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, cast
 
 from tokenfleet.catalog.tables import Row, number, rows
+from tokenfleet.domain.records import dataclass
 
 ColdStartStage = Literal["node", "image", "start", "weights", "compile", "warm_up"]
 Storage = Literal["object_store", "network_disk", "local_nvme"]

@@ -1,6 +1,5 @@
 """Published prices: of a gpu by the hour, of an external API by the token."""
 
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import cast, get_args
@@ -10,6 +9,7 @@ from tokenfleet.catalog.prices_level import PriceLevel, offers, price_level
 from tokenfleet.catalog.tables import Row, number, rows
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Evidence, GpuPrice, GpuPriceRange, Term
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

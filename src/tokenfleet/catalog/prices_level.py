@@ -7,13 +7,13 @@ that one odd quote does not move the rest.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import permutations, product
 from statistics import median
 
 import numpy as np
 
 from tokenfleet.domain.gpu import GpuPrice
+from tokenfleet.domain.records import dataclass
 
 _WEIGHTS = {"quote": 2.0, "secondary": 1.0}
 """A provider's own figure counts twice what others report of a provider; indexes and ranges are nobody's offer."""

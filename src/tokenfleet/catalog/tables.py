@@ -2,16 +2,15 @@
 
 import csv
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from io import StringIO
+from pathlib import Path
 
 Row = dict[str, str]
 
 
-def data() -> Traversable:
+def data() -> Path:
     """The folder of shipped facts."""
-    return resources.files("tokenfleet.catalog") / "data"
+    return Path(__file__).with_name("data")
 
 
 @cache

@@ -1,13 +1,13 @@
 """Does a contract still hold: the day, the digests, and the clauses against a run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
 from tokenfleet.contract.document import digest
 from tokenfleet.contract.judge import judge
 from tokenfleet.contract.schema import Contract
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
 

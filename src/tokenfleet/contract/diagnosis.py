@@ -8,7 +8,7 @@ spent before the scheduler knew of the request: the front end, whatever the gpu 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tokenfleet.contract.endings import REFUSED
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import ReplicaState

@@ -1,12 +1,12 @@
 """Fairness between tenants: who got what share of what it asked for, who waited, and how unequal that is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from tokenfleet.contract.quantile import order_statistic
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Bools, Ints
 

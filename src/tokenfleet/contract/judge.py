@@ -1,12 +1,13 @@
 """Judges a run, simulated or measured, against a promise, clause by clause."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import NOT_TURNED_AWAY, GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, RateTarget, Slo, SloResult
 from tokenfleet.domain.trace import Bools, Floats

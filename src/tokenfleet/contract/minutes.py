@@ -1,12 +1,12 @@
 """A run judged minute by minute: how long a promise was broken, and how long until it held again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.contract.judge import ended
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.trace import Floats

@@ -6,11 +6,12 @@ had time to act, down after a while of calm; every step leaves an entry that say
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from tokenfleet.control.signals import Signals
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rungs import RungKind
 from tokenfleet.domain.world import NO_CAP, Door
 

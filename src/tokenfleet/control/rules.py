@@ -10,11 +10,12 @@ the hysteresis.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from tokenfleet.control.seasons import seasonal_per_s
 from tokenfleet.control.signals import Learned, Signals
+from tokenfleet.domain.records import dataclass
 
 CANNOT_HELP = "single_request_too_slow"
 """Alert: a request with a replica to itself misses the limit, so that more replicas cannot help."""

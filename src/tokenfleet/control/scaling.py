@@ -9,7 +9,7 @@ A pure function of one tick and of the state that the tick before left; a live a
 * A missing signal holds the count and raises an alert. From zero replicas, arrivals at the router bring the first.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tokenfleet.control.rules import (
     ActiveRule,
@@ -29,6 +29,7 @@ from tokenfleet.control.rules import (
 )
 from tokenfleet.control.signals import Learned, Signals, learn
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 NO_DATA = "no_data"
 """Alert: a signal is missing; the count is held."""

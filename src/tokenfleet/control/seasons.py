@@ -4,7 +4,9 @@ Arrivals are added up in slots of five minutes. The forecast is seasonal naive: 
 while no week has been seen, times how the last slots compare with theirs then.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from tokenfleet.domain.records import dataclass
 
 SLOT_S = 300.0
 DAY_S = 86_400.0

@@ -7,12 +7,13 @@ step that fills the memory bus shows a gpu 60 % busy, and a gpu that waits for o
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.control.seasons import Seasons, counted
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.world import FleetView
 
 _LEVEL_S = 60.0

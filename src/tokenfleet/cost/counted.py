@@ -1,6 +1,5 @@
 """A bill from counters alone: what a running fleet tells, where nobody replays and nobody logs steps."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +9,7 @@ from tokenfleet.cost.steps import counter_weights
 from tokenfleet.cost.unit import usd_per_million
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Bill
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 
 KINDS = ("input", "cached", "output")

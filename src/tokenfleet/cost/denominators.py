@@ -1,9 +1,9 @@
 """Unit costs, each with its denominator in the name: what one request, user or finished task costs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tokenfleet.domain.plan import Bill
+from tokenfleet.domain.records import dataclass
 
 _TOKENS = "tokens"
 

@@ -1,11 +1,11 @@
 """External APIs: what a request costs there, and whether hosting the model oneself would be cheaper."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tokenfleet.catalog import ApiPrice
 from tokenfleet.cost.purchase import HOURS_PER_MONTH
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 _SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600.0
 _HIGHEST_USD_PER_TOKEN = 0.001

@@ -8,7 +8,6 @@ for tokens, so those start with ``x_``, as the specification asks of additions.
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
@@ -16,6 +15,7 @@ from typing import Literal, get_args
 
 from tokenfleet.cost.sharing import Invoice, InvoiceLine
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 FocusVersion = Literal["1.2", "1.3", "1.4"]
 FocusRow = dict[str, str | Decimal | None]

@@ -1,11 +1,12 @@
 """What the market asks for one gpu under every term, ready for a purchase mix."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tokenfleet.catalog import reference_price
 from tokenfleet.cost.purchase import Commitment, Rent
 from tokenfleet.domain.gpu import GpuPriceRange, Term
+from tokenfleet.domain.records import dataclass
 
 _TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
 

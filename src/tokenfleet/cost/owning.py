@@ -1,9 +1,10 @@
 """What owning gpus costs, and how busy they must be before owning beats renting."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 _HOURS_PER_YEAR = 8760.0
 

@@ -8,12 +8,12 @@ exactly when the rent it saves is worth more than its price: for rent at one pri
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 
 Counts = npt.NDArray[np.int64]
 

@@ -5,7 +5,7 @@ kept for everybody is not hidden in anybody's price. A second view, fully loaded
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -16,6 +16,7 @@ from tokenfleet.cost.rounding import in_cents
 from tokenfleet.cost.work import RequestWork
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Bill
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Ints
 

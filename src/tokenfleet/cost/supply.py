@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tokenfleet.cost.owning import break_even_utilization_fraction
 from tokenfleet.cost.purchase import Commitment, Counts, PurchaseMix, Rent, purchase_mix
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,9 @@ context reads more, and one generated in good company costs less. Inside a line 
 this.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import Ledger, RunRecord, Status
 from tokenfleet.domain.trace import Floats
 

@@ -1,6 +1,6 @@
 """The fleet of a plan beside other ways to get the same work done, and what one unit of that work costs."""
 
-from dataclasses import dataclass
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

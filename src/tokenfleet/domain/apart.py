@@ -1,10 +1,10 @@
 """A fleet whose prefill and decode have pools of their own: asked for, and found."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from tokenfleet.domain.gpu import GpuPrice, Link
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 

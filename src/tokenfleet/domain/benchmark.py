@@ -1,8 +1,8 @@
 """A measured run of a load tool: what was asked, what came back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Ints
 
 

@@ -1,9 +1,10 @@
 """What somebody says of when a fleet is needed and on which terms its gpus can be had."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

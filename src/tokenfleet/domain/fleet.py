@@ -1,8 +1,8 @@
 """Replicas side by side, and the router in front of them."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 
 Router = Literal[

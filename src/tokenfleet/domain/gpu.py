@@ -1,7 +1,8 @@
 """Accelerators and what renting one costs. On every face they are called *gpu*, of any make."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tokenfleet.domain.records import dataclass
 
 Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "rental_3y", "own_tco"]
 Evidence = Literal["quote", "secondary", "index", "range", "reference"]

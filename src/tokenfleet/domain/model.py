@@ -5,8 +5,9 @@ same feed-forward shape one :class:`FeedForward`; the two lists are independent 
 without attention (``none`` with no weights) and without feed-forward (width 0) included.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tokenfleet.domain.records import dataclass
 
 AttentionKind = Literal["full", "sliding", "chunked", "latent", "recurrent", "compressed", "none"]
 """What a layer keeps per sequence.

@@ -1,6 +1,6 @@
 """Whether the GPUs of a plan can be had, how many it may come to hold, and how long a start must be allowed to take."""
 
-from dataclasses import dataclass
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

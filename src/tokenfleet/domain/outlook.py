@@ -1,6 +1,6 @@
 """What surrounds a plan: other prices and latencies, other loads, and what happens when an assumption is wrong."""
 
-from dataclasses import dataclass
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

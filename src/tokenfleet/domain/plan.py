@@ -1,6 +1,6 @@
 """A plan: the question, the answer, and why."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tokenfleet.domain.alternatives import Alternatives
@@ -11,6 +11,7 @@ from tokenfleet.domain.gpu import GpuPrice, Term
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.obtainable import Obtainable
 from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, SensitivityCase
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord

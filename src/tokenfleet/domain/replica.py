@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from tokenfleet.domain.records import dataclass
 
 Precision = Literal["bf16", "fp8", "int8", "fp4", "int4", "mxfp4", "checkpoint"]
 """Precision of the weights. ``checkpoint``: as the published checkpoint stores them."""

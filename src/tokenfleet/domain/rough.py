@@ -1,6 +1,6 @@
 """What people reckon on paper, beside what replay found."""
 
-from dataclasses import dataclass
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Bools, Floats, Ints, members
 
 Counts = npt.NDArray[np.int64]

@@ -1,8 +1,10 @@
 """Promises, and how a run met them."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from tokenfleet.domain.records import dataclass
 
 Metric = Literal["ttft", "itl", "tpot", "e2e"]
 RateName = Literal["error_rate", "rejection_rate"]

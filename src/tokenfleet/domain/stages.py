@@ -1,11 +1,12 @@
 """The way of requests through several pools: prefill and decode apart, chains, several models side by side."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Link
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import ClassGaps, Decision, GapHistogram, RunRecord
 from tokenfleet.domain.trace import Bools, Floats, Ints, Trace
 from tokenfleet.domain.world import Clients, Door, FleetView, Happening

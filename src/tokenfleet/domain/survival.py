@@ -1,8 +1,8 @@
 """What may be lost while a fleet keeps its promise: replicas, nodes, zones, and the replicas under a rollout."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 
 LossKind = Literal["replica", "node", "zone", "rollout", "maintenance"]

@@ -1,9 +1,9 @@
 """Other ways to lay out a fleet than one pool behind the router named."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.records import dataclass
 
 RouterOfEquals = Literal[
     "round_robin", "least_in_flight", "least_loaded", "power_of_two", "prefix_affinity", "least_waiting", "least_kv"

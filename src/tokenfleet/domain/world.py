@@ -1,13 +1,13 @@
 """What happens around a fleet while it serves: failures, starts, clients that come back, admission, scaling."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Ints
 
 HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "slow", "door"]
@@ -29,6 +29,7 @@ class ReplicaState(IntEnum):
     FAILED = 5
 
 
+HOLDS_GPUS: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)
 BECOMES: Mapping[HappeningKind, Mapping[ReplicaState, ReplicaState]] = {
     "start": {ReplicaState.ABSENT: ReplicaState.STARTING, ReplicaState.FAILED: ReplicaState.STARTING},
     "ready": {state: ReplicaState.READY for state in ReplicaState if state != ReplicaState.READY},

@@ -3,9 +3,11 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
+
+from tokenfleet.domain.records import dataclass
 
 _TABLES = ("coefficients.toml", "speculation_constants.toml", "memory_constants.toml")
 
@@ -49,7 +51,7 @@ def constants_as(values: Mapping[str, float]) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Constant]:
-    folder = files("tokenfleet.performance")
+    folder = Path(__file__).parent
     texts = (folder.joinpath(name).read_text(encoding="utf-8") for name in _TABLES)
     rows = [row for text in texts for row in tomllib.loads(text)["constant"]]
     return {

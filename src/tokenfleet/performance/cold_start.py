@@ -6,13 +6,13 @@ timed on one's own machines is better than all of it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from tokenfleet.catalog import ColdStartFact, ColdStartStage, Storage, cold_start_facts
 from tokenfleet.domain.gpu import Gpu
+from tokenfleet.domain.records import dataclass
 
 STARTUP_MARGIN: Final = 1.5
 """What a start-up probe must allow over the longest predicted start."""

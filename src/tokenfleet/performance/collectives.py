@@ -1,10 +1,10 @@
 """What ranks tell each other in a step: over the link of a node, over PCIe, over the network between nodes."""
 
-from dataclasses import dataclass
 from math import ceil, log2
 
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Layout
 from tokenfleet.performance.coefficients import constant, constants
 from tokenfleet.performance.support import has_link, known, link_reach

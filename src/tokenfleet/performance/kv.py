@@ -1,10 +1,10 @@
 """What one sequence keeps in memory, layer kind by layer kind."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
 from tokenfleet.domain.model import Attention, ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import EngineSettings, KvPrecision, KvWindow, Layout
 from tokenfleet.performance.coefficients import engine_version
 from tokenfleet.performance.shard import stage_fraction

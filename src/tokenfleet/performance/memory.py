@@ -1,13 +1,14 @@
 """The memory budget of one replica: named terms that add up to what the driver reports."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd
 from typing import Literal
 
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, KvWindow, Layout, MemoryBudget
 from tokenfleet.performance.coefficients import constant, engine_family, engine_version
 from tokenfleet.performance.kv import SequenceMemory, context_limit, sequence_memory

@@ -1,12 +1,13 @@
 """Engines that share one gpu: in which order they start, and how much KV cache each gets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, MemoryBudget
 from tokenfleet.performance.memory import memory_budget
 

@@ -1,11 +1,12 @@
 """Pipeline stages: the memory of each, the one that binds, and the time of a step that passes through all."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, MemoryBudget
 from tokenfleet.performance.coefficients import engine_family
 from tokenfleet.performance.collectives import border

@@ -1,10 +1,9 @@
 """How weights are stored and in which precision they multiply."""
 
-from dataclasses import dataclass
-
 from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import CheckpointQuantization, ModelArchitecture, Part
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Precision
 
 PLAIN_BITS = 16.0

@@ -1,11 +1,11 @@
 """What of a model lies on one rank, as groups of weights that are stored, read and multiplied alike."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import Attention, FeedForward, ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Layout, Precision
 from tokenfleet.performance.precision import PLAIN, Storage, part_storage
 

@@ -1,12 +1,13 @@
 """Speculative decoding in a step: checking what was drafted, drafting it, and what the host does for both."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tokenfleet import catalog
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import PREDICTION_LAYER, Deployment, Speculation
 from tokenfleet.performance.coefficients import constant
 from tokenfleet.performance.residents import prediction_layer

@@ -1,12 +1,13 @@
 """The terms of one step: seconds per token, per sequence, per context token. Everything else is built from these."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import Attention, ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.performance.coefficients import constant, constants, engine_family
 from tokenfleet.performance.collectives import collectives

@@ -1,10 +1,10 @@
 """What an engine holds beside weights and KV cache: each term derived from what the kernels allocate."""
 
-from dataclasses import dataclass
 from math import ceil
 
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, EngineSettings, Layout
 from tokenfleet.performance.coefficients import constant, engine_family, engine_version
 from tokenfleet.performance.kv import context_limit

@@ -1,6 +1,6 @@
 """One question, one fleet: floors, search, proof, then what a person wants to know about the winner."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from tokenfleet import cost, workload
@@ -9,6 +9,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.outlook import Confidence, CurvePoint
 from tokenfleet.domain.plan import Bill, Does, LimitUse, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.survival import LossCase, Moment, Placement

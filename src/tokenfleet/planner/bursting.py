@@ -1,6 +1,6 @@
 """Bursts nobody foresaw: how much more than usual a fleet rides out at its peak, and how a larger one ends."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from tokenfleet import workload
 from tokenfleet.contract import conservative_rank
 from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, Clients, World

@@ -1,10 +1,11 @@
 """Who is searched among, and who is out for good."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Reason
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.floors import decode_profile, prefill_profile

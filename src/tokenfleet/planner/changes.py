@@ -1,12 +1,13 @@
 """What somebody could change about a question that no fleet answers: each change is made, not only named."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import DAY_S, Deadline, Slo, clock
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import words

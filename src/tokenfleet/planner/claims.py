@@ -1,10 +1,10 @@
 """Claims about speed, money and load, checked with the arithmetic that decides them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from tokenfleet.cost import break_even_utilization_fraction, usd_per_million
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.equal_gpus import Carried, EqualGpus

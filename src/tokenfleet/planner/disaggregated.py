@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tokenfleet import simulator
 from tokenfleet.domain.apart import Apart, ApartAnswer, ApartPool, ApartQuestion
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Handover, StagedRun

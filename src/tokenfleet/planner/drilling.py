@@ -1,7 +1,7 @@
 """Drills: the bad days of a fleet, gone through by replay, each with a verdict per clause."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast, get_args
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tokenfleet import workload
 from tokenfleet.contract import judge
 from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import SloResult

@@ -7,11 +7,12 @@ gives a lower bound of every clause, so what is broken then is broken for good.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from tokenfleet.contract import judge
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.world import Clients

@@ -5,13 +5,13 @@ split of them tried, and the fleet that does both given the steps that suit it b
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
 from tokenfleet import simulator, workload
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words

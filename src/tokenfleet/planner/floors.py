@@ -1,13 +1,13 @@
 """Floors: what a request takes on a replica that has nothing else to do. No number of replicas goes below."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.contract import conservative_rank, time_given_s
 from tokenfleet.domain.plan import Reason
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
 from tokenfleet.domain.trace import Floats, Trace, of_class

@@ -9,12 +9,12 @@ does not cost a promise does not bind; one that is half used and breaks ITL does
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from tokenfleet import catalog, performance
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Does, Limit, LimitUse
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics, StepShares
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.planner import words

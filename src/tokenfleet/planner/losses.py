@@ -4,9 +4,10 @@ Survivors serve the whole trace alone, hot: nothing that would still have to sta
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.survival import LossCase, LossKind, Moment, Placement, Redundancy
 from tokenfleet.planner import words
 from tokenfleet.planner.multiples import whole_of

@@ -5,11 +5,11 @@ lost replicas with it. Their clients come back, and wait since their first attem
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Rollout, Zone

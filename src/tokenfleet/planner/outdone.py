@@ -5,9 +5,10 @@ small KV cache breaks it with slow weights and a larger one, so one replay speak
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tokenfleet.domain.plan import Reason
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure

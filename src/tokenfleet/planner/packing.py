@@ -5,7 +5,6 @@ many nodes of each. It is solved exactly, or said not to be.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 _TIME_LIMIT_S = 20.0
 _MOST_TRIED = 200_000

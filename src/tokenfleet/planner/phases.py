@@ -1,11 +1,12 @@
 """Prefill and decode apart as a plan: what each of the two pools is, what it may lose and what binds it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.domain.apart import Apart, ApartPool
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.plan import Does, Plan, PlannedPool, PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover
 from tokenfleet.planner.answer import DETAIL_REQUESTS, LOAD_PRECISION, SEARCH_REQUESTS, Work, limits_of, survived_losses
 from tokenfleet.planner.assumed import assumptions

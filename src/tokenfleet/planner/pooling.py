@@ -6,13 +6,14 @@ demand: what that breaks is not bought.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.apart import Apart
 from tokenfleet.domain.outlook import Confidence
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, SplitTrial
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes

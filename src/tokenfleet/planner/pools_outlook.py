@@ -6,11 +6,12 @@ of both are sought together.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from tokenfleet.domain.outlook import Confidence, CurvePoint, SensitivityCase
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.capped import at_cap
 from tokenfleet.planner.curve import curve_of
 from tokenfleet.planner.pool_counts import Counts, in_order_of_price, least_counts, plenty_of

@@ -1,9 +1,8 @@
 """Pools that cost less than one fleet, priced: what a plan would go on to prove together, without the proof."""
 
-from dataclasses import dataclass
-
 from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner.answer import SEARCH_REQUESTS
 from tokenfleet.planner.disaggregated import sought_apart

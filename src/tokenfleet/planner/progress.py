@@ -1,7 +1,8 @@
 """What a search tells a person while it works."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

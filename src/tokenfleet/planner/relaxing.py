@@ -1,11 +1,12 @@
 """Changes made to a question that no fleet answers, each with the plan of the whole demand that follows."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.planner import words
 from tokenfleet.planner.changes import Case, Change, Graded, Obstacle
 from tokenfleet.planner.counting import smallest_enough

@@ -1,10 +1,10 @@
 """Which router lets the best fleet do with fewer replicas: by successive halving, on more and more of the traffic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.plan import PlanQuestion
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import smallest_enough

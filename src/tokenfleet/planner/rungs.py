@@ -7,12 +7,13 @@ all rungs, so that they can be told apart.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import NOT_TURNED_AWAY, RunRecord, requests_of
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import of_class

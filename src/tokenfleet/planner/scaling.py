@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
@@ -23,13 +23,13 @@ from tokenfleet.control import (
     TtftRule,
 )
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, Clients, Happening, ReplicaState, World
+from tokenfleet.domain.world import HOLDS_GPUS, Admission, Clients, Happening, World
 from tokenfleet.simulator.autoscaling import Autoscaler
 
-HOLDS_GPUS: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING)
 SLOT_S: Final = 900.0
 """Steps of a schedule that is made from traffic."""
 _DAY_S: Final = 86_400.0

@@ -1,9 +1,10 @@
 """Before any replay: which candidates pass their floors and have a price."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tokenfleet.domain.plan import Limit, Outpriced, PlanQuestion, Reason, Rejected, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words

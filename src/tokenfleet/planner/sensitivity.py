@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from statistics import NormalDist
 
@@ -11,6 +11,7 @@ import numpy as np
 from tokenfleet.contract import conservative_rank
 from tokenfleet.domain.outlook import Confidence, SensitivityCase
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words

@@ -1,13 +1,14 @@
 """An event that is known beforehand: what its window asks for, the fleet it takes, what to warm, when it is over."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Trace

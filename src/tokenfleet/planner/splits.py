@@ -6,12 +6,13 @@ other lengths to split at, the half that formulas like best.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion, Sized, SplitPool, SplitTrial
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Bools, Trace, of_class, rows_of
 from tokenfleet.domain.ways import SplitBy, Takes
 from tokenfleet.planner import words

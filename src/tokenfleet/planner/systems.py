@@ -1,7 +1,7 @@
 """The pools of a plan as one system, replayed together: what users see of all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tokenfleet import simulator
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.plan import PlannedPool, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of

@@ -1,6 +1,6 @@
 """A premium tier: replicas of its own with headroom of its own, or a place at the front of everybody's queue."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from tokenfleet import workload
 from tokenfleet.contract import judge
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics, Scheduling
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo, SloResult

@@ -1,7 +1,7 @@
 """The traffic a plan is judged on: a trace, its peak window, and cuts of it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Does
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 

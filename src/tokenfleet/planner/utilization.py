@@ -5,13 +5,14 @@ comes; replicas come whole; some are spare; and most hours are not the peak. Eac
 the utilization to expect. Work that has until the morning gives up none of the first.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from tokenfleet import cost
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace, rows_of
 

@@ -1,9 +1,9 @@
 """What one replay comes to, held against the promise; and who remembers it."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Clients

@@ -4,11 +4,10 @@ A request may be of several traffic classes, so the kernel counts each combinati
 the sum of those it is in.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Trace
 
 MOST_CLASSES = 16

@@ -6,7 +6,7 @@ moment; whoever ends at a moment is in a session up to and including it.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tokenfleet.control import admit, backoff_ps, bucket_left_tokens, bucket_refilled, bucket_reserved, scrambled
 from tokenfleet.control.admission import ADMITTED, BATCH_SHED, SMALLER_MODEL
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import Decision, Status
 from tokenfleet.domain.stages import Gate, GateRun
 from tokenfleet.domain.trace import Bools, Ints, Trace

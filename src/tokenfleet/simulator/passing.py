@@ -5,7 +5,7 @@ the arrivals that the stages before it yield. What comes back all the same stand
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import ClassGaps, GapHistogram, RunRecord, Status
 from tokenfleet.domain.stages import Call, Gate, Hold, Part, PoolRun, Pools, Transfer, Wait
 from tokenfleet.domain.trace import Bools, Trace, rows_of

@@ -1,12 +1,12 @@
 """Where everything lies in the buffer: how much each part of trace and fleet takes, one behind the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.trace import Trace
 from tokenfleet.simulator import layout as at

@@ -1,11 +1,12 @@
 """Writes the world around a fleet into the buffer, behind everything that a quiet replay needs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Ints, Trace, rows_of
 from tokenfleet.domain.world import (
     BY_CLOCK,

@@ -1,7 +1,6 @@
 """From rows to a trace: every row is kept or dropped for a named reason, and nothing unknown becomes 0."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Quality, Reject, Trace
 from tokenfleet.workload.checks import look
 from tokenfleet.workload.formats.rows import COLUMNS, Reading, ReadOptions

@@ -9,12 +9,12 @@ import ast
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Observed, Quality, Trace
 from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps
 from tokenfleet.workload.checks import look

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import ClientShape, Floats, LengthCounts
 from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps, weibull_shape
 from tokenfleet.workload.joint import BINS, add_values

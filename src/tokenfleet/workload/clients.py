@@ -1,11 +1,11 @@
 """The clients of a service: how much each sends, how it bunches, how long its texts are."""
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 from tokenfleet.workload.arrivals import gamma_gaps, weibull_gaps, weibull_shape
 from tokenfleet.workload.lengths import CAP_Z

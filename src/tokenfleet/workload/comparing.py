@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthSummary, Workload
 from tokenfleet.workload.joint import quantile
 

@@ -1,7 +1,7 @@
 """One part of a large table: looked into, and counted. A part needs nothing but its own description."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.admit import FAR_NS, Admission, admit_rows, indexed
 from tokenfleet.workload.client_tally import (

@@ -1,12 +1,13 @@
 """What rows say beyond lengths and times, counted so that parts add up exactly: models, kinds, caches, endings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthCounts
 from tokenfleet.workload.joint import add_values, count_values, summary
 from tokenfleet.workload.latency_tally import LatencyTally, add_latencies, latency_facts, latency_tally

@@ -1,11 +1,11 @@
 """Latencies as logged, counted so that parts add up exactly and memory stays bounded: to four digits each."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthCounts
 from tokenfleet.workload.joint import add_values, count_values, summary
 

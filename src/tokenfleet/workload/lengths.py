@@ -2,13 +2,13 @@
 
 import math
 import re
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Ints, Workload
 
 CAP_Z = 4.0
@@ -106,7 +106,7 @@ class Lengths:
         middle = f"p50 {self.quantile_tokens(0.5):.0f}, p95 {self.quantile_tokens(0.95):.0f}"
         return f"mean {self.mean_tokens:.0f}, {middle}, at most {self.cap_tokens:.0f} tokens ({spread})"
 
-    def draw(self, random: np.random.Generator, count: int) -> Ints:
+    def draw(self, random: "np.random.Generator", count: int) -> Ints:
         """Draw ``count`` lengths of at least one token.
 
         Raises:

@@ -1,10 +1,9 @@
 """Who sends in a trace drawn from a profile, how much each minute, and when: each client bunches in its own way."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, LengthCounts, Workload
 from tokenfleet.workload.arrivals import MINUTE_S, gamma_gaps, weibull_gaps, weibull_shape
 from tokenfleet.workload.client_tally import WINDOW_S

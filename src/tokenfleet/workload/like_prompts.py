@@ -1,10 +1,9 @@
 """Shared prompts of a trace drawn from a profile: common beginnings, and what a session repeats of itself."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Ints, PrefixTree, PromptShape
 from tokenfleet.workload.prefixes import levels, shared_tokens
 from tokenfleet.workload.streams import stream

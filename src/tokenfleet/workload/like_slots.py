@@ -1,10 +1,9 @@
 """Places for requests of a trace drawn from a profile: who, in which session, roughly when and how long."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Ints, LengthCounts, SessionShape, Workload
 from tokenfleet.workload.joint import BINS, bins_of, draw_cells, fixed_edges
 from tokenfleet.workload.like_parties import Party, unit_starts

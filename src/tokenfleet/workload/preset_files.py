@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import yaml
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 from tokenfleet.workload.spelling import nearest
 
@@ -33,11 +33,11 @@ class Quantiles:
         z = [-_EDGE_Z if part <= 0 else _EDGE_Z if part >= 1 else NormalDist().inv_cdf(part) for part, _ in points]
         return cls(tuple(z), tuple(float(np.log(value)) for _, value in points))
 
-    def draw(self, random: np.random.Generator, count: int) -> Floats:
+    def draw(self, random: "np.random.Generator", count: int) -> Floats:
         """Real-valued draws."""
         return np.asarray(np.exp(np.interp(random.standard_normal(count), self.z, self.log_value)), dtype=np.float64)
 
-    def draw_tokens(self, random: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+    def draw_tokens(self, random: "np.random.Generator", count: int) -> npt.NDArray[np.int64]:
         """Whole draws of at least 1."""
         return np.maximum(np.rint(self.draw(random, count)), 1).astype(np.int64)
 
@@ -103,7 +103,7 @@ class Preset:
 
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, sorted."""
-    folder = resources.files("tokenfleet.workload") / "presets"
+    folder = Path(__file__).with_name("presets")
     return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
@@ -126,7 +126,7 @@ def preset(name: str, *, where: str = "preset") -> Preset:
 
 def preset_document(name: str) -> dict[str, Any]:
     """The preset's file as data: every figure with its source, for reports and documentation."""
-    text = (resources.files("tokenfleet.workload") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).with_name("presets") / f"{name}.yaml").read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     assert isinstance(document, dict)
     return document

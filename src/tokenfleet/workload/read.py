@@ -1,11 +1,12 @@
 """The door for logs: finds out what a file is, reads it, and says what it did."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Quality, Trace
 from tokenfleet.workload.admit import Admission, admit
 from tokenfleet.workload.anonymize import anonymized, hashed_names

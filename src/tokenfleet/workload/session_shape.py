@@ -1,11 +1,12 @@
 """What sessions are like: turns, growth, pauses, and what their prompts repeat."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, PromptShape, SessionShape, Trace
 from tokenfleet.workload.joint import bins_of, count_values
 from tokenfleet.workload.prefixes import common_nodes, shared_tokens, units_of

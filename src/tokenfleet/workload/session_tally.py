@@ -4,12 +4,12 @@ A session may run through any number of parts, so its requests are kept whole un
 too many, sessions are left out by a hash of their name: the same ones in every part, in whatever order parts are added.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthCounts
 from tokenfleet.workload.joint import add_values, bins_of, count_values
 

@@ -1,11 +1,11 @@
 """Sessions: requests that follow each other, each repeating what was said before."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 from tokenfleet.workload.arrivals import MINUTE_S, renewal_cv_for
 from tokenfleet.workload.clients import Clients, client_starts, clients_of, own_lengths

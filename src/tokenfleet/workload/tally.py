@@ -4,12 +4,13 @@ Lengths are counted by value, pairs on fixed bins, time on minutes of one agreed
 sum depends on the order of its parts, and one file or a thousand give the same profile.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import LengthCounts, Trace
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.client_tally import Clients, add_clients, client_tallies, gap_variation, square_sum

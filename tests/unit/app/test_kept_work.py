@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -5,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tokenfleet.app import kept_work
+from tokenfleet.app import digests, kept_work
 from tokenfleet.app.digests import digest_of, file_digests, source_digest
 from tokenfleet.app.kept_work import KeptWork
 from tokenfleet.app.replay_cache import ReplayCache
@@ -82,6 +83,26 @@ def test_the_sources_have_one_digest_in_every_process():
     told = "from tokenfleet.app.digests import source_digest; print(source_digest())"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == source_digest()
+
+
+def test_only_what_is_in_the_sources_counts_for_their_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "home_cache", lambda: tmp_path / "cache")
+    source = tmp_path / "package" / "room" / "rule.py"
+    source.parent.mkdir(parents=True)
+
+    def digest_with(text, changed_s):
+        source.write_text(text)
+        os.utime(source, (changed_s, changed_s))
+        return source_digest.__wrapped__(tmp_path / "package")
+
+    first = digest_with("a = 1", 1)
+    assert digest_with("a = 1", 1) == first
+    assert digest_with("a = 2", 2) != first
+    assert digest_with("a = 1", 3) == first
+    (kept,) = (tmp_path / "cache" / "sources").iterdir()
+    kept.write_text("damaged")
+    assert digest_with("a = 1", 3) == first
+    assert digest_with("a = 1", 3) in kept.read_text()
 
 
 @pytest.fixture

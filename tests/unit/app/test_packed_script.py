@@ -20,17 +20,18 @@ def packed():
 def test_the_packed_script_is_kept_and_is_the_same_bytes(folder):
     first = packed()
     (kept,) = folder.iterdir()
-    assert base64.b64decode(first) == kept.read_bytes()
+    assert kept.read_text().endswith(first)
     assert packed() == first
-    assert b"plotly.js" in gzip.decompress(kept.read_bytes())[:200]
+    assert b"plotly.js" in gzip.decompress(base64.b64decode(first))[:200]
 
 
 def test_a_damaged_one_is_packed_again(folder):
     first = packed()
     (kept,) = folder.iterdir()
-    kept.write_bytes(kept.read_bytes()[:-9])
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-9])
     assert packed() == first
-    assert base64.b64decode(first) == kept.read_bytes()
+    assert kept.read_bytes() == whole
 
 
 def test_a_missing_folder_costs_nothing_but_time(folder, monkeypatch):

@@ -4,6 +4,7 @@ Results go to stdout, everything else (progress, notes, problems) to stderr. Exi
 included; 1 a check the person asked for fails; 2 input that cannot be used; 70 a bug of ours; 130 stopped by hand.
 """
 
+import atexit
 import gc
 import os
 import sys
@@ -113,8 +114,12 @@ LAZY_COLLECTOR: Final = 50_000
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of what happened."""
     gc.set_threshold(LAZY_COLLECTOR)
+    # Nobody misses what is left at the end; looking through it takes another twentieth.
+    atexit.register(gc.freeze)
     # Nothing here multiplies large matrices, and threads that wait for some take a tenth of a second to start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # No plugin is meant to look into scenarios, and to find none the metadata of every installed package are read.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     typed = list(sys.argv[1:] if arguments is None else arguments)
     # An option that cannot be parsed stops the parser before it sees --json, and a machine reads that error too.
     face = Face(json="--json" in typed)

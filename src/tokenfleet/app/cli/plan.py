@@ -1,7 +1,6 @@
 """``tokenfleet plan``: the main job."""
 
 import time
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import click
 
 from tokenfleet.app.cli.face import Face, face_options
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 
 if TYPE_CHECKING:
     from tokenfleet.app.compose import Composition

@@ -1,7 +1,6 @@
 """Sixth and seventh sections: what was assumed, how wrong it may be, and how to repeat it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import yaml
 
@@ -10,6 +9,7 @@ from tokenfleet.app.report.naming import replica_name
 from tokenfleet.app.report.words import digits, exact, percent, usd
 from tokenfleet.domain.outlook import Confidence, SensitivityCase
 from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import EngineSettings, ErrorBand, ReplicaPhysics
 
 

@@ -6,11 +6,13 @@ of its style sheet, so that one palette serves light, dark and paper.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tokenfleet.domain.records import dataclass
 
 Figure = dict[str, Any]
 FIRST, SECOND, THIRD, FOURTH = "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)"

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tokenfleet.app.loss_words import survived
 from tokenfleet.app.pooled_words import only, saved
@@ -14,6 +13,7 @@ from tokenfleet.app.slo_words import spoken
 from tokenfleet.app.summary import run_with, verdict
 from tokenfleet.contract import clauses_of
 from tokenfleet.domain.plan import Plan, Reason
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Workload
 

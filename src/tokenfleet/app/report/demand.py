@@ -1,7 +1,6 @@
 """Third section: what arrives."""
 
 import html
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +25,7 @@ from tokenfleet.app.report.charts import (
 )
 from tokenfleet.app.report.sampling import in_buckets
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, LengthSummary, Quality, Workload
 
 _TENANTS_SHOWN = 15

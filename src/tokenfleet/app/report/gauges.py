@@ -1,6 +1,6 @@
 """A replay over time: queues, KV memory, first tokens, with the judged stretch marked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.app.intervals import mean_of, serving
 from tokenfleet.app.report.charts import (
@@ -19,6 +19,7 @@ from tokenfleet.app.report.charts import (
 from tokenfleet.app.report.latency import HeldAgainst
 from tokenfleet.app.report.sampling import in_buckets, over_time
 from tokenfleet.app.report.words import duration
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Telemetry
 from tokenfleet.domain.slo import Slo
 

@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from tokenfleet.app.report.charts import (
@@ -25,6 +24,7 @@ from tokenfleet.app.report.decision import promise_name
 from tokenfleet.app.report.words import amount, digits, duration, percent, plural, promise, usd
 from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
 from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import Slo
 
 Read = Callable[[CurvePoint], float | None]

@@ -1,7 +1,6 @@
 """Fifth section: a bill that adds up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tokenfleet.app.buying_words import dearer_lines
 from tokenfleet.app.report.charts import Table
@@ -10,6 +9,7 @@ from tokenfleet.cost import units_of
 from tokenfleet.domain.alternatives import Alternatives, Service
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice, TermPrice
+from tokenfleet.domain.records import dataclass
 
 _HOURS_PER_MONTH = 730
 _MOST_TENANTS = 20

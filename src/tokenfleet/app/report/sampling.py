@@ -4,11 +4,10 @@ A week of minutes or a replay of a million requests is more than a screen shows 
 bucket keeps its maximum and its mean, so a spike of one sample stays as tall as it was; the page says so.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 
 MAX_POINTS = 1440

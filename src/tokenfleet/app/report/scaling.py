@@ -1,7 +1,5 @@
 """Ways to scale on one page: what each costs and breaks, and how many replicas each asks for over the traffic."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tokenfleet.app.report.charts import (
@@ -23,6 +21,7 @@ from tokenfleet.app.report.charts import (
 from tokenfleet.app.report.charts import axis as axis_of
 from tokenfleet.app.report.sampling import in_buckets
 from tokenfleet.app.report.words import exact
+from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.scaling import Scaled, ScalingComparison
 
 _COLOURS = (FIRST, SECOND, THIRD, FOURTH, BAD, MUTED)

@@ -1,7 +1,6 @@
 """The sizes of pools on one page: what to buy of each, whether the promise holds, how full each will be."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tokenfleet.app.pool_sizes import PoolSizes, SizedPool, fullness
 from tokenfleet.app.quantities import shown_duration, shown_usd
@@ -11,6 +10,7 @@ from tokenfleet.app.report.words import UNKNOWN, exact, percent
 from tokenfleet.app.report.words import promise as limit
 from tokenfleet.app.simulate_words import fleet_name
 from tokenfleet.app.summary import verdict
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 
 _HOURS_PER_MONTH = 730

@@ -1,7 +1,6 @@
 """A simulation as one page: what holds the fleet up, then the replay over time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -34,6 +33,7 @@ from tokenfleet.app.simulate_run import Simulated, goodput
 from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, tenant_lines, whole_words
 from tokenfleet.app.summary import data, verdict
 from tokenfleet.app.world_words import world_lines
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats

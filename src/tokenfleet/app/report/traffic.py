@@ -1,13 +1,13 @@
 """A profile as one page: what was read and what is odd about it, then what the traffic is like."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tokenfleet.app.intake import confidence, kind_of
 from tokenfleet.app.report.charts import FIRST, Absent, Chart, Table, axis, layout, plain
 from tokenfleet.app.report.demand import Demand, describe
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Workload
 from tokenfleet.workload import Change, compare
 

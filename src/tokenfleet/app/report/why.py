@@ -1,7 +1,6 @@
 """Second section: what binds, what binds next, and what the others would have cost."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tokenfleet.app.full_words import first_broken, utilization_lines
 from tokenfleet.app.pooled_words import fullness_lines, only
@@ -12,6 +11,7 @@ from tokenfleet.app.report.naming import LIMITS, fleet_name, replica_name
 from tokenfleet.app.report.pooled import pools_table
 from tokenfleet.app.report.words import amount, exact, measure, measure_range, percent, plural, size, usd
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
 
 

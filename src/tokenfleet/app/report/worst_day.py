@@ -1,7 +1,5 @@
 """Fourth section: the replay of the peak with the spare gone."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tokenfleet.app.loss_words import loss_lines, places
@@ -12,6 +10,7 @@ from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.moment import moment_charts
 from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
 from tokenfleet.domain.plan import Plan
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Floats
 

@@ -1,11 +1,11 @@
 """The door for benchmark results."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenfleet.domain.benchmark import BenchmarkRun
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.benchmarks import reports, single_files
 from tokenfleet.workload.formats.source import Source, open_source
 

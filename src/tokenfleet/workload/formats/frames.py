@@ -10,11 +10,11 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.formats.source import Source, header_cells, leaf_values
 
 if TYPE_CHECKING:

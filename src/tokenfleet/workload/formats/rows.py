@@ -1,8 +1,10 @@
 """What every format reader hands over: rows under canonical names, and what it found out on the way."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
+
+from tokenfleet.domain.records import dataclass
 
 if TYPE_CHECKING:
     import polars as pl

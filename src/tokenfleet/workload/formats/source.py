@@ -6,11 +6,11 @@ import gzip
 import io
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.spelling import nearest
 
 HEAD_BYTES = 256 * 1024

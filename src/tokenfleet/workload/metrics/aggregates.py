@@ -1,6 +1,5 @@
 """Counts per minute, hour or day: weaker than a request log, and the peak they allow is a range."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.formats.records import at, count, number, text
 from tokenfleet.workload.formats.source import open_source
 from tokenfleet.workload.metrics.exposition import Series, is_query, parse_json, read_query

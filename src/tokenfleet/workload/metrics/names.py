@@ -1,6 +1,6 @@
 """What engines call the same thing, over their versions. The first name that a page holds is read."""
 
-from dataclasses import dataclass
+from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

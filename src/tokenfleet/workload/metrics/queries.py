@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.metrics.aggregates import Aggregates, aggregates_of, columns_of_query
 from tokenfleet.workload.metrics.exposition import Sample, Series, read_query
 from tokenfleet.workload.metrics.names import ENGINES

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.records import dataclass
 from tokenfleet.workload.formats.source import open_source
 from tokenfleet.workload.metrics.exposition import Sample, read_text
 from tokenfleet.workload.metrics.names import COUNTERS, ENGINES, GAUGES, HISTOGRAMS, Name
