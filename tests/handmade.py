@@ -10,7 +10,7 @@ def telemetry_of(time_s, running, waiting, kv_used_fraction, **known) -> Telemet
     shape = running.shape
     none = np.zeros(shape, dtype=np.int64)
     counts = ("step_count", "prefill_step_count", "prefill_tokens", "decode_tokens", "context_tokens", "pair_count")
-    counts += ("kept_draft_tokens",)
+    counts += ("kept_draft_tokens", "preemption_count", "swap_count", "swapped_block_count", "recomputed_tokens")
     done = WorkDone(**({"busy_s": np.zeros(shape)} | dict.fromkeys(counts, none) | known))
     return Telemetry(
         time_s=time_s,
@@ -30,4 +30,6 @@ def ledger_of(prefill_gpu_s, decode_gpu_s, cached_gpu_s=None) -> Ledger:
         prefill_gpu_s=prefill,
         cached_gpu_s=np.zeros(len(prefill)) if cached_gpu_s is None else np.asarray(cached_gpu_s, dtype=float),
         decode_gpu_s=np.asarray(decode_gpu_s, dtype=float),
+        recomputed_tokens=np.zeros(len(prefill), dtype=np.int64),
+        swap_count=np.zeros(len(prefill), dtype=np.int32),
     )

@@ -83,6 +83,8 @@ def assert_same_ledger(plain: PlainRun, fast: RunRecord) -> None:
     np.testing.assert_array_equal(ledger.prefill_gpu_s, seconds([r.took_prefill for r in rows]))
     np.testing.assert_array_equal(ledger.cached_gpu_s, seconds([r.took_cached for r in rows]))
     np.testing.assert_array_equal(ledger.decode_gpu_s, seconds([r.took_decode for r in rows]))
+    np.testing.assert_array_equal(ledger.recomputed_tokens, [r.computed_again for r in rows])
+    np.testing.assert_array_equal(ledger.swap_count, [r.swaps for r in rows])
 
 
 def assert_same_work(plain: PlainRun, fast: RunRecord) -> None:
@@ -99,4 +101,8 @@ def assert_same_work(plain: PlainRun, fast: RunRecord) -> None:
     np.testing.assert_array_equal(done.context_tokens, counted("contexts"))
     np.testing.assert_array_equal(done.pair_count, counted("pairs"))
     np.testing.assert_array_equal(done.kept_draft_tokens, counted("kept_draft_tokens"))
+    np.testing.assert_array_equal(done.preemption_count, counted("preemptions"))
+    np.testing.assert_array_equal(done.swap_count, counted("swaps"))
+    np.testing.assert_array_equal(done.swapped_block_count, counted("swapped_blocks"))
+    np.testing.assert_array_equal(done.recomputed_tokens, counted("recomputed"))
     np.testing.assert_array_equal(fast.telemetry.active_tokens, counted("active"))

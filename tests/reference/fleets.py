@@ -211,6 +211,8 @@ def random_rules(draw: np.random.Generator, name: str) -> dict:
         drawn["scheduling"] = "priority" if draw.random() < 0.4 else "fcfs"
     if name.startswith("sglang") and draw.random() < 0.5:
         drawn["prefill_decode_interval_count"] = int(draw.integers(1, 6))
+    if name.startswith("sglang"):
+        drawn["receive_interval_count"] = int(draw.spawn(1)[0].choice([1, 1, 2, 5, 11]))
     return drawn
 
 
@@ -235,6 +237,7 @@ def random_step_time(draw: np.random.Generator, tokens: int) -> StepTimeModel:
         window_ps=int(draw.integers(0, 3)) * unit // 50 if window else 0,
         window_tokens=window,
         pair_ps=int(draw.integers(0, 3)) * unit // 100,
+        window_pair_ps=int(draw.spawn(1)[0].integers(0, 3)) * unit // 100 if window else 0,
         eager_ps=int(draw.choice([0, 4, 12])) * unit,
         request_ps=int(draw.choice([0, 0, 3, 25])) * unit,
     )

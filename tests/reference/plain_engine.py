@@ -7,7 +7,7 @@ everything and one in those with a window.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -71,6 +71,9 @@ class Request:
     partial: int = 0
     left: int = -1  # when it ended, well or not
     swapped: int = 0  # its blocks in host memory
+    lost: int = 0  # computed tokens that its last preemption dropped
+    computed_again: int = 0  # of which no cache had kept so many
+    swaps: int = 0
     drafts: int = 0  # tokens drafted for it in the step fixed last
     ahead: int = 0  # blocks that they may need
     reads_until: int = NEVER  # its answer is there, and its client still reads
@@ -84,7 +87,7 @@ class Request:
         self.produced = self.in_flight = self.computed = self.hit = self.hashed = self.cached = self.preemptions = 0
         self.drop_blocks()
         self.admitted = self.prefilling = False
-        self.swapped = 0
+        self.swapped = self.lost = 0
         self.first = self.last = self.finish = self.replica = self.scheduled = -1
         self.sent = NEVER
         self.name = ("own", self.row, self.attempts)
@@ -200,6 +203,8 @@ class Replica:
         self.gone = []  # (request, status): it runs, or did, and its client has given up
         self.heard = set()  # SGLang: those of them that it knows of
         self.full = False  # SGLang: nobody is admitted until somebody has left
+        self.looked, self.unseen = 0, self.engine.receive_interval_count  # SGLang: for new requests; rounds since then
+        self.looks = False
 
     # ---- one step
 
@@ -235,10 +240,13 @@ class Replica:
         if self.windowed:
             request.window += self.pool.take(count - request.behind - len(request.window), self.windowed)
 
-    def preempt(self, request: Request) -> None:
+    def preempt(self, request: Request, served: int = 0) -> None:
         self.running.remove(request)
         self.pool.release(request.held)
         self.swap_out(request)
+        request.lost = 0 if request.swapped else request.computed - served
+        request.swaps += request.swapped > 0
+        self.count(preemptions=1, swaps=request.swapped > 0, swapped_blocks=request.swapped)
         request.drop_blocks()
         request.hashed = request.computed = 0
         request.preemptions += 1
@@ -312,7 +320,7 @@ class Replica:
                 budget += served + (victim.drafts if served else 0)
                 self.ahead -= victim.ahead if served else 0
                 planned = [entry for entry in planned if entry[0] is not victim]
-                self.preempt(victim)
+                self.preempt(victim, served)
                 preempted = True
                 if victim is request:
                     return planned
@@ -379,13 +387,19 @@ class Replica:
         if not self.finds_room(request, hits, start, tokens):
             return 0
         self.pool.touch(hits)
+        again = max(0, request.lost - hit)
+        request.computed_again += again
+        request.lost = 0
+        self.count(recomputed=again)
         request.scheduled = self.clock if request.scheduled < 0 else request.scheduled
         request.blocks, request.hashed = hits, len(hits)
         request.fixed = self.pool.take(self.physics.kv_fixed_block_count)
         request.computed, request.hit = request.input - 1 if delivered else start, hit
         if request.swapped:
             self.host -= request.swapped
-            self.moved += request.swapped - len(hits) * self.growth
+            back = request.swapped - len(hits) * self.growth
+            self.moved += back
+            self.count(swapped_blocks=back)
             request.swapped = 0
         request.behind = self.behind(request.computed) if self.windowed else 0
         self.take(request, request.computed)
@@ -457,7 +471,7 @@ class Replica:
             self.compute(request, tokens, planned)
             budget -= tokens
         while (partial or not self.full) and budget > 0 and len(self.running) < self.engine.max_sequence_count:
-            if not self.waiting or self.waiting[0].ready > self.clock:
+            if not self.waiting or self.waiting[0].ready > self.looked:
                 break
             tokens = self.admit(self.waiting[0], math.inf, budget)
             if tokens == 0:
@@ -470,6 +484,7 @@ class Replica:
             self.pool.hash_blocks(request, request.computed)
         if planned:
             self.decodes_due = self.engine.prefill_decode_interval_count
+            self.unseen = self.engine.receive_interval_count
         return planned
 
     def decode_round(self) -> list:
@@ -493,6 +508,7 @@ class Replica:
             self.ratio = max(LEAST_RATIO, self.ratio - RATIO_FALL)
         if decodes:
             self.decodes_due = max(0, self.decodes_due - 1)
+            self.unseen += 1
         for request in decodes:
             request.drafts = self.drafted
             self.compute(request, 1, planned)
@@ -508,6 +524,18 @@ class Replica:
 
     # ---- time
 
+    def attention(self, start: int, tokens: int, hit: int | None = None) -> int:
+        """Of a chunk: each query to every key up to its own, those among the first ``hit`` only if told so."""
+        whole = inside = 0
+        for query in range(start + 1, start + tokens + 1):
+            last = query if hit is None else hit
+            whole += last
+            inside += max(0, last - max(0, query - self.step.window_tokens))
+        return self.step.pair_ps * whole + self.step.window_pair_ps * inside
+
+    def count(self, **counted: int) -> None:
+        self.run.done[self.number] += Counter(counted)
+
     def duration(self, decodes: list, prefills: list) -> int:
         step = self.step
         contexts = [request_start + 1 for _, request_start, _ in decodes]
@@ -516,7 +544,7 @@ class Replica:
         base += int(step.draft_ps[len(decodes)]) if self.drafted and step.draft_ps is not None else 0
         base += step.sequence_ps * len(decodes) + step.context_ps * sum(contexts)
         base += step.window_ps * sum(min(context, step.window_tokens) for context in contexts)
-        base += step.pair_ps * sum(tokens * start + tokens * (tokens + 1) // 2 for _, start, tokens in prefills)
+        base += sum(self.attention(start, tokens) for _, start, tokens in prefills)
         if not prefills:
             return base
         square, floor = float(base) * float(base), float(step.eager_ps) * float(step.eager_ps)
@@ -527,8 +555,13 @@ class Replica:
             planned, self.held = self.held, None
             self.launch(planned)
             return
+        self.looks = self.unseen >= self.engine.receive_interval_count
+        if self.looks:
+            self.looked, self.unseen = self.clock, 0
         self.hear()
         planned = self.schedule()
+        if not planned:
+            self.unseen = self.engine.receive_interval_count
         if planned and self.berth is not None and self.horizon > self.clock:
             self.held, self.event = planned, self.horizon
         elif planned:
@@ -538,9 +571,11 @@ class Replica:
         elif self.running:
             self.event = self.clock  # everybody behind one that preempted itself: schedule again
         elif self.waiting:
-            assert self.waiting[0].ready > self.clock, "a request that fits alone must be admitted"
             self.ratio = FIRST_RATIO
-            self.clock = self.horizon = self.event = self.waiting[0].ready
+            unseen = self.rules == "sglang" and self.looked < self.waiting[0].ready <= self.clock
+            assert unseen or self.waiting[0].ready > self.clock, "a request that fits alone must be admitted"
+            self.event = max(self.clock, self.waiting[0].ready)
+            self.clock = self.horizon = self.event
         else:
             self.ratio = FIRST_RATIO
             self.event = NEVER
@@ -639,12 +674,12 @@ class Replica:
         for request, status in list(self.gone):
             speaks = request in spoken and request in self.running
             ends = speaks and request.produced + 1 >= request.output
-            is_prompt = request.prefilling and request not in self.heard
+            is_prompt = self.looks and request.prefilling and request not in self.heard
             if ends or is_prompt or (speaks and request in self.heard):
                 self.drop(request, status, self.clock)
                 self.gone.remove((request, status))
                 self.heard.discard(request)
-            else:
+            elif self.looks:
                 self.heard.add(request)
 
     def drop(self, request: Request, status: Status, time: int) -> None:

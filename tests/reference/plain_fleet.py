@@ -641,8 +641,8 @@ class PlainRun:
                 alone = replica.duration(decodes, [])
                 share = (replica.duration([], prefills) + duration - alone) // 2
                 share = min(share, duration - sum(self.own(replica, start) for _, start, _ in decodes))
-            pairs = sum(tokens * request.hit for request, _, tokens in prefills)
-            self.cached_prefix += min(share, replica.step.pair_ps * pairs)
+            cached = sum(replica.attention(start, tokens, request.hit) for request, start, tokens in prefills)
+            self.cached_prefix += min(share, cached)
         self.prefill += share
         self.decode += duration - share
         self.charge(replica, decodes, prefills, share, duration - share)
@@ -661,14 +661,12 @@ class PlainRun:
             each, replica.carry = divmod(rest + replica.carry, len(decodes))
             for request, start, _ in decodes:
                 request.took_decode += gpus * (each + self.own(replica, start))
-        attention = [
-            replica.step.pair_ps * (tokens * start + tokens * (tokens + 1) // 2) for _, start, tokens in prefills
-        ]
+        attention = [replica.attention(start, tokens) for _, start, tokens in prefills]
         rest, passed, total = prefill - sum(attention), 0, sum(tokens for _, _, tokens in prefills)
-        for (request, _, tokens), own in zip(prefills, attention, strict=True):
+        for (request, start, tokens), own in zip(prefills, attention, strict=True):
             until = passed + tokens
             request.took_prefill += gpus * (own + rest * until // total - rest * passed // total)
-            request.took_cached += gpus * replica.step.pair_ps * tokens * request.hit
+            request.took_cached += gpus * replica.attention(start, tokens, request.hit)
             passed = until
 
     def count_work(self, replica: Replica, decodes: list, prefills: list, duration: int) -> None:

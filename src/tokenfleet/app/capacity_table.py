@@ -235,6 +235,9 @@ class _Times:
         inside = min(context, sequences * table.window_tokens)
         base = float(table.token_ps[tokens]) + table.sequence_ps * sequences + table.context_ps * context
         base += table.window_ps * inside + table.pair_ps * pairs
+        if table.window_pair_ps:
+            prompt = tokens - sequences * self._physics.deployment.engine.step_token_count
+            base += table.window_pair_ps * min(pairs, prompt * table.window_tokens)
         base += 0.0 if table.draft_ps is None else float(table.draft_ps[sequences])
         return float(((base**4 + table.eager_ps**4) ** 0.25 if prefill else base) / 1e12)
 

@@ -25,6 +25,7 @@ def with_overrides(defaults: EngineSettings, choice: EngineChoice, model: ModelA
         "memory_utilization": "memory_utilization_fraction",
         "context_limit": "context_limit_tokens",
         "prefill_decode_interval": "prefill_decode_interval_count",
+        "receive_interval": "receive_interval_count",
         "swap_space": "swap_bytes",
     }
     plain = {key: value for key, value in said(choice).items() if key not in ("name", "speculation")}

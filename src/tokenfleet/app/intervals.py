@@ -35,6 +35,13 @@ class Intervals:
     prefill_tokens: Counts
     decode_tokens: Counts
     """With drafts that were kept."""
+    preemption_count: Counts
+    swap_count: Counts
+    """Those of them that moved the KV to host memory."""
+    recomputed_tokens: Counts
+    """Computed again after preemptions."""
+    swapped_bytes: Counts
+    """KV that each of its gpus moved to host memory and back."""
     busy_fraction: Floats
     """Share of the time in which a step ran: what a dashboard shows as the use of a gpu."""
     bound_fraction: Mapping[str, Floats]
@@ -83,11 +90,21 @@ def intervals_of(record: RunRecord, interval_s: float, fleet: Fleet, models: Seq
         interval_s=interval_s,
         prefill_tokens=counted["prefill_tokens"],
         decode_tokens=counted["decode_tokens"] + counted["kept_draft_tokens"],
+        preemption_count=counted["preemption_count"],
+        swap_count=counted["swap_count"],
+        recomputed_tokens=counted["recomputed_tokens"],
+        swapped_bytes=counted["swapped_block_count"] * _swap_block_bytes(fleet),
         busy_fraction=busy,
         bound_fraction=_bounds(counted, busy, fleet, models),
         held_s=_seconds_in(HOLDS_GPUS, record, interval_s, busy.shape),
         serving_s=_seconds_in(SERVES, record, interval_s, busy.shape),
     )
+
+
+def _swap_block_bytes(fleet: Fleet) -> Counts:
+    """Of each replica."""
+    sizes = [group.replica.swap_block_bytes for group in fleet.groups]
+    return np.repeat(np.array(sizes, dtype=np.int64), [group.replica_count for group in fleet.groups])
 
 
 def _seconds_in(

@@ -24,6 +24,7 @@ _ENGINE_KEYS = {
     "draft_token_count": "tokens",
     "acceptance_fraction": "acceptance",
     "prefill_decode_interval_count": "prefill_decode_interval",
+    "receive_interval_count": "receive_interval",
 }
 _KINDS = {
     "string_type": "text",

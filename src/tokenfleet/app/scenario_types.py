@@ -234,6 +234,8 @@ class EngineChoice(Strict):
     """One thread that tokenizes all requests of a replica one after another, or as many as there are requests."""
     prefill_decode_interval: Annotated[int, Field(ge=0)] | None = None
     """Rounds of decode between two rounds of prefill, where anybody decodes (SGLang)."""
+    receive_interval: Annotated[int, Field(ge=1)] | None = None
+    """Rounds of decode between two looks for new requests (SGLang's ``scheduler_recv_interval``)."""
     speculation: SpeculationSpec | None = None
     """Speculative decoding."""
 
@@ -244,9 +246,9 @@ class EngineChoice(Strict):
         for key in ("long_prefill_tokens", "scheduling", "preemption"):
             if getattr(self, key) is not None and not self.name.startswith("vllm"):
                 raise problem(f"{key} is a setting of vllm, not of {self.name}", "leave it out, or take vllm")
-        if self.prefill_decode_interval is not None and not self.name.startswith("sglang"):
-            what = f"prefill_decode_interval is a setting of sglang, not of {self.name}"
-            raise problem(what, "leave it out, or take sglang")
+        for key in ("prefill_decode_interval", "receive_interval"):
+            if getattr(self, key) is not None and not self.name.startswith("sglang"):
+                raise problem(f"{key} is a setting of sglang, not of {self.name}", "leave it out, or take sglang")
         if self.speculation is not None and self.preemption == "swap":
             what = "speculation is not replayed with swap: no engine of today has both"
             raise problem(what, "leave one of them out")

@@ -140,6 +140,8 @@ def totals_document(record: RunRecord, trace: Trace, at_max_output_count: int | 
         "at_max_output_count": at_max_output_count,
         "preemption_count": int(record.preemption_count.sum(dtype=np.int64)),
         "preempted_request_count": int((record.preemption_count > 0).sum()),
+        "swap_count": None if record.ledger is None else int(record.ledger.swap_count.sum(dtype=np.int64)),
+        "recomputed_tokens": None if record.ledger is None else int(record.ledger.recomputed_tokens.sum()),
         "duration_s": span_s,
         "request_rate_per_s": _rate(count, trace.duration_s - float(record.arrival_s[0])) if count else None,
         "finish_rate_per_s": _rate(int(finished.sum()), span_s),
@@ -271,7 +273,8 @@ def _share_columns(ledger: Ledger | None) -> Columns:
     """What each request took of the gpus, rejected ones included: an attempt may have begun before."""
     if ledger is None:
         return {}
-    return {name: (getattr(ledger, name), None) for name in ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")}
+    names = ("swap_count", "recomputed_tokens", "prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")
+    return {name: (getattr(ledger, name), None) for name in names}
 
 
 def _tried(turmoil: Turmoil) -> Columns:
@@ -308,6 +311,10 @@ def telemetry_columns(record: RunRecord, gauges: Telemetry, done: Intervals) -> 
         "finished_count": counted(record.finish_s),
         "prefill_tokens_per_s": done.prefill_tokens.ravel() / done.interval_s,
         "decode_tokens_per_s": done.decode_tokens.ravel() / done.interval_s,
+        "preemption_count": done.preemption_count.ravel(),
+        "swap_count": done.swap_count.ravel(),
+        "recomputed_tokens": done.recomputed_tokens.ravel(),
+        "swapped_bytes": done.swapped_bytes.ravel(),
         "busy_fraction": done.busy_fraction.ravel(),
         **{f"{name}_fraction": done.bound_fraction[name].ravel() for name in BOUNDS},
     }

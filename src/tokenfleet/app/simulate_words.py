@@ -210,6 +210,19 @@ def waiting_lines(found: Diagnosis, limits: DiagnosisLimits) -> list[str]:
     return [f"{text}.{held}"]
 
 
+def _preempted(found: Diagnosis) -> str:
+    """How often KV memory was lost, and what became of it."""
+    count = found.preemption_count
+    text = f"{'Once' if count == 1 else f'{count:,} times'} a sequence lost its KV memory"
+    after = found.after_preemption
+    if after is None:
+        return f"{text}."
+    again = f"{after.recomputed_tokens:,} tokens were computed again"
+    if after.swap_count == 0:
+        return f"{text}: {again}."
+    return f"{text}; KV went to host memory {after.swap_count:,} times, and {again}."
+
+
 def odd_lines(found: Diagnosis, fleet: Fleet) -> list[str]:
     """What else is worth a word: long gaps, lost memory, requests that were refused, lost, or sent again."""
     lines = []
@@ -220,11 +233,7 @@ def odd_lines(found: Diagnosis, fleet: Fleet) -> list[str]:
             f"1 gap in 100 is {_time(tail_s)} or longer where the middle one is {_time(middle_s)}: {_why_gaps(engines)}"
         )
     if found.preemption_count:
-        after = "was computed again"
-        if any(engine.preemption == "swap" for engine in engines):
-            after = "waited in host memory, or was computed again where that was full"
-        times = "Once" if found.preemption_count == 1 else f"{found.preemption_count:,} times"
-        lines.append(f"{times} a sequence lost its KV memory and {after}.")
+        lines.append(_preempted(found))
     if found.refused_count:
         reasons = ", ".join(f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items())
         were = "1 request was" if found.refused_count == 1 else f"{found.refused_count:,} requests were"

@@ -45,7 +45,8 @@ class Basis:
 
 _SCALARS = (
     *("token_compute_s", "token_activation_s", "token_message_s", "prefill_token_s", "weight_stream_s"),
-    *("latency_s", "launch_s", "fixed_s", "sequence_overhead_s", "sequence_state_s", "pair_s", "eager_s", "request_s"),
+    *("latency_s", "launch_s", "fixed_s", "sequence_overhead_s", "sequence_state_s", "pair_s", "window_pair_s"),
+    *("eager_s", "request_s"),
 )
 
 

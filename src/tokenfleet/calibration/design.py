@@ -13,6 +13,7 @@ from tokenfleet.calibration.step_space import StepKinds
 from tokenfleet.calibration.subject import Refusal, Subject, model_kind, resolve
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
+from tokenfleet.performance import mean_window_pairs
 from tokenfleet.performance.terms import StepTerms
 
 STEMS = (*INVERSE, *DIRECT, *BY_ENGINE)
@@ -149,6 +150,9 @@ def _seconds(kinds: StepKinds, part: StepTerms, whole: StepTerms) -> Floats:
         seconds += read.seconds(tokens)
     seconds += sequences * (part.sequence_overhead_s + part.sequence_state_s) + kinds.pair_count * part.pair_s
     full = part.context.compute_s if whole.context.compute_s > whole.context.bandwidth_s else part.context.bandwidth_s
+    if whole.window_pair_s:
+        inside = mean_window_pairs(kinds.pair_count, tokens - sequences, whole.window_tokens)
+        seconds += inside * part.window_pair_s
     seconds += kinds.context_tokens * full
     if whole.window_tokens:
         mean = kinds.context_tokens / np.maximum(sequences, 1e-9)

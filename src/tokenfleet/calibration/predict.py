@@ -13,7 +13,7 @@ from tokenfleet.domain.errors import BadInput, OutOfRange
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import StepTimeModel
 from tokenfleet.domain.trace import Floats
-from tokenfleet.performance import step_time_model
+from tokenfleet.performance import mean_window_pairs, step_time_model
 
 Metric = Literal["ttft", "tpot", "e2e", "output_rate"]
 _PS_PER_S = 1e12
@@ -93,6 +93,9 @@ def step_s(kinds: StepKinds, step_time: StepTimeModel) -> Floats:
     low, high = table[floor].astype(np.float64), table[floor + 1].astype(np.float64)
     base = low + (high - low) * (kinds.token_count - floor)
     base += step_time.sequence_ps * kinds.sequence_count + step_time.pair_ps * kinds.pair_count
+    if step_time.window_pair_ps:
+        prompt = kinds.token_count - kinds.sequence_count
+        base += step_time.window_pair_ps * mean_window_pairs(kinds.pair_count, prompt, step_time.window_tokens)
     base += step_time.context_ps * kinds.context_tokens + step_time.window_ps * window_tokens(kinds, step_time)
     eager = np.where(kinds.prefill, float(step_time.eager_ps), 0.0)
     with np.errstate(under="ignore"):

@@ -79,6 +79,16 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AfterPreemption:
+    """What became of preempted sequences."""
+
+    swap_count: int
+    """How often their KV went to host memory."""
+    recomputed_tokens: int
+    """Computed again the other times: what no prefix cache had kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """What was found, and the figures it rests on."""
 
@@ -107,6 +117,8 @@ class Diagnosis:
     tail_gap_s: float | None
     """p99 of the token gaps."""
     preemption_count: int
+    after_preemption: AfterPreemption | None
+    """``None`` where nobody knows."""
     refused_by: Mapping[str, int]
     """Requests that nobody served, by reason: a name of :class:`Status` in small letters; only those that occur."""
     lost_count: int
@@ -170,15 +182,14 @@ def diagnose(
     ttft, itl = _up(record, alone, bounds, chosen, gaps, mixed=mixed)
     queue, front_end = _queue(record, bounds, window_s, slot_counts), _front_end(record, chosen)
     work = _prefill_fraction(record.busy) if prefill_fraction is None else prefill_fraction
-    client_ttft = _client(client_ttft_s, record.ttft_s, chosen, bounds)
-    client_e2e = _client(client_e2e_s, record.e2e_s, chosen, bounds)
+    seen = _client(client_ttft_s, record.ttft_s, chosen, bounds), _client(client_e2e_s, record.e2e_s, chosen, bounds)
     return Diagnosis(
-        verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, seen=(client_ttft, client_e2e)),
+        verdict=_verdict(ttft, itl, queue, work, bounds, front_end=front_end, seen=seen),
         alarm=_alarm(queue.most, bounds),
         ttft=ttft,
         itl=itl,
-        client_ttft=client_ttft,
-        client_e2e=client_e2e,
+        client_ttft=seen[0],
+        client_e2e=seen[1],
         waiting_peak_count=queue.most,
         waiting_peak_replica=queue.replica,
         queued_fraction=queue.queued,
@@ -189,10 +200,20 @@ def diagnose(
         front_end_fraction=front_end,
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
+        after_preemption=_after_preemption(record, chosen),
         refused_by=_refused(record, chosen),
         lost_count=int((record.status[chosen] == Status.LOST).sum()),
         timed_out_count=int((record.status[chosen] == Status.TIMED_OUT).sum()),
         sent_again_count=int((chosen & _sent_again(record)).sum()),
+    )
+
+
+def _after_preemption(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> AfterPreemption | None:
+    if record.ledger is None:
+        return None
+    return AfterPreemption(
+        swap_count=int(record.ledger.swap_count[chosen].sum(dtype=np.int64)),
+        recomputed_tokens=int(record.ledger.recomputed_tokens[chosen].sum()),
     )
 
 

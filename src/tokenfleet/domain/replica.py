@@ -86,6 +86,8 @@ class EngineSettings:
     """Host memory for each gpu."""
     prefill_decode_interval_count: int = 0
     """Rounds of decode between two rounds of prefill, where anybody decodes (SGLang)."""
+    receive_interval_count: int = 1
+    """Rounds of decode between two looks for new requests (SGLang's ``scheduler_recv_interval``)."""
     speculation: Speculation | None = None
     """``None``: each step yields one token for each decoding sequence."""
 
@@ -186,10 +188,12 @@ class StepTimeModel:
     and ``q`` for each prefill chunk. With
     ``sequence_count`` decoding sequences whose contexts add up to ``context_tokens`` (``window_context_tokens``
     after cutting each at ``window_tokens``), and ``pair_count`` query-key pairs of prefill
-    (``q * start + q * (q + 1) / 2`` summed over chunks)::
+    (``q * start + q * (q + 1) / 2`` summed over chunks; ``window_pair_count`` with keys among the last
+    ``window_tokens``)::
 
         base = token_ps[token_count] + sequence_ps * sequence_count + context_ps * context_tokens
-             + window_ps * window_context_tokens + pair_ps * pair_count + draft_ps[sequence_count]
+             + window_ps * window_context_tokens + pair_ps * pair_count + window_pair_ps * window_pair_count
+             + draft_ps[sequence_count]
         step = base                                         without prefill (replayed graph)
         step = (base**4 + eager_ps**4) ** (1/4), rounded    with prefill (launches bound a short step from below)
 
@@ -208,6 +212,8 @@ class StepTimeModel:
     eager_ps: int
     request_ps: int
     """Front end work before a request's first token, beside the gpu: tokenizing, HTTP, detokenizing."""
+    window_pair_ps: int = 0
+    """In layers with a long window. Short ones are part of ``token_ps``."""
     draft_ps: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     """By decoding sequences: what the drafter takes for all of them, where ``token_ps`` counts each token of the step
     as one of a prompt that it has read."""
@@ -257,6 +263,8 @@ class ReplicaPhysics:
     """Blocks of preempted sequences that host memory takes."""
     swap_block_ps: int = 0
     """Time in which the gpus move one of them there or back, each its own part."""
+    swap_block_bytes: int = 0
+    """That part; 0 where nothing is swapped."""
     model_context_tokens: int | None = None
     """Longest sequence that the model was made for; ``None``: unknown."""
 

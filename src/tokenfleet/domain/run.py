@@ -113,6 +113,13 @@ class WorkDone:
     """Query-key pairs of prefill."""
     kept_draft_tokens: Counts
     """Drafted tokens that were kept, by all steps that have ended by then; none behind the last token of a request."""
+    preemption_count: Counts
+    swap_count: Counts
+    """Those of them that moved the KV to host memory."""
+    swapped_block_count: Counts
+    """KV blocks moved there and back."""
+    recomputed_tokens: Counts
+    """Tokens computed again after preemptions, from the moment their requests were admitted again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +175,10 @@ class Ledger:
     cached_gpu_s: Floats
     """The part of ``prefill_gpu_s`` that is attention to tokens from the prefix cache."""
     decode_gpu_s: Floats
+    recomputed_tokens: Counts
+    """Tokens computed again after preemptions, which neither host memory nor the prefix cache had kept."""
+    swap_count: Ints
+    """Preemptions that moved its KV to host memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenfleet.performance.attention import chunk_attention_ps, mean_window_pairs
     from tokenfleet.performance.band import error_band
     from tokenfleet.performance.checkpoint import index_bytes, tensor_bytes
     from tokenfleet.performance.coefficients import Constant, constants
@@ -36,6 +37,7 @@ _HOME = {
     "STARTUP_MARGIN": "cold_start",
     "StageTime": "cold_start",
     "Tenant": "neighbours",
+    "chunk_attention_ps": "attention",
     "cold_start_s": "cold_start",
     "constants": "coefficients",
     "draft_facts": "residents",
@@ -45,6 +47,7 @@ _HOME = {
     "kv_bytes": "transfer",
     "kv_bytes_per_token": "kv",
     "kv_transfer_s": "transfer",
+    "mean_window_pairs": "attention",
     "memory_budget": "memory",
     "memory_convention": "memory",
     "missing_facts": "support",
@@ -80,6 +83,7 @@ __all__ = [
     "Stage",
     "StageTime",
     "Tenant",
+    "chunk_attention_ps",
     "cold_start_s",
     "constants",
     "draft_facts",
@@ -89,6 +93,7 @@ __all__ = [
     "kv_bytes",
     "kv_bytes_per_token",
     "kv_transfer_s",
+    "mean_window_pairs",
     "memory_budget",
     "memory_convention",
     "missing_facts",

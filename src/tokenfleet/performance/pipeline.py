@@ -127,6 +127,7 @@ def pipelined_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         context=_shared(whole.context, stages),
         window=_shared(whole.window, stages),
         pair_s=whole.pair_s / stages,
+        window_pair_s=whole.window_pair_s / stages,
     )
 
 

@@ -40,6 +40,7 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         kv_window_tokens=blocks.window_tokens,
         swap_block_count=swap_count,
         swap_block_ps=swap_ps,
+        swap_block_bytes=round(blocks.block_bytes) if swap_count else 0,
         model_context_tokens=model.max_context_tokens,
     )
 

@@ -104,6 +104,7 @@ def speculating_terms(
         token_message_s=checking.token_message_s + one.token_message_s,
         prefill_token_s=checking.prefill_token_s + one.prefill_token_s,
         pair_s=checking.pair_s + one.pair_s,
+        window_pair_s=checking.window_pair_s + one.window_pair_s,
         context=_with_passes(checking.context, one.context, count),
         window=_with_passes(checking.window, one.window, count),
     )

@@ -7,6 +7,7 @@ from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import Deployment, StepShares, StepTimeModel
 from tokenfleet.domain.trace import Floats
+from tokenfleet.performance.attention import mean_window_pairs
 from tokenfleet.performance.pipeline import pipelined_terms
 from tokenfleet.performance.speculation import Drafting, speculating_terms
 from tokenfleet.performance.support import unsupported
@@ -50,6 +51,7 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         window_ps=round(terms.window.step_s * _PS_PER_S),
         window_tokens=terms.window_tokens,
         pair_ps=round(terms.pair_s * _PS_PER_S),
+        window_pair_ps=round(terms.window_pair_s * _PS_PER_S),
         eager_ps=round(terms.eager_s * _PS_PER_S),
         request_ps=round(terms.request_s * _PS_PER_S),
         draft_ps=None if draft_s is None else np.rint(draft_s * _PS_PER_S).astype(np.int64),
@@ -81,7 +83,7 @@ def step_shares(
             more for prefill chunks.
         sequence_count: Decoding sequences.
         context_tokens: Their contexts added up; for windows each counts as their mean.
-        pair_count: Query-key pairs of prefill.
+        pair_count: Query-key pairs of prefill; for windows each query counts as their mean.
         prefill: Whether the step holds any prefill.
 
     Returns:
@@ -137,7 +139,8 @@ def step_parts(
     in_window = sequences * np.minimum(mean, terms.window_tokens)
     compute = split.compute - sequences * terms.sequence_credit_s
     if pairs is not None:
-        compute = compute + pairs * terms.pair_s
+        inside = mean_window_pairs(pairs, tokens - sequences * terms.step_token_count, terms.window_tokens)
+        compute = compute + pairs * terms.pair_s + inside * terms.window_pair_s
     bandwidth = split.bandwidth + sequences * terms.sequence_state_s
     for size, each in ((context_tokens, terms.context), (in_window, terms.window)):
         if each.compute_s > each.bandwidth_s:

@@ -24,6 +24,7 @@ def scaled(step_time: StepTimeModel, factor: float) -> StepTimeModel:
         context_ps=round(step_time.context_ps * factor),
         window_ps=round(step_time.window_ps * factor),
         pair_ps=round(step_time.pair_ps * factor),
+        window_pair_ps=round(step_time.window_pair_ps * factor),
         eager_ps=round(step_time.eager_ps * factor),
         request_ps=round(step_time.request_ps * factor),
         draft_ps=None if step_time.draft_ps is None else np.rint(step_time.draft_ps * factor).astype(np.int64),

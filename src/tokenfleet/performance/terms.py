@@ -26,7 +26,7 @@ _LAUNCHES_BY_KIND = {"full": 5, "sliding": 5, "chunked": 5, "latent": 9, "compre
 _LAUNCHES_DENSE, _LAUNCHES_EXPERTS, _LAUNCHES_SHARED = 3, 5, 3
 _LAUNCHES_PER_UNIT = 8
 _LONG_WINDOW_TOKENS = 4096
-"""A prompt in windows from here on is charged like full attention."""
+"""A prompt in windows from here on is charged by its pairs inside the window, in shorter ones by tokens."""
 _LARGEST_OF_NORMALS = {1: 0.0, 2: 0.564, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
 """Expected maximum of as many standard normals."""
 
@@ -112,7 +112,7 @@ class StepTerms:
     token_activation_s: float
     token_message_s: float
     prefill_token_s: float
-    """Windowed and sparse prefill attention, linear in tokens; decoding sequences pay theirs by context."""
+    """Prefill attention in short windows and sparse, linear in tokens; decoding sequences pay theirs by context."""
     weight_stream_s: float
     experts: tuple[ExpertRead, ...]
     """One entry for each kind of expert layer."""
@@ -125,6 +125,8 @@ class StepTerms:
     window: PerContext
     window_tokens: int
     pair_s: float
+    window_pair_s: float
+    """Per query-key pair of prefill inside a long window."""
     eager_s: float
     request_s: float
     step_token_count: int = 1
@@ -204,6 +206,7 @@ def step_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> St
         window=contexts.window,
         window_tokens=contexts.window_tokens,
         pair_s=contexts.pair_s,
+        window_pair_s=contexts.window_pair_s,
         eager_s=launch * overhead * constant("eager_s") * kernels / _LAUNCHES_PER_UNIT,
         request_s=constant("request_s", family),
     )
@@ -313,6 +316,7 @@ class _ContextTerms:
     window: PerContext
     window_tokens: int
     pair_s: float
+    window_pair_s: float
     prefill_token_s: float
 
 
@@ -323,7 +327,7 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
     window, and its index keys over the whole context.
     """
     window_tokens = max((_reach(entry) for entry in model.attention), default=0)
-    full_bytes = full_flop = window_bytes = window_flop = pair_flop = linear_flop = 0.0
+    full_bytes = full_flop = window_bytes = window_flop = pair_flop = inside_flop = linear_flop = 0.0
     for entry in model.attention:
         # Where an FP8 cache is unpacked, that costs in a step what the smaller read saves.
         read_as = "bf16" if _unpacking(gpu, deployment) > 1 else deployment.kv_precision
@@ -340,10 +344,12 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
             window_bytes, window_flop = window_bytes + size, window_flop + decode
         else:
             full_bytes, full_flop = full_bytes + size, full_flop + decode
-        if reach and reach < _LONG_WINDOW_TOKENS:
+        if not reach:
+            pair_flop += prefill
+        elif reach < _LONG_WINDOW_TOKENS:
             linear_flop += prefill * reach
         else:
-            pair_flop += prefill
+            inside_flop += prefill
     share = 1 / deployment.layout.attention_data_parallel
     rate = constant("attention_compute_fraction") * known(gpu.bf16_flop_per_s)
     read = constant("kv_bandwidth_fraction") * known(gpu.memory_bandwidth_bytes_per_s)
@@ -352,6 +358,7 @@ def _context_terms(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -
         PerContext(compute_s=window_flop / rate * share, bandwidth_s=window_bytes / read * share),
         window_tokens,
         pair_flop / rate * share * _unpacking(gpu, deployment),
+        inside_flop / rate * share * _unpacking(gpu, deployment),
         linear_flop / rate * share,
     )
 

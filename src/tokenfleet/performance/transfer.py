@@ -5,6 +5,7 @@ import numpy as np
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.replica import MemoryBudget, ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.trace import Floats, Ints
+from tokenfleet.performance.attention import chunk_attention_ps
 
 _PS_PER_S = 1e12
 
@@ -71,6 +72,6 @@ def prefill_alone_s(step_time: StepTimeModel, prompt_tokens: Ints, budget_tokens
     tokens = np.asarray(prompt_tokens, dtype=np.int64)
     chunks, rest = np.divmod(tokens, budget_tokens)
     total_ps = chunks * step_time.token_ps[budget_tokens] + np.where(rest > 0, step_time.token_ps[rest], 0)
-    total_ps = total_ps + step_time.pair_ps * (tokens * (tokens + 1) // 2)
+    total_ps = total_ps + chunk_attention_ps(step_time, 0, tokens)
     seconds: Floats = total_ps / _PS_PER_S
     return seconds

@@ -11,6 +11,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
 from tokenfleet.domain.trace import Floats, Trace, of_class
+from tokenfleet.performance import chunk_attention_ps
 from tokenfleet.planner import words
 from tokenfleet.planner.traffic import fresh_tokens
 
@@ -32,8 +33,7 @@ def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: floa
     start = 0
     while start < input_tokens and total_ps * _PS <= limit_s:
         chunk = min(budget, input_tokens - start)
-        pairs = chunk * start + chunk * (chunk + 1) // 2
-        total_ps += _prefill_step_ps(model, chunk, pairs)
+        total_ps += _prefill_step_ps(model, start, chunk)
         start += chunk
     return total_ps * _PS
 
@@ -49,8 +49,8 @@ def decode_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
     return tuple(decode_step_s(replica, min(count, most), context) for count, context in _PROFILE_BATCHES)
 
 
-def _prefill_step_ps(model: StepTimeModel, chunk: int, pairs: int) -> float:
-    base = float(model.token_ps[chunk]) + float(model.pair_ps) * pairs
+def _prefill_step_ps(model: StepTimeModel, start: int, chunk: int) -> float:
+    base = float(model.token_ps[chunk]) + float(chunk_attention_ps(model, start, chunk))
     return math.sqrt(math.hypot(base * base, float(model.eager_ps) ** 2))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tokenfleet import cost
 from tokenfleet.domain.outlook import Confidence, FrontierPoint, SensitivityCase
 from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Purchase, PurchaseLine, Sized
-from tokenfleet.domain.run import Ledger, RunRecord
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import Floats
@@ -56,7 +56,7 @@ def paid_record(pools: Sequence[PlannedPool], run: StagedRun) -> RunRecord:
         cached[own.caller] += read
         prefill[own.caller] += _shared_out(bill.input_usd_per_hour, work.input_s) + read
         decode[own.caller] += _shared_out(bill.output_usd_per_hour, work.output_s)
-    paid = Ledger(scheduled_s=ledger.scheduled_s, prefill_gpu_s=prefill, cached_gpu_s=cached, decode_gpu_s=decode)
+    paid = replace(ledger, prefill_gpu_s=prefill, cached_gpu_s=cached, decode_gpu_s=decode)
     return replace(run.record, ledger=paid)
 
 

@@ -54,7 +54,7 @@ def _with_time(model: StepTimeModel, limit: Limit, shares: SharesOfStep) -> Step
     token_ps[0] = min(int(model.token_ps[0]), int(token_ps[0]))
     faster = replace(model, token_ps=token_ps)
     if limit == "prefill_compute":
-        return replace(faster, pair_ps=_less(model.pair_ps))
+        return replace(faster, pair_ps=_less(model.pair_ps), window_pair_ps=_less(model.window_pair_ps))
     if limit == "decode_bandwidth":
         return replace(faster, context_ps=_less(model.context_ps), window_ps=_less(model.window_ps))
     if limit == "overhead":

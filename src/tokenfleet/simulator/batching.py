@@ -11,6 +11,7 @@ TensorRT-LLM differs in that it sets aside the blocks of a request up to its las
 preempts. SGLang differs more: a step is either prefill or decode, prefill first.
 """
 
+from tokenfleet.simulator.attention import forget_pairs
 from tokenfleet.simulator.blocks import decode_blocks_now, growth_blocks, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import (
@@ -23,7 +24,6 @@ from tokenfleet.simulator.layout import (
     BUDGET,
     BY_LANE,
     BY_PRIORITY,
-    CACHED_PAIRS,
     CHUNK_LIMIT,
     CHUNKED,
     COMPUTED,
@@ -46,7 +46,6 @@ from tokenfleet.simulator.layout import (
     MAX_SEQUENCES,
     NO_CHUNK_LIMIT,
     NONE,
-    PAIRS,
     PARTIAL,
     PREEMPTED,
     PREFILL,
@@ -90,7 +89,7 @@ from tokenfleet.simulator.serving import (
     serve_running,
 )
 from tokenfleet.simulator.speculating import draft, draft_blocks
-from tokenfleet.simulator.swapping import host_tokens, is_swapped, swap_in
+from tokenfleet.simulator.swapping import host_tokens, is_swapped, note_readmitted, swap_in
 from tokenfleet.simulator.urgency import sort_ready
 from tokenfleet.simulator.windows import (
     blocks_needed,
@@ -206,6 +205,7 @@ def admit(memory: Memory, replica: int, request: int) -> int:
         hold_hits(memory, replica, sequence)
         if preemption_count(memory, request) == 0:
             memory[request + HISTORY] |= hit
+    note_readmitted(memory, replica, request, hit)
     take_start(memory, replica, sequence, start)
     memory[sequence + COMPUTED] = start
     memory[sequence + HIT] = hit
@@ -310,8 +310,7 @@ def schedule(memory: Memory, replica: int) -> int:
         A sequence of the running list; all that prefill in the step are not before it. ``NONE``: nobody prefills.
     """
     group = memory[replica + GROUP]
-    memory[replica + PAIRS] = 0
-    memory[replica + CACHED_PAIRS] = 0
+    forget_pairs(memory, replica)
     if memory[group + BY_PRIORITY] != 0:
         sort_ready(memory, replica)
         if memory[group + BY_PRIORITY] == BY_LANE:

@@ -155,7 +155,7 @@ def _group_problems(where: str, group: ReplicaGroup) -> Iterator[Problem]:
     elif np.any(step.token_ps[1:needed] < 1):
         yield Problem(f"{where}.step_time.token_ps", "a step that takes no time", "at least 1 ps for 1 token and more")
     rates = ("sequence_ps", "context_ps", "window_ps", "window_tokens", "pair_ps", "eager_ps", "request_ps")
-    values = {f"step_time.{name}": getattr(step, name) for name in rates}
+    values = {f"step_time.{name}": getattr(step, name) for name in (*rates, "window_pair_ps")}
     values |= {name: getattr(replica, name) for name in ("swap_block_count", "swap_block_ps")}
     for name, value in values.items():
         if value < 0:
@@ -187,6 +187,8 @@ def _engine_problems(where: str, engine: EngineSettings) -> Iterator[Problem]:
         yield Problem(f"{where}.{name}", what, f"leave it out, or take {owner_of(name)}")
     if engine.prefill_decode_interval_count < 0:
         yield Problem(f"{where}.prefill_decode_interval_count", f"{engine.prefill_decode_interval_count}", "at least 0")
+    if engine.receive_interval_count < 1:
+        yield Problem(f"{where}.receive_interval_count", f"{engine.receive_interval_count}", "at least 1")
     if engine.speculation is not None:
         yield from _speculation_problems(where, engine, engine.speculation)
 

@@ -90,7 +90,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
     drafting = drafting_ps(group)
     drafting_at = table.start + len(step.token_ps)
     kept_at = drafting_at + len(drafting)
-    memory[at.WINDOWED] |= replica.kv_window_block_count
+    memory[at.WINDOWED] |= replica.kv_window_block_count | step.window_pair_ps
     memory[table.start : table.stop] = np.concatenate([step.token_ps, drafting, kept_below(engine)])
     for field, value in (
         (at.TOKEN_TABLE_AT, table.start),
@@ -99,6 +99,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.WINDOW_PS, step.window_ps),
         (at.WINDOW_TOKENS, step.window_tokens),
         (at.PAIR_PS, step.pair_ps),
+        (at.WINDOW_PAIR_PS, step.window_pair_ps),
         (at.EAGER_PS, step.eager_ps),
         (at.REQUEST_PS, step.request_ps),
         (at.MAX_BATCHED_TOKENS, engine.max_batched_tokens),
@@ -124,6 +125,7 @@ def write_group(memory: Buffer, row: int, table: Section, group: ReplicaGroup, r
         (at.GPU_COUNT, replica.deployment.layout.gpu_count),
         (at.NODE_END, ends_at),
         (at.DECODE_INTERVAL, engine.prefill_decode_interval_count),
+        (at.RECEIVE_INTERVAL, engine.receive_interval_count),
         (at.STEP_TOKENS, engine.step_token_count),
         (at.DRAFT_TABLE_AT, drafting_at if len(drafting) else at.NONE),
         (at.KEPT_AT, kept_at),
@@ -157,6 +159,7 @@ def write_replica(
         (at.NUMBER, number),
         (at.FREE_BLOCKS, group.replica.kv_block_count),
         (at.NEW_TOKEN_RATIO, FIRST_RATIO),
+        (at.UNSEEN_ROUNDS, group.replica.deployment.engine.receive_interval_count),
         (at.SPARE_SLOT, start),
         (at.RING_AT, start + sequences),
         (at.BITMAP_AT, start + sequences + ring_words),
@@ -200,7 +203,7 @@ def renew_replica(
     kept = np.r_[
         row + at.PREFILL_BUSY : row + at.PREEMPTIONS + 1,
         row + at.STEPS_WITH_PREFILL : row + at.PREFILL_PAIRS + 1,
-        row + at.KEPT_TOKENS,
+        row + at.KEPT_TOKENS : row + at.RECOMPUTED_TOKENS + 1,
     ]
     spent = memory[kept]
     memory[row : row + at.REPLICA_WORDS] = 0

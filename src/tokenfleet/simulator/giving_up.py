@@ -81,6 +81,7 @@ from tokenfleet.simulator.patience import (
 from tokenfleet.simulator.pool import free_sequence
 from tokenfleet.simulator.prefixes import computed_tokens, hashed_tokens, orphan_own
 from tokenfleet.simulator.queues import spare_slot, stop_running
+from tokenfleet.simulator.receiving import looks_now
 from tokenfleet.simulator.ring import take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.swapping import leave_host
@@ -233,18 +234,21 @@ def may_go(memory: Memory, replica: int, row: int) -> bool:
     goes on all the same once it is admitted again.
     """
     sequence = memory[row + SERVED_BY]
-    if sequence == NONE:
-        # It was retracted: a token that was under way does not count.
-        memory[row + LEAVES] = NEVER_PS
-        return False
-    if has_ended(memory, replica, sequence):
+    if sequence != NONE and has_ended(memory, replica, sequence):
         return True
-    is_prompt = memory[sequence + STATE] == PREFILL
-    if memory[row + SENT] == NOT_HEARD:
-        if is_prompt:
-            return True
+    hears = memory[row + SENT] == NOT_HEARD
+    if hears and not looks_now(memory, replica):
+        return False
+    is_prompt = sequence != NONE and memory[sequence + STATE] == PREFILL
+    if hears and is_prompt:
+        return True
+    if hears:
         memory[row + SENT] = memory[replica + CLOCK]
+    if hears or sequence == NONE:
+        # Of one that was retracted, a token that was under way does not count.
         memory[row + LEAVES] = NEVER_PS
+    if sequence == NONE:
+        return False
     if memory[row + LEAVES] == NEVER_PS and not is_prompt and not is_delivered(memory, memory[sequence + REQUEST]):
         token_ps = last_token_ps(memory, replica, sequence)
         if token_ps > memory[row + SENT]:

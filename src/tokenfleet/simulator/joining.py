@@ -157,14 +157,18 @@ def _of_pool(decision: Decision, name: str, before: int) -> Decision:
 def in_all(request_count: int, runs: list[PoolRun]) -> Ledger | None:
     """What each request took in all pools together; its turn came when one of its calls was admitted first."""
     scheduled_s = np.full(request_count, np.nan)
-    took_s = {name: np.zeros(request_count) for name in ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")}
+    names = ("prefill_gpu_s", "cached_gpu_s", "decode_gpu_s")
+    took = {name: np.zeros(request_count) for name in names}
+    again, swaps = np.zeros(request_count, dtype=np.int64), np.zeros(request_count, dtype=np.int32)
     for run in runs:
         if run.record.ledger is None:
             return None
         np.fmin.at(scheduled_s, run.caller, run.record.ledger.scheduled_s)
-        for name, total_s in took_s.items():
+        for name, total_s in took.items():
             np.add.at(total_s, run.caller, getattr(run.record.ledger, name))
-    return Ledger(scheduled_s=scheduled_s, **took_s)
+        np.add.at(again, run.caller, run.record.ledger.recomputed_tokens)
+        np.add.at(swaps, run.caller, run.record.ledger.swap_count)
+    return Ledger(scheduled_s=scheduled_s, recomputed_tokens=again, swap_count=swaps, **took)
 
 
 NO_GAPS = np.zeros(0, dtype=np.int64)

@@ -5,6 +5,7 @@ step, and the router still counts the requests that this step ends. Among bounda
 first, among arrivals those by the clock.
 """
 
+from tokenfleet.simulator.attention import has_window_pairs
 from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
@@ -100,7 +101,7 @@ from tokenfleet.simulator.visits import come_to_nothing, enter, leave, visit_of
 from tokenfleet.simulator.windows import blocks_needed, has_window
 from tokenfleet.simulator.work import gauge
 
-WITHOUT_WINDOWS = {has_window: 0, growth_blocks: 1, stretch_blocks: 1}
+WITHOUT_WINDOWS = {has_window: 0, has_window_pairs: 0, growth_blocks: 1, stretch_blocks: 1}
 """What these answer where no model has a window."""
 
 

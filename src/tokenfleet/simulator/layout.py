@@ -164,6 +164,8 @@ BEHIND_TOKENS = 37  # computed tokens that the next one still sees in those laye
 FREE_LAG = 38  # tokens of a decode that are in flight when its blocks behind the window are given back
 WINDOW_STRETCHES = 39  # that a sequence holds in those layers at most, while a step computes the longest chunk
 UNHASHED_LAST = 40  # freed blocks without a name wait behind all others, not in front of them
+RECEIVE_INTERVAL = 41  # rounds of decode between two looks for new requests (SGLang)
+WINDOW_PAIR_PS = 42  # of a query-key pair of prefill in layers with a long window
 GROUP_WORDS = 48
 
 BY_LANE = 2
@@ -255,7 +257,14 @@ CUT_TOKENS = 78  # tokens that sequences drafted less in the step fixed last, fo
 HELD_AT = 79  # behind the window rows of its sequences, which are in the order of these
 BERTH = 80  # what it shares its gpus by; NONE where it has them to itself
 KEPT_TOKENS = 81  # drafted tokens that were kept
-REPLICA_WORDS = 88
+SWAPS = 82  # preemptions by swap
+SWAPPED_BLOCKS = 83  # moved to host memory or back, in all
+RECOMPUTED_TOKENS = 84  # computed again after preemptions; counted along with the ledger
+LOOKED = 85  # when it looked for new requests last (SGLang)
+UNSEEN_ROUNDS = 86  # rounds of decode since then
+WINDOW_PAIRS = 87  # like PAIRS, with keys inside the window only
+CACHED_WINDOW_PAIRS = 88  # those of them whose key came from the prefix cache
+REPLICA_WORDS = 96
 
 IDLE_WITH_WORK = 1  # a request at an empty replica was not admitted
 NOTHING_TO_EVICT = 2  # blocks were taken that are not free
@@ -392,7 +401,10 @@ SCHEDULED = 0  # when the scheduler first admitted it, -1 until then; of its las
 PREFILL_GPU = 1  # gpu-picoseconds of its prefill
 CACHED_GPU = 2  # those of them for attention to tokens from the prefix cache
 DECODE_GPU = 3
-LEDGER_WORDS = 4
+LOST_TOKENS = 4  # computed tokens whose KV its last preemption dropped, until it is admitted again
+COMPUTED_AGAIN = 5  # tokens of which that was so and which no cache had
+SWAP_COUNT = 6  # its preemptions by swap
+LEDGER_WORDS = 7
 
 # ---- session
 IS_OPEN = 0
@@ -456,7 +468,11 @@ SAMPLE_DECODE_TOKENS = 8
 SAMPLE_READ_TOKENS = 9
 SAMPLE_PREFILL_PAIRS = 10
 SAMPLE_KEPT_TOKENS = 11
-SAMPLE_WORDS = 12
+SAMPLE_PREEMPTIONS = 12
+SAMPLE_SWAPS = 13
+SAMPLE_SWAPPED_BLOCKS = 14
+SAMPLE_RECOMPUTED_TOKENS = 15
+SAMPLE_WORDS = 16
 
 # ---- what the router knows of a replica
 SCRAPED_WAITING = 0  # at the last scrape

@@ -9,6 +9,7 @@ evenly is carried to the next step: nothing is lost, and a jump over many steps 
 The prefill part of a step is the attention of each chunk, and a rest by their tokens.
 """
 
+from tokenfleet.simulator.attention import attention_ps, cached_chunk_ps, chunk_attention_ps
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
     CACHED_GPU,
@@ -26,10 +27,9 @@ from tokenfleet.simulator.layout import (
     JOINED_CLOCK,
     LEDGER_AT,
     LEDGER_WORDS,
+    LOST_TOKENS,
     NONE,
     ORIGIN,
-    PAIR_PS,
-    PAIRS,
     PREFILL,
     PREFILL_GPU,
     REQUEST,
@@ -70,7 +70,9 @@ def note_scheduled(memory: Memory, replica: int, request: int) -> None:
 def forget_scheduled(memory: Memory, request: int) -> None:
     """An attempt came to nothing. What it took stays charged."""
     if memory[LEDGER_AT] != NONE:
-        memory[ledger_of(memory, request) + SCHEDULED] = -1
+        row = ledger_of(memory, request)
+        memory[row + SCHEDULED] = -1
+        memory[row + LOST_TOKENS] = 0
 
 
 @compiled
@@ -154,19 +156,19 @@ def charge_prefills(memory: Memory, replica: int, first: int, tokens: int, prefi
     """
     group = memory[replica + GROUP]
     gpus = memory[group + GPU_COUNT]
-    rest_ps = prefill_ps - memory[group + PAIR_PS] * memory[replica + PAIRS]
+    rest_ps = prefill_ps - attention_ps(memory, replica)
     passed = charged_ps = 0
     sequence = first
     while sequence != NONE:
         if memory[sequence + STATE] == PREFILL:
             chunk = memory[sequence + CHUNK]
             start = memory[sequence + COMPUTED] - chunk
-            pairs = chunk * start + chunk * (chunk + 1) // 2
+            own_ps = chunk_attention_ps(memory, group, start, chunk)
             passed += chunk
             # What all chunks up to this one pay together is rounded, so that nothing is lost.
             together_ps = rest_ps if passed == tokens else rest_ps * passed // tokens
             row = ledger_of(memory, memory[sequence + REQUEST])
-            memory[row + PREFILL_GPU] += (memory[group + PAIR_PS] * pairs + together_ps - charged_ps) * gpus
-            memory[row + CACHED_GPU] += memory[group + PAIR_PS] * chunk * memory[sequence + HIT] * gpus
+            memory[row + PREFILL_GPU] += (own_ps + together_ps - charged_ps) * gpus
+            memory[row + CACHED_GPU] += cached_chunk_ps(memory, group, start, chunk, memory[sequence + HIT]) * gpus
             charged_ps = together_ps
         sequence = memory[sequence + RUNNING_NEXT]

@@ -12,6 +12,7 @@ from tokenfleet.simulator.layout import (
     HASHED,
     IS_CONTENDED,
     LAST_RUNNING,
+    LOOKED,
     NEVER_RESUMED,
     NONE,
     ORDER,
@@ -20,6 +21,7 @@ from tokenfleet.simulator.layout import (
     QUEUE_HEAD,
     QUEUE_TAIL,
     READY,
+    RECEIVE_INTERVAL,
     REQUEST,
     RESUMED,
     RING_NEXT,
@@ -68,7 +70,9 @@ def next_waiting(memory: Memory, replica: int) -> int:
     if memory[memory[replica + GROUP] + BY_PRIORITY] != 0:
         return most_urgent(memory, replica)
     head = memory[replica + QUEUE_HEAD]
-    if head != NONE and memory[head + READY] > memory[replica + CLOCK]:
+    if head == NONE or memory[head + READY] > memory[replica + CLOCK]:
+        return NONE
+    if memory[memory[replica + GROUP] + RECEIVE_INTERVAL] > 1 and memory[head + READY] > memory[replica + LOOKED]:
         return NONE
     return head
 

@@ -200,6 +200,10 @@ def telemetry(pauses: Pauses, fleet: Fleet) -> Telemetry | None:
             context_tokens=stacked[:, :, at.SAMPLE_READ_TOKENS],
             pair_count=stacked[:, :, at.SAMPLE_PREFILL_PAIRS],
             kept_draft_tokens=stacked[:, :, at.SAMPLE_KEPT_TOKENS],
+            preemption_count=stacked[:, :, at.SAMPLE_PREEMPTIONS],
+            swap_count=stacked[:, :, at.SAMPLE_SWAPS],
+            swapped_block_count=stacked[:, :, at.SAMPLE_SWAPPED_BLOCKS],
+            recomputed_tokens=stacked[:, :, at.SAMPLE_RECOMPUTED_TOKENS],
         ),
     )
 
@@ -327,6 +331,8 @@ def ledger(memory: Buffer, places: Places) -> Ledger:
         prefill_gpu_s=rows[:, at.PREFILL_GPU] / PS_PER_S,
         cached_gpu_s=rows[:, at.CACHED_GPU] / PS_PER_S,
         decode_gpu_s=rows[:, at.DECODE_GPU] / PS_PER_S,
+        recomputed_tokens=rows[:, at.COMPUTED_AGAIN].copy(),
+        swap_count=rows[:, at.SWAP_COUNT].astype(np.int32),
     )
 
 

@@ -34,12 +34,13 @@ def foreign_settings(engine: EngineSettings) -> dict[str, object]:
         own |= {"scheduling": None if engine.scheduling == "fcfs" else engine.scheduling}
     if rules != SGLANG:
         own |= {"prefill_decode_interval_count": engine.prefill_decode_interval_count or None}
+        own |= {"receive_interval_count": None if engine.receive_interval_count == 1 else engine.receive_interval_count}
     return {name: value for name, value in own.items() if value is not None}
 
 
 def owner_of(setting: str) -> str:
     """The engine whose rules know a setting that others do not."""
-    return "sglang" if setting == "prefill_decode_interval_count" else "vllm"
+    return "sglang" if setting in {"prefill_decode_interval_count", "receive_interval_count"} else "vllm"
 
 
 def lone_is_free(engine_name: str) -> bool:

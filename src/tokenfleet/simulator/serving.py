@@ -3,6 +3,7 @@
 Where both suffice for all, nobody is looked at one by one; else they are served in order of admission.
 """
 
+from tokenfleet.simulator.attention import count_pairs
 from tokenfleet.simulator.blocks import (
     blocks_between,
     decode_blocks_now,
@@ -21,7 +22,6 @@ from tokenfleet.simulator.layout import (
     AHEAD_BLOCKS,
     BUDGET,
     BY_PRIORITY,
-    CACHED_PAIRS,
     CHUNK,
     CHUNK_LIMIT,
     CLOCK,
@@ -39,7 +39,6 @@ from tokenfleet.simulator.layout import (
     FREE_BLOCKS,
     GROUP,
     HALF,
-    HIT,
     IS_CONTENDED,
     IS_FULL,
     JOINED,
@@ -52,7 +51,6 @@ from tokenfleet.simulator.layout import (
     NONE,
     ORDER,
     ORIGIN,
-    PAIRS,
     PARTIAL,
     PREEMPTED,
     PREEMPTIONS,
@@ -96,7 +94,7 @@ from tokenfleet.simulator.queues import (
     stop_running,
 )
 from tokenfleet.simulator.speculating import decoded_tokens, draft, draft_blocks, draft_blocks_of
-from tokenfleet.simulator.swapping import swap_out
+from tokenfleet.simulator.swapping import note_preempted, swap_out
 from tokenfleet.simulator.urgency import first_interactive, last_batch, least_urgent
 from tokenfleet.simulator.windows import blocks_needed, due_blocks, give_back, give_back_decodes, room
 
@@ -123,8 +121,7 @@ def prefill_chunk(memory: Memory, replica: int, sequence: int, tokens: int) -> N
         give_back(memory, replica, sequence)
     take_blocks(memory, replica, chunk_blocks(memory, replica, sequence, tokens))
     memory[sequence + CHUNK] = tokens
-    memory[replica + PAIRS] += tokens * start + tokens * (tokens + 1) // 2
-    memory[replica + CACHED_PAIRS] += tokens * memory[sequence + HIT]
+    count_pairs(memory, replica, sequence, start, tokens, 1)
     memory[replica + BUDGET] -= tokens
     memory[sequence + COMPUTED] = start + tokens
     in_tree = memory[memory[sequence + REQUEST] + PREFIX] & HALF != NONE
@@ -186,6 +183,7 @@ def preempt(memory: Memory, replica: int, sequence: int, served: int) -> None:
         set_produced_tokens(memory, request, computed + 1 - input_tokens(memory, request))
         memory[request + FINISH] = last_token_ps(memory, replica, sequence)
         swap_out(memory, replica, request)
+    note_preempted(memory, request, computed_tokens(memory, replica, sequence) + decoded - served)
     tokens = computed_tokens(memory, replica, sequence) + decoded
     named = hashed_tokens(memory, replica, sequence, memory[replica + STEP] + decoded)
     free_sequence(memory, replica, sequence, tokens, named)
@@ -212,8 +210,7 @@ def take_back(memory: Memory, replica: int, sequence: int) -> int:
         return 0
     tokens = memory[sequence + CHUNK]
     start = memory[sequence + COMPUTED] - tokens
-    memory[replica + PAIRS] -= tokens * start + tokens * (tokens + 1) // 2
-    memory[replica + CACHED_PAIRS] -= tokens * memory[sequence + HIT]
+    count_pairs(memory, replica, sequence, start, tokens, -1)
     memory[replica + BUDGET] += tokens
     return tokens
 

@@ -6,6 +6,7 @@ the start of the step before, as the engine then plans one step ahead of the gpu
 A step with nothing in it takes no time: it stands for the engine waiting until the step in flight ends.
 """
 
+from tokenfleet.simulator.attention import attention_ps, cached_attention_ps
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import take_blocks
 from tokenfleet.simulator.compiling import compiled
@@ -20,7 +21,6 @@ from tokenfleet.simulator.layout import (
     BY_LANE,
     BY_PRIORITY,
     CACHED_BUSY,
-    CACHED_PAIRS,
     CLOCK,
     COMPUTED,
     CONTENDED,
@@ -45,6 +45,7 @@ from tokenfleet.simulator.layout import (
     LAG,
     LEDGER_AT,
     LEFT_OUT_COUNT,
+    LOOKED,
     MAX_BATCHED_TOKENS,
     MIXED_STEPS,
     MOVED_BLOCKS,
@@ -52,8 +53,6 @@ from tokenfleet.simulator.layout import (
     NEW_TOKEN_RATIO,
     NONE,
     NUMBER,
-    PAIR_PS,
-    PAIRS,
     PATIENCE_AT,
     PENDING,
     PREEMPTED,
@@ -62,6 +61,7 @@ from tokenfleet.simulator.layout import (
     PREFIX,
     QUEUE_HEAD,
     READY,
+    RECEIVE_INTERVAL,
     REQUEST,
     RESUMED_COUNT,
     RULES,
@@ -76,6 +76,7 @@ from tokenfleet.simulator.layout import (
     STEP_TOKENS,
     STEPS,
     TARGET,
+    UNSEEN_ROUNDS,
     UNSETTLED,
     WINDOW_CONTEXT,
     WINDOW_PS,
@@ -83,6 +84,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import charge_prefills, share_equally
 from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.prefixes import write_up_to
+from tokenfleet.simulator.receiving import look, look_soon, rounds_to_look
 from tokenfleet.simulator.ring import steps_to_next_event
 from tokenfleet.simulator.rules import FIRST_RATIO
 from tokenfleet.simulator.sharing import hold, is_held, let_go_of_step, shares, take_turn
@@ -147,6 +149,8 @@ def start_run(memory: Memory, replica: int) -> None:
         steps = 1 + steps_with_room(memory, replica, memory[replica + STEP] + 1, steps - 1)
         if memory[replica + DECODES_DUE] > 0:
             steps = min(steps, memory[replica + DECODES_DUE])
+        if memory[group + RECEIVE_INTERVAL] > 1:
+            steps = min(steps, rounds_to_look(memory, replica))
     memory[replica + RUN] = steps
     moving_ps = take_moving_time(memory, replica)
     decoded = decoded_tokens(memory, replica)
@@ -196,6 +200,7 @@ def finish_run(memory: Memory, replica: int) -> None:
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         memory[replica + DECODED] = horizon + duration_ps
         memory[replica + DECODES_DUE] = max(0, memory[replica + DECODES_DUE] - steps)
+        memory[replica + UNSEEN_ROUNDS] += steps
         if memory[replica + PREEMPTED] == 0:
             expect_less(memory, replica, steps)
     start_ps = horizon + step_ps * apart
@@ -223,7 +228,6 @@ def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, ste
     Decode pays at least what its sequences read and hold themselves.
     """
     group = memory[replica + GROUP]
-    pairs = memory[replica + PAIRS]
     decoded = decoded_tokens(memory, replica) if decoding > 0 else 0
     tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET] - decoded
     prefill_ps = step_ps
@@ -231,7 +235,7 @@ def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, ste
         decode_alone_ps = decode_step_ps(
             memory, group, decoded, decoding, memory[replica + CONTEXT], memory[replica + WINDOW_CONTEXT]
         )
-        prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, pairs)
+        prefill_alone_ps = prefill_step_ps(memory, group, tokens, 0, 0, 0, attention_ps(memory, replica))
         own_ps = decode_alone_ps - token_ps(memory, group, decoded, decoding)
         prefill_ps = min((prefill_alone_ps + step_ps - decode_alone_ps) // 2, step_ps - own_ps)
         memory[replica + MIXED_STEPS] += 1
@@ -242,7 +246,7 @@ def split_busy_time(memory: Memory, replica: int, first: int, decoding: int, ste
         count_prefills(memory, replica, tokens, decoding)
     memory[replica + PREFILL_BUSY] += prefill_ps
     memory[replica + DECODE_BUSY] += step_ps - prefill_ps
-    memory[replica + CACHED_BUSY] += min(prefill_ps, memory[group + PAIR_PS] * memory[replica + CACHED_PAIRS])
+    memory[replica + CACHED_BUSY] += min(prefill_ps, cached_attention_ps(memory, replica))
     memory[replica + STEPS] += 1
 
 
@@ -254,6 +258,8 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     """
     group = memory[replica + GROUP]
     pauses = memory[group + RULES] == SGLANG
+    if pauses:
+        look_soon(memory, replica)
     decoding = 0 if pauses else memory[replica + DECODING]
     tokens = memory[group + MAX_BATCHED_TOKENS] - memory[replica + BUDGET]
     step_ps = prefill_step_ps(
@@ -263,7 +269,7 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
         decoding,
         0 if pauses else memory[replica + CONTEXT],
         0 if pauses else memory[replica + WINDOW_CONTEXT],
-        memory[replica + PAIRS],
+        attention_ps(memory, replica),
     )
     step_ps += take_moving_time(memory, replica)
     split_busy_time(memory, replica, first, decoding, step_ps)
@@ -303,6 +309,7 @@ def wake(memory: Memory, replica: int, ready_ps: int) -> None:
 def run_nothing(memory: Memory, replica: int) -> None:
     """No sequence can compute anything: wait for the step in flight, for an arrival, or for ever."""
     head = memory[replica + QUEUE_HEAD]
+    look_soon(memory, replica)
     # A step may be in flight for requests only whose clients have given up.
     in_flight = memory[replica + RUNNING] > 0 or memory[replica + PENDING] != NONE
     if in_flight or memory[replica + HORIZON] > memory[replica + CLOCK]:
@@ -315,6 +322,8 @@ def run_nothing(memory: Memory, replica: int) -> None:
         set_event(memory, replica, NEVER_PS)
     elif memory[head + READY] > memory[replica + CLOCK]:
         wake(memory, replica, memory[head + READY])
+    elif memory[head + READY] > memory[replica + LOOKED] and memory[memory[replica + GROUP] + RULES] == SGLANG:
+        set_event(memory, replica, memory[replica + CLOCK])
     else:
         memory[FAULT] = IDLE_WITH_WORK
         set_event(memory, replica, NEVER_PS)
@@ -325,6 +334,8 @@ def fix_step(memory: Memory, replica: int) -> int:
     """Apply what is done by now, and fix what comes next; from which sequence on it prefills, or ``NONE``."""
     if memory[replica + RUN] > 0:
         finish_run(memory, replica)
+    if memory[memory[replica + GROUP] + RULES] == SGLANG:
+        look(memory, replica)
     if memory[PATIENCE_AT] != NONE and memory[replica + FIRST_GONE] != NONE:
         if memory[memory[replica + GROUP] + RULES] == SGLANG and memory[replica + DRAFTED] != 0:
             keep_drafts(memory, replica)

@@ -11,7 +11,6 @@ from tokenfleet.simulator.layout import (
     DRAFT_TABLE_AT,
     EAGER_PS,
     NONE,
-    PAIR_PS,
     SEQUENCE_PS,
     TOKEN_TABLE_AT,
     WINDOW_PS,
@@ -42,7 +41,7 @@ def token_ps(memory: Memory, group: int, tokens: int, sequences: int) -> int:
 
 @compiled
 def base_step_ps(
-    memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, pairs: int
+    memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, attention_ps: int
 ) -> int:
     """A step before the floor that launches set: ``tokens`` in all, some of them of ``sequences`` that decode."""
     return (
@@ -50,16 +49,16 @@ def base_step_ps(
         + memory[group + SEQUENCE_PS] * sequences
         + memory[group + CONTEXT_PS] * context
         + memory[group + WINDOW_PS] * window_context
-        + memory[group + PAIR_PS] * pairs
+        + attention_ps
     )
 
 
 @compiled
 def prefill_step_ps(
-    memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, pairs: int
+    memory: Memory, group: int, tokens: int, sequences: int, context: int, window_context: int, attention_ps: int
 ) -> int:
-    """A step with prefill in it."""
-    base_ps = base_step_ps(memory, group, tokens, sequences, context, window_context, pairs)
+    """A step with prefill in it, whose attention takes ``attention_ps``."""
+    base_ps = base_step_ps(memory, group, tokens, sequences, context, window_context, attention_ps)
     return smooth_maximum_ps(base_ps, memory[group + EAGER_PS])
 
 

@@ -6,16 +6,25 @@ As in vLLM V0, the copies run before the step in whose making they were decided,
 from tokenfleet.simulator.blocks import growth_blocks, take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
+    COMPUTED_AGAIN,
     GROUP,
     HISTORY,
     HIT_BLOCKS,
     HOST_BLOCKS,
+    LEDGER_AT,
+    LOST_TOKENS,
     MOVED_BLOCKS,
+    NONE,
+    RECOMPUTED_TOKENS,
     SWAP_BLOCK_PS,
     SWAP_BLOCKS,
+    SWAP_COUNT,
     SWAPPED,
+    SWAPPED_BLOCKS,
+    SWAPS,
 )
-from tokenfleet.simulator.memory import Memory, input_tokens, produced_tokens
+from tokenfleet.simulator.ledger import ledger_of
+from tokenfleet.simulator.memory import Memory, input_tokens, preemption_count, produced_tokens
 from tokenfleet.simulator.windows import kept_blocks
 
 
@@ -41,6 +50,8 @@ def swap_out(memory: Memory, replica: int, request: int) -> None:
     memory[request + HISTORY] |= SWAPPED
     memory[replica + HOST_BLOCKS] += blocks
     memory[replica + MOVED_BLOCKS] += blocks
+    memory[replica + SWAPPED_BLOCKS] += blocks
+    memory[replica + SWAPS] += 1
 
 
 @compiled
@@ -61,6 +72,7 @@ def swap_in(memory: Memory, replica: int, request: int) -> None:
     blocks = leave_host(memory, replica, request) - cached
     take_blocks(memory, replica, blocks)
     memory[replica + MOVED_BLOCKS] += blocks
+    memory[replica + SWAPPED_BLOCKS] += blocks
 
 
 @compiled
@@ -69,3 +81,25 @@ def take_moving_time(memory: Memory, replica: int) -> int:
     moved = memory[replica + MOVED_BLOCKS]
     memory[replica + MOVED_BLOCKS] = 0
     return moved * memory[memory[replica + GROUP] + SWAP_BLOCK_PS]
+
+
+@compiled
+def note_preempted(memory: Memory, request: int, tokens: int) -> None:
+    """A request with so many computed tokens was preempted: where nobody keeps their KV, they may be computed again."""
+    if memory[LEDGER_AT] == NONE:
+        return
+    row = ledger_of(memory, request)
+    memory[row + LOST_TOKENS] = 0 if is_swapped(memory, request) else tokens
+    memory[row + SWAP_COUNT] += 1 if is_swapped(memory, request) else 0
+
+
+@compiled
+def note_readmitted(memory: Memory, replica: int, request: int, hit: int) -> None:
+    """A request is admitted: after a preemption, what it lost is computed again, but for what the cache has kept."""
+    if memory[LEDGER_AT] == NONE or preemption_count(memory, request) == 0:
+        return
+    row = ledger_of(memory, request)
+    again = max(0, memory[row + LOST_TOKENS] - hit)
+    memory[row + COMPUTED_AGAIN] += again
+    memory[row + LOST_TOKENS] = 0
+    memory[replica + RECOMPUTED_TOKENS] += again

@@ -18,10 +18,12 @@ from tokenfleet.simulator.layout import (
     LEDGER_AT,
     NONE,
     PAIRS,
+    PREEMPTIONS,
     PREFILL_BUSY,
     PREFILL_PAIRS,
     PREFILL_TOKENS,
     READ_TOKENS,
+    RECOMPUTED_TOKENS,
     REPLICA_WORDS,
     REPLICAS_AT,
     RUN,
@@ -32,12 +34,16 @@ from tokenfleet.simulator.layout import (
     SAMPLE_DECODE_TOKENS,
     SAMPLE_FREE_BLOCKS,
     SAMPLE_KEPT_TOKENS,
+    SAMPLE_PREEMPTIONS,
     SAMPLE_PREFILL_PAIRS,
     SAMPLE_PREFILL_TOKENS,
     SAMPLE_READ_TOKENS,
+    SAMPLE_RECOMPUTED_TOKENS,
     SAMPLE_RUNNING,
     SAMPLE_STEPS,
     SAMPLE_STEPS_WITH_PREFILL,
+    SAMPLE_SWAPPED_BLOCKS,
+    SAMPLE_SWAPS,
     SAMPLE_WAITING,
     SAMPLE_WORDS,
     SAMPLES_AT,
@@ -46,6 +52,8 @@ from tokenfleet.simulator.layout import (
     STEP_PS,
     STEPS,
     STEPS_WITH_PREFILL,
+    SWAPPED_BLOCKS,
+    SWAPS,
     WAITING,
 )
 from tokenfleet.simulator.memory import Memory
@@ -113,6 +121,10 @@ def gauge_work(memory: Memory, replica: int, sample: int, fixed: int, time_ps: i
     memory[sample + SAMPLE_READ_TOKENS] = memory[replica + READ_TOKENS] + read
     memory[sample + SAMPLE_PREFILL_PAIRS] = memory[replica + PREFILL_PAIRS]
     memory[sample + SAMPLE_KEPT_TOKENS] = memory[replica + KEPT_TOKENS]
+    memory[sample + SAMPLE_PREEMPTIONS] = memory[replica + PREEMPTIONS]
+    memory[sample + SAMPLE_SWAPS] = memory[replica + SWAPS]
+    memory[sample + SAMPLE_SWAPPED_BLOCKS] = memory[replica + SWAPPED_BLOCKS]
+    memory[sample + SAMPLE_RECOMPUTED_TOKENS] = memory[replica + RECOMPUTED_TOKENS]
 
 
 @compiled

@@ -138,6 +138,7 @@ def test_speculation_goes_with_priorities_and_limits_on_long_prompts() -> None:
     ("engine", "says"),
     [
         ({"prefill_decode_interval": 4}, "is a setting of sglang"),
+        ({"receive_interval": 10}, "is a setting of sglang"),
         (
             {"speculation": {"tokens": 2, "acceptance": "50%"}, "preemption": "swap", "swap_space": "4GB"},
             "is not replayed with swap",

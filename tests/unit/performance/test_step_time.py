@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.replica import Layout
 from tokenfleet.performance import (
+    chunk_attention_ps,
     constants,
     error_band,
     replica_physics,
@@ -44,7 +45,7 @@ from unit.performance.shapes import (
 MODELS = (LLAMA_8B, LLAMA_70B, MIXTRAL, GPT_OSS_120B, DEEPSEEK_V3, QWEN_HYBRID_27B, STARCODER2_3B)
 
 
-def evaluate(model, *, tokens, sequences, context, window_context, pairs, prefill):
+def evaluate(model, *, tokens, sequences, context, window_context, pairs, window_pairs, prefill):
     """A step in picoseconds, as the domain type defines it."""
     base = (
         int(model.token_ps[tokens])
@@ -52,6 +53,7 @@ def evaluate(model, *, tokens, sequences, context, window_context, pairs, prefil
         + model.context_ps * context
         + model.window_ps * window_context
         + model.pair_ps * pairs
+        + model.window_pair_ps * window_pairs
     )
     if not prefill:
         return base
@@ -90,14 +92,29 @@ def test_table_and_terms_agree(architecture, gpu, tp, precision, sequences, chun
         context=sequences * mean_context,
         window_context=sequences * min(mean_context, table.window_tokens),
         pairs=chunk * (chunk + 1) // 2,
+        window_pairs=min(chunk * (chunk + 1) // 2, chunk * table.window_tokens),
         prefill=chunk > 0,
     )
     parts = (shares.compute_s, shares.bandwidth_s, shares.communication_s, shares.overhead_s)
     assert min(parts) >= 0
     assert sum(parts) == pytest.approx(shares.step_s, rel=1e-9)
     # Slopes are whole picoseconds, so a step may differ by half of one for each unit.
-    units = sequences * (1 + 2 * mean_context) + chunk * (chunk + 1) // 2
+    units = sequences * (1 + 2 * mean_context) + chunk * (chunk + 1)
     assert step_ps / 1e12 == pytest.approx(shares.step_s, rel=1e-9, abs=(units + 2) * 0.5e-12)
+
+
+@pytest.mark.parametrize("budget", [512, 4096, 20_000])
+def test_a_prompt_in_long_windows_pays_for_the_keys_that_it_sees(budget):
+    """Pair by pair: each query sees its own key and those before it, in a window of 4,096 no more than so many."""
+    table = replace(step_time_model(STARCODER2_3B, H100, deployment(STARCODER2_3B, H100)), pair_ps=3)
+    assert table.window_tokens == 4096
+    assert table.window_pair_ps > 0
+    seen = np.arange(1, 20_001)
+    starts = np.arange(0, 20_000, budget)
+    chunks = np.minimum(20_000 - starts, budget)
+    took_ps = chunk_attention_ps(table, starts, chunks)
+    assert took_ps.sum() == 3 * seen.sum() + table.window_pair_ps * np.minimum(seen, 4096).sum()
+    assert chunk_attention_ps(table, 100, 50) == (3 + table.window_pair_ps) * seen[100:150].sum()
 
 
 @given(st.sampled_from(MODELS), st.sampled_from((A100, H100, B200)), st.sampled_from((1, 2, 4)))
@@ -269,7 +286,7 @@ def test_scaled_scales_everything(factor):
     table = step_time_model(LLAMA_8B, H100, deployment(LLAMA_8B, H100))
     other = scaled(table, factor)
     assert np.abs(other.token_ps - table.token_ps * factor).max() <= 0.5 + 1e-3
-    for name in ("sequence_ps", "context_ps", "window_ps", "pair_ps", "eager_ps", "request_ps"):
+    for name in ("sequence_ps", "context_ps", "window_ps", "pair_ps", "window_pair_ps", "eager_ps", "request_ps"):
         assert getattr(other, name) == pytest.approx(getattr(table, name) * factor, abs=0.51)
     assert other.window_tokens == table.window_tokens
 

@@ -48,6 +48,14 @@ class TestSglang:
         assert ms(run.first_token_s) == [10, 10, 20, 20, 30, 30]
         assert ms(run.finish_s) == [50] * 6
 
+    @pytest.mark.parametrize(("interval", "first_ms"), [(1, 30), (2, 40), (4, 60), (100, 70)])
+    def test_new_requests_are_seen_every_so_many_rounds_of_decode(self, interval: int, first_ms: int) -> None:
+        """A prompt until 10 ms, then five rounds of decode. Behind a prompt it looks at once, so before the first of
+        them; the second request comes at 12 ms, and at the latest it is seen when nobody decodes any more."""
+        run = play("sglang-0.5", [(0, 3, 6), (12, 4, 1)], receive_interval_count=interval)
+        assert ms(run.first_token_s) == [10, first_ms]
+        assert ms(run.finish_s)[0] == (60 if first_ms == 70 else 70)
+
     def test_decodes_stand_still_while_a_long_prompt_is_prefilled(self) -> None:
         """Rounds P, then P P P, then D: one gap of four rounds. vLLM makes four gaps of one."""
         requests = [(0, 3, 6), (5, 24, 2)]

@@ -30,6 +30,17 @@ def test_its_way_out_and_back_takes_time_instead_of_prefill() -> None:
     assert again.busy.step_count == swapped.busy.step_count
 
 
+def test_what_became_of_a_preemption_is_told() -> None:
+    """Eight computed tokens are lost, or two blocks go to host memory and back."""
+    again, swapped = (replay(ROWS, tight(swap=swap), telemetry_interval_s=0.01) for swap in ((0, 0), (10, 2 * MS)))
+    assert (again.ledger.swap_count.tolist(), again.ledger.recomputed_tokens.tolist()) == ([0, 0], [0, 8])
+    assert (swapped.ledger.swap_count.tolist(), swapped.ledger.recomputed_tokens.tolist()) == ([0, 1], [0, 0])
+    done = again.telemetry.done
+    assert (done.preemption_count[-1, 0], done.swap_count[-1, 0], done.recomputed_tokens[-1, 0]) == (1, 0, 8)
+    done = swapped.telemetry.done
+    assert (done.preemption_count[-1, 0], done.swap_count[-1, 0], done.swapped_block_count[-1, 0]) == (1, 1, 4)
+
+
 def test_what_is_computed_in_the_step_back_is_one_token() -> None:
     costly = {"swap": (10, 0)}
     plain = replay(ROWS, tight()).busy.prefill_s

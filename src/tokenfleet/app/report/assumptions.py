@@ -162,6 +162,8 @@ def _chosen_rules(engine: EngineSettings) -> list[tuple[str, str]]:
         rows.append(("Front end", "one thread for all requests"))
     if engine.prefill_decode_interval_count:
         rows.append(("Rounds of decode between prefills", exact(engine.prefill_decode_interval_count)))
+    if engine.receive_interval_count > 1:
+        rows.append(("Rounds of decode between looks for requests", exact(engine.receive_interval_count)))
     if engine.speculation is not None:
         kept = percent(engine.speculation.acceptance_fraction)
         drafted = f"{exact(engine.speculation.draft_token_count)} tokens a step, {kept} kept"
