@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenfleet import contract, planner
+from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Composition, Teller, compose
 from tokenfleet.app.planned_pools import PlannedPools, has_pools, pools_bought, pools_of_plan
 from tokenfleet.app.scenario_types import Scenario
@@ -135,26 +136,15 @@ def _grounds(
         return _of_pools(pools_of_plan(scenario, question.model, plan), trace, replicas), ()
     if plan is not None:
         return (_of_fleet(fleet_of_plan(scenario, question.model, plan, replicas=replicas), trace),), ()
-    if question.splits or question.apart is not None:
-        made = planner.plan(question, trace, progress=teller.step)
-        if made.pools:
-            return _of_pools(pools_bought(made), trace, replicas), ()
-        fleet, reasons = made.fleet, made.reasons
-    else:
-        found = planner.cheapest(question, trace, progress=teller.step)
-        fleet, reasons = _fleet(found), found.reasons
-    if fleet is None:
-        return (), tuple(reason.text for reason in reasons)
+    found = bought(composition, teller)
+    if found.pools is not None:
+        return _of_pools(pools_bought(found.pools), trace, replicas), ()
+    if found.fleet is None:
+        return (), found.why_not
+    fleet = found.fleet
     group = fleet.groups[0]
     asked = replace(group, replica_count=replicas or group.replica_count)
     return (_of_fleet(replace(fleet, groups=(asked,)), trace),), ()
-
-
-def _fleet(found: planner.Cheapest) -> Fleet | None:
-    if found.sized is None:
-        return None
-    group = ReplicaGroup(replica=found.sized.replica, replica_count=found.sized.replica_count)
-    return Fleet(groups=(group,), router=found.router)
 
 
 def _of_fleet(fleet: Fleet, trace: Trace) -> Ground:

@@ -8,19 +8,29 @@ import numpy as np
 from pydantic import Field
 
 from tokenfleet import planner, workload
+from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose
-from tokenfleet.app.fleet_notes import one_fleet_note
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
-from tokenfleet.app.slo_words import shown_value, spoken
+from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
+from tokenfleet.app.spike_words import (
+    burst_lines,
+    endured_line,
+    fleet_document,
+    gigabytes_said,
+    hour_said,
+    moment_said,
+    replicas_said,
+    start_said,
+    warm_lines,
+)
 from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace
 
 _HOUR_S = 3600.0
@@ -49,8 +59,6 @@ class Spike:
     bursts: tuple[planner.Burst, ...]
     notes: tuple[str, ...] = ()
     """Rungs of the ladder that this demand cannot show."""
-    pools: str = ""
-    """What the pools that the scenario asks to try would cost, where that is less than the usual fleet."""
 
     @property
     def trigger_s(self) -> float | None:
@@ -75,8 +83,8 @@ class Spike:
         return self.known.added_gpu_count * (self.scale_back_s - self.trigger_s) / _HOUR_S
 
 
-def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
-    """Plans the usual fleet, then asks it for the event and for bursts.
+def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike | PoolsSpiked:
+    """Plans the usual fleet, or the pools that cost less, then asks it for the event and for bursts.
 
     Raises:
         BadInput: as for a plan; an event outside of the demand, or said in two ways.
@@ -86,10 +94,13 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
     composition = compose(scenario, teller)
     event = _event(composition.trace, options)
     simulator.warm_up(announce=teller.announce)
-    base = planner.cheapest(composition.question, composition.trace, progress=teller.step)
-    if base.sized is None:
-        return Spike(usual=None, why_not=tuple(r.text for r in base.reasons), ready=None, known=None, bursts=())
-    question, trace = composition.question, composition.trace
+    base = bought(composition, teller)
+    if base.pools is not None:
+        rungs = scenario.ladder is not None and bool(scenario.ladder.rungs)
+        return pools_spiked(composition, base.pools, event, teller, cold_start_s=scenario.cold_start, has_rungs=rungs)
+    if base.sized is None or base.fleet is None:
+        return Spike(usual=None, why_not=base.why_not, ready=None, known=None, bursts=())
+    question, trace = replace(composition.question, router=base.fleet.router), composition.trace
     start = ready(scenario.cold_start, base.sized.replica)
     known = None
     if event is not None:
@@ -116,7 +127,6 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike:
             progress=teller.step,
         ),
         notes=() if ladder is None else without_effect(ladder, trace, batch),
-        pools=one_fleet_note(composition, base.sized, teller),
     )
 
 
@@ -167,8 +177,8 @@ def _factor(trace: Trace, start_s: float, end_s: float, options: SpikeOptions) -
 def spike_document(found: Spike) -> dict[str, object]:
     """Everything found, for machines; times in seconds of the demand."""
     return {
-        "usual": _fleet(found.usual),
-        "pools_note": found.pools or None,
+        "usual": fleet_document(found.usual),
+        "pools": [],
         "why_not": list(found.why_not),
         "ready": asdict(found.ready) if found.ready else None,
         "event": _known(found) if found.known else None,
@@ -185,7 +195,7 @@ def _known(found: Spike) -> dict[str, object]:
         **asdict(known.event),
         "budget": asdict(known.budget),
         "usual_fleet": asdict(known.usual),
-        "needed": _fleet(known.needed),
+        "needed": fleet_document(known.needed),
         "reasons": [reason.text for reason in known.reasons],
         "endured": asdict(known.endured) if known.endured else None,
         "late": asdict(known.late) if known.late else None,
@@ -196,18 +206,6 @@ def _known(found: Spike) -> dict[str, object]:
         "scale_back_s": found.scale_back_s,
         "reserve_gpu_hours": found.reserve_gpu_hours,
         "reserve_usd": _reserve_usd(found),
-    }
-
-
-def _fleet(sized: Sized | None) -> dict[str, object] | None:
-    if sized is None:
-        return None
-    return {
-        "gpu": sized.replica.deployment.gpu,
-        "gpu_count": sized.gpu_count,
-        "replica_count": sized.replica_count,
-        "carrying_replica_count": sized.carrying_count,
-        "price_usd_per_hour": sized.price_usd_per_hour,
     }
 
 
@@ -222,11 +220,11 @@ def spike_blocks(found: Spike) -> list[Block]:
     if found.usual is None:
         return [("Answer", ["no fleet keeps the promise in usual times", *found.why_not])]
     usual = found.usual
-    fleet = f"{_replicas(usual.replica_count)} of {replica_name(usual)}, {_hour(usual)}"
-    blocks: list[Block] = [("Usual", [fleet, *([found.pools] if found.pools else [])])]
+    fleet = f"{replicas_said(usual.replica_count)} of {replica_name(usual)}, {hour_said(usual)}"
+    blocks: list[Block] = [("Usual", [fleet])]
     if found.known is not None:
         blocks += _known_blocks(found, found.known)
-    blocks.append(("Bursts", list(_burst_lines(found))))
+    blocks.append(("Bursts", list(burst_lines(found.bursts))))
     if any(burst.rungs for burst in found.bursts):
         blocks.append(("Ladder", [*_ladder_lines(found), *found.notes]))
     return blocks
@@ -234,21 +232,21 @@ def spike_blocks(found: Spike) -> list[Block]:
 
 def _known_blocks(found: Spike, known: planner.KnownSpike) -> Iterator[Block]:
     yield "Event", list(_event_lines(known))
-    yield "As is", [_endured(known.usual)]
+    yield "As is", [endured_line(known.usual)]
     if known.needed is None:
         yield "Needs", ["no number of these replicas keeps the promise through it", *(r.text for r in known.reasons)]
         return
     needed, formula = known.needed, known.budget.formula_carrying_count
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
-    lines = [f"{_replicas(needed.replica_count)}: {needed.carrying_count} carry it{lost}; {_hour(needed)}"]
+    lines = [f"{replicas_said(needed.replica_count)}: {needed.carrying_count} carry it{lost}; {hour_said(needed)}"]
     if formula != needed.carrying_count:
         lines.append(
             f"tokens of the busiest minute alone would say {formula} carry it: they know neither queues nor quantiles"
         )
-    yield "Needs", [*lines, *([_endured(known.endured)] if known.endured else [])]
+    yield "Needs", [*lines, *([endured_line(known.endured)] if known.endured else [])]
     yield "When", list(_when(found, known))
-    yield "Warm", list(_warm_lines(known, found.ready))
+    yield "Warm", list(warm_lines(known.warm, found.ready, known.added_replica_count))
 
 
 def _event_lines(known: planner.KnownSpike) -> Iterator[str]:
@@ -267,8 +265,8 @@ def _event_lines(known: planner.KnownSpike) -> Iterator[str]:
         f"{shown_rate(budget.carried_tokens_per_s)} tokens/s of the usual peak"
     )
     yield (
-        f"KV {_gigabytes(budget.kv_at_once_bytes)} if all of it were there at once, "
-        f"{_gigabytes(budget.kv_pool_bytes)} on the replicas that carry"
+        f"KV {gigabytes_said(budget.kv_at_once_bytes)} if all of it were there at once, "
+        f"{gigabytes_said(budget.kv_pool_bytes)} on the replicas that carry"
     )
 
 
@@ -277,15 +275,11 @@ def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
     if not known.added_replica_count or ready is None or found.trigger_s is None:
         yield "nothing to start: the usual fleet is enough"
         return
-    span = shown_duration(ready.high_s)
-    if ready.low_s < ready.high_s:
-        span = f"{shown_duration(ready.low_s)} to {span}, {shown_duration(ready.typical_s)} as a rule"
-    early = found.trigger_s
-    moment = f"at {shown_duration(early)}" if early >= 0.0 else f"{shown_duration(-early)} before the demand begins"
-    more = _replicas(known.added_replica_count)
-    yield f"ask for {more} more ({known.added_gpu_count} GPUs) {moment}: a start takes {span} ({ready.source})"
+    more, moment = replicas_said(known.added_replica_count), moment_said(found.trigger_s)
+    yield f"ask for {more} more ({known.added_gpu_count} GPUs) {moment}: {start_said(ready)}"
     if known.late is not None:
-        yield f"asked for only when it begins, ready {shown_duration(ready.typical_s)} later: {_endured(known.late)}"
+        late = endured_line(known.late)
+        yield f"asked for only when it begins, ready {shown_duration(ready.typical_s)} later: {late}"
     if found.scale_back_s is None:
         yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
         return
@@ -294,50 +288,6 @@ def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
     if found.reserve_gpu_hours is not None and usd is not None:
         hours = f"{found.reserve_gpu_hours:,.1f} GPU-hours, {shown_usd(usd)}"
         yield f"reserve {hours}: on that day there may be none to rent"
-
-
-def _warm_lines(known: planner.KnownSpike, ready: Ready | None) -> Iterator[str]:
-    if ready is not None and ready.prepared_high_s is not None and known.added_replica_count:
-        yield (
-            f"image, weights on local disk and compiled graphs on nodes that stand ready: a start takes at most "
-            f"{shown_duration(ready.prepared_high_s)} instead of {shown_duration(ready.high_s)}"
-        )
-    warm = known.warm
-    if warm is None:
-        yield "no prompt beginnings are shared, so there is no prefix to warm"
-        return
-    longest = ", ".join(f"{each.token_count:,} tokens ({each.request_count:,} requests)" for each in warm.prefixes[:3])
-    count = "1 prefix" if len(warm.prefixes) == 1 else f"{len(warm.prefixes)} prefixes"
-    yield f"{count} on every replica, {shown_duration(warm.lead_s)} ahead; the hottest: {longest}"
-    cold, hot = warm.cold, warm.warm
-    yield (
-        f"first minute on fresh replicas: TTFT p50 {_time(cold.ttft_p50_s)} cold, {_time(hot.ttft_p50_s)} warm; p99 "
-        f"{_time(cold.ttft_p99_s)} cold, {_time(hot.ttft_p99_s)} warm; input from the cache {cold.cached_fraction:.0%} "
-        f"cold, {hot.cached_fraction:.0%} warm"
-    )
-
-
-def _burst_lines(found: Spike) -> Iterator[str]:
-    yield "nobody foresaw, in the middle of the peak; times the usual demand, by replay:"
-    for burst in found.bursts:
-        least = " or more" if burst.at_least else ""
-        recovery = (
-            "is felt to the end of this demand"
-            if burst.larger_settled_s is None
-            else f"is felt for {shown_duration(burst.larger_settled_s)} after its end"
-            if burst.larger_settled_s
-            else "is over with its end"
-        )
-        yield (
-            f"{shown_duration(burst.length_s)}: {burst.whole_factor:.2f}{least} with all replicas, "
-            f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} {recovery}"
-        )
-        if burst.bounded is not None:
-            door = burst.bounded
-            yield (
-                f"  with at most {door.queue_limit_count} waiting per replica {door.refused_fraction:.0%} of it are "
-                f"turned away, and the others have their first token within {_time(door.ttft_p99_s)} (p99)"
-            )
 
 
 def _ladder_lines(found: Spike) -> Iterator[str]:
@@ -360,47 +310,3 @@ def _ride(ride: planner.RungRide) -> str:
         else "over with its end"
     )
     return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {over}"
-
-
-def _endured(endured: planner.Endured) -> str:
-    one = endured.replica_count == 1
-    kept, broken = ("keeps the promise", "breaks it") if one else ("keep the promise", "break it")
-    verdict = kept if endured.kept else f"{broken} ({_worst(endured.slo)})"
-    settled = (
-        "not over within this demand"
-        if endured.settled_s is None
-        else f"over {shown_duration(endured.settled_s)} after the event"
-        if endured.settled_s
-        else "over with the event"
-    )
-    return (
-        f"{_replicas(endured.replica_count)} {verdict}: at most {endured.waiting_peak_count:,} requests wait, {settled}"
-    )
-
-
-def _worst(results: tuple[SloResult, ...]) -> str:
-    broken = [each for each in results if each.sample_count and not each.kept]
-    if not broken:
-        return "outside of the event's own window"
-    said = []
-    for each in broken:
-        value = "never" if each.predicted is None else shown_value(each.unit, each.predicted)
-        said.append(f"{spoken(each.name)} {value} of {shown_value(each.unit, each.promised)}")
-    return ", ".join(said)
-
-
-def _time(value_s: float | None) -> str:
-    return "unknown" if value_s is None else shown_duration(value_s)
-
-
-def _gigabytes(size_bytes: float) -> str:
-    size = size_bytes / 1e9
-    return f"{size:,.0f} GB" if size >= 100.0 else f"{size:.3g} GB"
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
-
-
-def _hour(sized: Sized) -> str:
-    return f"{shown_usd(sized.price_usd_per_hour)}/h"

@@ -145,6 +145,7 @@ class SplitPool:
     takes: Takes
     request_fraction: float
     sized: Sized
+    router: Router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,11 +123,13 @@ COLUMNS = (
 def rows_of(trace: Trace, rows: slice | npt.NDArray[np.integer] | Bools) -> Trace:
     """Some requests of a trace, in the order asked for, with its clock and its prefix tree.
 
-    What the log says happened to them is left behind.
+    What the log says happened to them is left behind; their labels, which say what they are, are not.
     """
     known: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
     chosen = {name: column[rows] for name, column in known.items() if column is not None}
-    return replace(trace, observed=None, **chosen)
+    seen = trace.observed
+    kept = Observed(label=seen.label[rows], labels=seen.labels) if seen is not None and seen.label is not None else None
+    return replace(trace, observed=kept, **chosen)
 
 
 def members(class_bits: Ints | None, classes: tuple[str, ...], name: str, count: int) -> Bools:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenfleet.planner.answer import Cheapest, cheapest
     from tokenfleet.planner.assumed import FEW_REQUESTS
-    from tokenfleet.planner.bursting import Bounded, Burst, bursts
+    from tokenfleet.planner.bursting import Bounded, Burst, bursts, bursts_of_pools
     from tokenfleet.planner.buying import described_hours
     from tokenfleet.planner.counting import smallest_enough
     from tokenfleet.planner.document import plan_document, why_it_lost
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
+    from tokenfleet.planner.pools_spike import PoolNeeds, PoolsSpike, spike_of_pools
     from tokenfleet.planner.priced import PricedPools, priced_pools
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
@@ -46,18 +47,17 @@ if TYPE_CHECKING:
     from tokenfleet.planner.warming import FirstMinute, HotPrefix, Warmed
 
 _HOME = {
-    "BATCH": "rungs",
-    "DRILLS": "drilling",
-    "FEW_REQUESTS": "assumed",
-    "UNSEEN": "verdict",
     "Asked": "verdict",
+    "BATCH": "rungs",
     "Bounded": "bursting",
     "Burst": "bursting",
     "Cheapest": "answer",
+    "DRILLS": "drilling",
     "DrillPlan": "drilling",
     "Endured": "spike",
     "EqualGpus": "equal_gpus",
     "Event": "spike",
+    "FEW_REQUESTS": "assumed",
     "Filled": "utilization",
     "FirstMinute": "warming",
     "Hopeless": "early",
@@ -71,6 +71,8 @@ _HOME = {
     "Pending": "spread",
     "PlanProgress": "progress",
     "Pool": "packing",
+    "PoolNeeds": "pools_spike",
+    "PoolsSpike": "pools_spike",
     "PricedPools": "priced",
     "Progress": "progress",
     "Recall": "recalling",
@@ -79,6 +81,7 @@ _HOME = {
     "Spread": "spread",
     "TierOption": "tiering",
     "TokenBudget": "spike",
+    "UNSEEN": "verdict",
     "Verdict": "verdict",
     "Verdicts": "verdict",
     "Warmed": "warming",
@@ -86,6 +89,7 @@ _HOME = {
     "at_equal_gpus": "equal_gpus",
     "balanced": "trading",
     "bursts": "bursting",
+    "bursts_of_pools": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
     "described_hours": "buying",
@@ -110,6 +114,7 @@ _HOME = {
     "room_for_failover": "packing",
     "sizes_between": "trading",
     "smallest_enough": "counting",
+    "spike_of_pools": "pools_spike",
     "split_trials": "splits",
     "tiers": "tiering",
     "why_it_lost": "document",
@@ -142,6 +147,8 @@ __all__ = [
     "Pending",
     "PlanProgress",
     "Pool",
+    "PoolNeeds",
+    "PoolsSpike",
     "PricedPools",
     "Progress",
     "Recall",
@@ -157,6 +164,7 @@ __all__ = [
     "at_equal_gpus",
     "balanced",
     "bursts",
+    "bursts_of_pools",
     "cheapest",
     "cheapest_counts",
     "described_hours",
@@ -181,6 +189,7 @@ __all__ = [
     "room_for_failover",
     "sizes_between",
     "smallest_enough",
+    "spike_of_pools",
     "split_trials",
     "tiers",
     "why_it_lost",

@@ -1,15 +1,17 @@
 """Bursts nobody foresaw: how much more than usual a fleet rides out at its peak, and how a larger one ends."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.contract import conservative_rank
 from tokenfleet.control import Ladder
-from tokenfleet.domain.plan import PlanQuestion, Sized
+from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import Status
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner import words
@@ -18,6 +20,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.rungs import RungRide, Shock, ridden
+from tokenfleet.planner.systems import System, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
 
 BURST_LENGTHS_S = (10.0, 60.0, 300.0)
@@ -87,20 +90,83 @@ def bursts(
     reporter = Reporter(progress)
     found = []
     for length_s in BURST_LENGTHS_S:
-        burst, shock = _burst(replays, traffic, sized, length_s, queue_limit_count, reporter)
+        burst, surged = _burst(_OneFleet(replays, sized), traffic, length_s, queue_limit_count, reporter)
+        start_s = _start_s(traffic, length_s)
+        shock = Shock(replays, sized, (start_s, start_s + length_s), surged, burst.larger_factor)
         rides = () if ladder is None else tuple(ridden(shock, ladder, question.clients or Clients(), reporter))
         found.append(replace(burst, rungs=rides))
     return tuple(found)
 
 
+def bursts_of_pools(
+    question: PlanQuestion,
+    trace: Trace,
+    plan: Plan,
+    *,
+    queue_limit_count: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Burst, ...]:
+    """The same of several pools: bursts of the whole demand, of which each pool has its part.
+
+    Args:
+        question: The promise and the router.
+        trace: The usual demand.
+        plan: Of several pools, for it.
+        queue_limit_count: Requests that may wait at one replica.
+        progress: Told what is being tried.
+    """
+    replays = Replays.of(question)
+    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    bearer = _Pools(replays, system_of(plan.pools, plan.handover))
+    reporter = Reporter(progress)
+    return tuple(_burst(bearer, traffic, length_s, queue_limit_count, reporter)[0] for length_s in BURST_LENGTHS_S)
+
+
+class _Bearer(Protocol):
+    """What has to bear a burst."""
+
+    said: str
+    has_spare: bool
+    replays: Replays
+
+    def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
+        """Whether the promise is kept, with the spare replicas there or gone."""
+
+    def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
+        """What becomes of everybody with all replicas."""
+
+
+class _OneFleet:
+    def __init__(self, replays: Replays, sized: Sized) -> None:
+        self.replays, self._sized = replays, sized
+        self.said = words.fleet(sized.replica, sized.replica_count)
+        self.has_spare = sized.spare_count > 0
+
+    def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
+        count = self._sized.replica_count if spare else self._sized.carrying_count
+        return self.replays.verdict(traffic, self._sized.replica, count).kept
+
+    def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
+        return self.replays.run(traffic, self._sized.replica, self._sized.replica_count, world=world)
+
+
+class _Pools:
+    def __init__(self, replays: Replays, system: System) -> None:
+        self.replays, self._system = replays, system
+        self.said = f"{len(system.parts)} pools"
+        self.has_spare = any(part.sized.spare_count for part in system.parts)
+
+    def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
+        return self._system.judged(self.replays, traffic, spare=spare).kept
+
+    def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
+        worlds = None if world is None else {part.name: world for part in self._system.parts}
+        return self._system.replayed(self.replays, traffic, spare=True, worlds=worlds).record
+
+
 def _burst(
-    replays: Replays,
-    traffic: Traffic,
-    sized: Sized,
-    length_s: float,
-    queue_limit_count: int | None,
-    reporter: Reporter,
-) -> tuple[Burst, Shock]:
+    bearer: _Bearer, traffic: Traffic, length_s: float, queue_limit_count: int | None, reporter: Reporter
+) -> tuple[Burst, Callable[[float], Traffic]]:
     start_s = _start_s(traffic, length_s)
 
     def surged(factor: float) -> Traffic:
@@ -109,38 +175,33 @@ def _burst(
         trace = workload.surge(traffic.trace, start_s=start_s, length_s=length_s, factor=factor)
         return Traffic(trace, workload.peak_window(trace))
 
-    def keeps(count: int, factor: float) -> bool:
-        burst = f"{factor:.3g} times the usual for {words.seconds(length_s)}"
-        reporter.say("sizing", f"{burst} on {words.fleet(sized.replica, count)}", 0.5)
-        return replays.verdict(surged(factor), sized.replica, count).kept
+    def largest(*, spare: bool) -> float:
+        def keeps(factor: float) -> bool:
+            burst = f"{factor:.3g} times the usual for {words.seconds(length_s)}"
+            reporter.say("sizing", f"{burst} on {bearer.said}{'' if spare else ', the spare gone'}", 0.5)
+            return bearer.keeps(surged(factor), spare=spare)
 
-    def largest(count: int) -> float:
-        return largest_factor(lambda factor: keeps(count, factor), most=_LARGEST_FACTOR, precision=_PRECISION)
+        return largest_factor(keeps, most=_LARGEST_FACTOR, precision=_PRECISION)
 
-    carrying = largest(sized.carrying_count)
-    whole = carrying if not sized.spare_count else largest(sized.replica_count)
+    carrying = largest(spare=False)
+    whole = largest(spare=True) if bearer.has_spare else carrying
     larger = min(1.0 + _FACTOR_OF_TWICE * max(whole - 1.0, _PRECISION - 1.0), 2.0 * _LARGEST_FACTOR)
-    record = replays.run(surged(larger), sized.replica, sized.replica_count)
-    shock = Shock(replays, sized, (start_s, start_s + length_s), surged, larger)
+    burst_s = start_s, start_s + length_s
+    record = bearer.record(surged(larger))
     burst = Burst(
         length_s=length_s,
         carrying_factor=carrying,
         whole_factor=whole,
         at_least=whole >= _LARGEST_FACTOR,
         larger_factor=larger,
-        larger_settled_s=recovery_s(record, replays.slo, start_s + length_s, window_s=traffic.window_length_s),
-        bounded=None
-        if queue_limit_count is None
-        else _bounded(replays, surged(larger), sized, (start_s, start_s + length_s), queue_limit_count),
+        larger_settled_s=recovery_s(record, bearer.replays.slo, burst_s[1], window_s=traffic.window_length_s),
+        bounded=None if queue_limit_count is None else _bounded(bearer, surged(larger), burst_s, queue_limit_count),
     )
-    return burst, shock
+    return burst, surged
 
 
-def _bounded(
-    replays: Replays, traffic: Traffic, sized: Sized, burst_s: tuple[float, float], queue_limit_count: int
-) -> Bounded:
-    world = World(admission=Admission(queue_limit_count=queue_limit_count))
-    record = replays.run(traffic, sized.replica, sized.replica_count, world=world)
+def _bounded(bearer: _Bearer, traffic: Traffic, burst_s: tuple[float, float], queue_limit_count: int) -> Bounded:
+    record = bearer.record(traffic, World(admission=Admission(queue_limit_count=queue_limit_count)))
     inside = (record.arrival_s >= burst_s[0]) & (record.arrival_s < burst_s[1])
     refused = inside & (record.status == Status.REJECTED_QUEUE_FULL)
     served = np.sort(record.ttft_s[inside & np.isfinite(record.ttft_s)])

@@ -14,7 +14,7 @@ from tokenfleet.domain.apart import Apart
 from tokenfleet.domain.outlook import Confidence
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, SplitTrial
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.stages import StagedRun
+from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
 from tokenfleet.planner import joint
@@ -29,7 +29,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.systems import Proof, System, proof, requests_of_pool
+from tokenfleet.planner.systems import Proof, System, crowded, proof, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
 
 _TELEMETRY_SAMPLES = 1_000
@@ -43,7 +43,20 @@ class _Offer:
 
     said: str
     usd_per_hour: float
-    system: Callable[[], System]
+    planned: Callable[[], "_Planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Pools with what a plan says of each."""
+
+    pools: tuple[PlannedPool, ...]
+    handover: Handover | None
+
+    @property
+    def system(self) -> System:
+        """The pools as they are replayed together."""
+        return system_of(self.pools, self.handover)
 
 
 class Buyer:
@@ -73,9 +86,9 @@ class Buyer:
         """The plan to buy; why a cheaper one is not stands among its assumptions."""
         notes: list[str] = []
         for offer in sorted(self._offers(), key=lambda each: each.usd_per_hour):
-            system = offer.system()
-            why_not = self._why_not(system)
-            found = None if why_not else self._proved(system)
+            planned = offer.planned()
+            why_not = self._why_not(planned)
+            found = None if why_not else self._proved(planned)
             if found is not None:
                 return replace(found, assumptions=(*notes, *found.assumptions))
             why_not = why_not or "together they break the promise in the peak minute of the whole"
@@ -102,7 +115,7 @@ class Buyer:
             return None
         return _Offer(f"Pools by {trial.by} ({trial.named})", usd, partial(self._side_by_side, trial))
 
-    def _side_by_side(self, trial: SplitTrial) -> System:
+    def _side_by_side(self, trial: SplitTrial) -> _Planned:
         """Each pool planned in full, on its own requests."""
         pools = []
         for name, pool in zip(_names(trial), trial.pools, strict=True):
@@ -119,24 +132,25 @@ class Buyer:
                     ),
                 )
             )
-        return System(tuple(pools), None)
+        return _Planned(tuple(pools), None)
 
-    def _phases(self, found: Apart) -> System:
+    def _phases(self, found: Apart) -> _Planned:
         if self._asked.apart is None:
             raise ValueError("two phases were found that nobody asked for")
         handover = handover_of(self._question, self._asked.apart, found.prefill.replica)
         reporter = Reporter(self._progress)
-        return System(phase_pools(self._question, self._traffic, found, handover, self._replay, reporter), handover)
+        pools = phase_pools(self._question, self._traffic, found, handover, self._replay, reporter)
+        return _Planned(pools, handover)
 
-    def _why_not(self, system: System) -> str:
+    def _why_not(self, planned: _Planned) -> str:
         """What a person asked for that these pools do not keep; empty where they keep all."""
-        crowded = _crowded(system, self._question)
-        if crowded:
-            return crowded
-        factor, cap = joint.load_factor(system.pools), self._question.utilization_cap_fraction
+        no_room = crowded(planned.system, self._question)
+        if no_room:
+            return no_room
+        factor, cap = joint.load_factor(planned.pools), self._question.utilization_cap_fraction
         if cap is not None and (factor is None or factor * cap < 1.0 - _ROUNDING):
             return "they would be fuller than the utilization cap allows"
-        cases = [case for pool in system.pools for case in pool.plan.losses if case.required]
+        cases = [case for pool in planned.pools for case in pool.plan.losses if case.required]
         if not all(case.kept for case in cases):
             return "they do not survive what may be lost"
         rides = all(case.moment is not None and case.moment.kept for case in cases)
@@ -144,15 +158,15 @@ class Buyer:
             return "they do not ride through the moment of a loss"
         return ""
 
-    def _proved(self, system: System) -> Plan | None:
+    def _proved(self, planned: _Planned) -> Plan | None:
         """The plan of these pools; ``None`` where the whole demand on all of them breaks the promise."""
         interval_s = max(1.0, self._traffic.trace.duration_s / _TELEMETRY_SAMPLES)
-        prove = partial(proof, system, self._replays, self._traffic, telemetry_interval_s=interval_s)
+        prove = partial(proof, planned.system, self._replays, self._traffic, telemetry_interval_s=interval_s)
         degraded = prove(spare=False)
         if not degraded.verdict.kept:
             return None
-        whole = prove(spare=True) if any(joint.of_one_kind(pool).spare_count for pool in system.pools) else degraded
-        return self._plan(system, degraded, whole)
+        whole = prove(spare=True) if any(joint.of_one_kind(pool).spare_count for pool in planned.pools) else degraded
+        return self._plan(planned, degraded, whole)
 
     def _billed(self, pool: PlannedPool, run: StagedRun, span_s: float) -> PlannedPool:
         """A pool with its part of the whole bill, and what it could do; who pays it is said of the whole."""
@@ -167,24 +181,25 @@ class Buyer:
         billed = replace(plan, bill=bill, invoice=None, invoices=(), saturated_rate_per_s=rate_per_s)
         return replace(pool, plan=billed)
 
-    def _plan(self, system: System, degraded: Proof, whole: Proof) -> Plan:
+    def _plan(self, planned: _Planned, degraded: Proof, whole: Proof) -> Plan:
         one, traffic = self._one, self._traffic
         span_s = max(degraded.run.record.end_s, traffic.trace.duration_s)
-        pools = tuple(self._billed(pool, degraded.run, span_s) for pool in system.pools)
+        pools = tuple(self._billed(pool, degraded.run, span_s) for pool in planned.pools)
         factor = joint.load_factor(pools)
         # What was just proved is sustained, whatever one pool does where the other smooths nothing.
         sustained = None if factor is None else max(1.0, factor) * traffic.peak_rate_per_s
         reporter = Reporter(self._progress)
-        outlook = PoolsOutlook(system, self._replays, self._question, stretch(traffic, SEARCH_REQUESTS), reporter)
-        curve = outlook.curve(stretch(stretch(traffic, SEARCH_REQUESTS), DETAIL_REQUESTS))
-        apart = system.handover is not None
+        searched = stretch(traffic, SEARCH_REQUESTS)
+        outlook = PoolsOutlook(planned.system, self._replays, self._question, searched, reporter)
+        curve = outlook.curve(stretch(searched, DETAIL_REQUESTS))
+        apart = planned.handover is not None
         sure = outlook.sure() if apart else joint.sure(pools)
         made = replace(
             one,
             question=self._asked,
             chosen=None,
             pools=pools,
-            handover=system.handover,
+            handover=planned.handover,
             runners_up=(*((one.chosen,) if one.chosen else ()), *one.runners_up),
             reasons=(),
             fleet=None,
@@ -203,7 +218,7 @@ class Buyer:
             peak_end_s=traffic.window_s[1],
             replayed_count=one.replayed_count + self._replays.count + sum(pool.plan.replayed_count for pool in pools),
             tried_count=one.tried_count + sum(pool.plan.tried_count for pool in pools),
-            assumptions=(*_assumed(system), *(joint.sure_notes(pools, sure) if apart else ())),
+            assumptions=(*_assumed(planned), *(joint.sure_notes(pools, sure) if apart else ())),
             peak_rate_per_s=traffic.peak_rate_per_s,
             mean_rate_per_s=traffic.mean_rate_per_s,
             saturated_rate_per_s=None,
@@ -240,35 +255,17 @@ def _word(takes: Takes) -> str:
     return said[:_LONGEST_NAME] or "pool"
 
 
-def _crowded(system: System, question: PlanQuestion) -> str:
-    """Why zones or quota have no room for all pools at once, each of which has room alone; empty where they have."""
-    quota = question.redundancy.gpu_quota_count
-    total = sum(joint.of_one_kind(pool).gpu_count for pool in system.pools)
-    if quota is not None and total > quota:
-        return f"they take {total} GPUs, and the quota is {quota}"
-    for zone in question.redundancy.zones:
-        placed = ((joint.of_one_kind(pool), pool.plan.placement) for pool in system.pools)
-        gpus = sum(
-            placement.by_zone.get(zone.name, 0) * sized.replica.deployment.layout.gpu_count
-            for sized, placement in placed
-            if placement is not None
-        )
-        if zone.gpu_limit_count is not None and gpus > zone.gpu_limit_count:
-            return f"they take {gpus} GPUs of zone {zone.name}, which has {zone.gpu_limit_count}"
-    return ""
-
-
-def _assumed(system: System) -> Iterator[str]:
+def _assumed(planned: _Planned) -> Iterator[str]:
     """What the pools take for granted: once where all do, else with the name of the pool."""
-    if system.handover is None:
+    if planned.handover is None:
         yield "Each request goes to the pool that takes it, whatever becomes of the others: none stands in for another."
     else:
         yield (
-            f"KV crosses {system.handover.link.name} from the replica that prefilled; the user's first token is the "
-            f"{system.handover.first_token} pool's. Losses of one pool are judged with the spare of the other gone "
+            f"KV crosses {planned.handover.link.name} from the replica that prefilled; the user's first token is the "
+            f"{planned.handover.first_token} pool's. Losses of one pool are judged with the spare of the other gone "
             "too; what binds one is asked with plenty of the other, which smooths nothing then."
         )
-    said = [pool.plan.assumptions for pool in system.pools]
+    said = [pool.plan.assumptions for pool in planned.pools]
     for line in dict.fromkeys(line for lines in said for line in lines):
-        owners = [pool.name for pool, lines in zip(system.pools, said, strict=True) if line in lines]
+        owners = [pool.name for pool, lines in zip(planned.pools, said, strict=True) if line in lines]
         yield line if len(owners) == len(said) else f"{' and '.join(owners)}: {line}"

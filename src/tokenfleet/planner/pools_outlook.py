@@ -63,7 +63,7 @@ class PoolsOutlook:
         """
         self._system, self._replays, self._question = system, replays, question
         self._searched, self._reporter = searched, reporter
-        self._kinds = tuple(sized for pool in system.pools for sized in pool.plan.fleets)
+        self._kinds = tuple(part.sized for part in system.parts)
         self._planned = tuple(sized.carrying_count for sized in self._kinds)
 
     def curve(self, detail: Traffic) -> tuple[CurvePoint, ...]:
@@ -113,8 +113,8 @@ class PoolsOutlook:
             ``None`` where no counts tried do, or where a first token that waits for nobody may break its promise.
         """
         slow = self._at_band(1.0)
-        counts = self._needed(self._searched, slow, kept=self._keeps(slow))
-        bought = None if counts is None else self._bought(counts)
+        counts = self.needed(self._searched, slow, kept=self._keeps(slow))
+        bought = None if counts is None else self.bought(counts)
         if counts is None or bought is None or not self._first_token_is_sure(counts):
             return None
         return bought
@@ -138,10 +138,10 @@ class PoolsOutlook:
     def _measured(self, case: _Case) -> SensitivityCase:
         planned = case.system.judged(self._replays, case.traffic)
         note = by_chance(planned, self._replays.slo) if case.easier and not planned.kept else ""
-        counts = self._planned if note else self._needed(case.traffic, case.system, kept=planned.kept)
+        counts = self._planned if note else self.needed(case.traffic, case.system, kept=planned.kept)
         if not note and self._question.redundancy.ride_through:
             note = "counts that survive each loss; the moment of it was not replayed with them"
-        bought = None if counts is None else self._bought(counts)
+        bought = None if counts is None else self.bought(counts)
         return SensitivityCase(
             assumption=case.assumption,
             change=case.change,
@@ -153,8 +153,15 @@ class PoolsOutlook:
             pool_replica_count=() if bought is None else tuple(sized.replica_count for sized in bought),
         )
 
-    def _needed(self, traffic: Traffic, system: System, *, kept: bool) -> Counts | None:
-        """The cheapest carrying counts that keep the promise, and the cap; ``None`` where none asked do."""
+    def needed(self, traffic: Traffic, system: System, *, kept: bool, most_times: int = _MOST_TIMES) -> Counts | None:
+        """The cheapest carrying counts that keep the promise, and the cap; ``None`` where none asked do.
+
+        Args:
+            traffic: What they serve.
+            system: The pools, whose counts are sought.
+            kept: Whether the planned counts keep the promise.
+            most_times: More than so many times the planned ones are not asked for.
+        """
         denser = at_cap(traffic, self._question)
 
         @cache
@@ -163,7 +170,7 @@ class PoolsOutlook:
             found = kept if counts == self._planned else some.judged(self._replays, traffic).kept
             return found and (denser is None or some.judged(self._replays, denser).kept_in_peak)
 
-        plenty = self._planned if enough(self._planned) else plenty_of(enough, self._planned, _MOST_TIMES)
+        plenty = self._planned if enough(self._planned) else plenty_of(enough, self._planned, most_times)
         if plenty is None:
             return None
         usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._kinds)
@@ -207,7 +214,7 @@ class PoolsOutlook:
     def _keeps(self, system: System) -> bool:
         return system.judged(self._replays, self._searched).kept
 
-    def _bought(self, counts: Counts) -> tuple[Sized, ...] | None:
+    def bought(self, counts: Counts) -> tuple[Sized, ...] | None:
         """So many of each with their spare ones; ``None`` where no spare survives what is asked for."""
         made = []
         for sized, count in zip(self._kinds, counts, strict=True):

@@ -10,19 +10,23 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic, cut
 from tokenfleet.planner.warming import Warmed, warmed
 
 _AROUND_S = 600.0
-_SAMPLE_S = 1.0
+SAMPLE_S = 1.0
+_MOST_TIMES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,32 +125,28 @@ def known_spike(
     Raises:
         BadInput: an event outside of the trace.
     """
-    if not 0.0 <= event.start_s < trace.duration_s:
-        what = f"{event.start_s:g} s is not within the demand, which lasts {trace.duration_s:g} s"
-        raise BadInput.at("at", what, "choose a time inside")
-    surged = workload.surge(
-        trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape
-    )
-    traffic = _around(surged, event)
+    surged = with_event(trace, event)
+    traffic = around(surged, event)
     replays = Replays.of(question)
     reporter = Reporter(progress)
     reporter.say("verifying", f"the event on {words.fleet(usual.replica, usual.replica_count)}", 0.1)
-    as_is = _endured(replays, traffic, event, usual.replica, usual.replica_count)
+    as_is = _endured_by(replays, traffic, event, usual.replica, usual.replica_count)
     narrowed = replace(question, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
     found = cheapest(narrowed, traffic.trace, progress=progress)
-    endured = warm = late = None
-    if found.sized is not None:
-        late = _asked_late(replays, traffic, event, usual, found.sized, ready_after_s)
-        endured = _endured(replays, traffic, event, found.sized.replica, found.sized.carrying_count)
-        warm = warmed(replays, traffic, found.sized.replica, found.sized.carrying_count)
-    added = max(0, found.sized.replica_count - usual.replica_count) if found.sized else 0
+    needed = None if found.sized is None else all_through(replays, traffic, question, found.sized)
+    carried = warm = late = None
+    if needed is not None:
+        late = _asked_late(replays, traffic, event, usual, needed, ready_after_s)
+        carried = _endured_by(replays, traffic, event, needed.replica, needed.carrying_count)
+        warm = warmed(replays, traffic, needed.replica, needed.carrying_count)
+    added = max(0, needed.replica_count - usual.replica_count) if needed else 0
     return KnownSpike(
         event=event,
         budget=_budget(trace, surged, usual, event),
         usual=as_is,
-        needed=found.sized,
+        needed=needed,
         reasons=found.reasons,
-        endured=endured,
+        endured=carried,
         late=late,
         warm=warm,
         added_replica_count=added,
@@ -154,7 +154,43 @@ def known_spike(
     )
 
 
-def _around(surged: Trace, event: Event) -> Traffic:
+def with_event(trace: Trace, event: Event) -> Trace:
+    """The demand with the event in it.
+
+    Raises:
+        BadInput: an event outside of the trace.
+    """
+    if not 0.0 <= event.start_s < trace.duration_s:
+        what = f"{event.start_s:g} s is not within the demand, which lasts {trace.duration_s:g} s"
+        raise BadInput.at("at", what, "choose a time inside")
+    return workload.surge(trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape)
+
+
+def all_through(replays: Replays, traffic: Traffic, question: PlanQuestion, sized: Sized) -> Sized | None:
+    """As many replicas as keep the promise in the window of the event, not only in its busiest minute.
+
+    Args:
+        replays: Judges.
+        traffic: What comes to them, and the window.
+        question: What may be lost.
+        sized: Enough for the busiest minute and over all.
+
+    Returns:
+        ``None`` where eight times as many are too few, or no spare replicas survive what is asked for.
+    """
+
+    def enough(more: int) -> bool:
+        return replays.verdict(traffic, sized.replica, sized.carrying_count + more - 1).kept
+
+    more = smallest_enough(enough, 1, _MOST_TIMES * sized.carrying_count)
+    carrying = sized.carrying_count + (more or 1) - 1
+    spare = spare_replicas(question, sized.replica, carrying)
+    if more is None or spare is None:
+        return None
+    return replace(sized, carrying_count=carrying, spare_count=max(spare, sized.spare_count))
+
+
+def around(surged: Trace, event: Event) -> Traffic:
     """The event with what comes ten minutes before and after it; its window is what is judged."""
     start_s, end_s = event.start_s, event.start_s + event.length_s
     first, last = (int(row) for row in np.searchsorted(surged.arrival_s, [start_s - _AROUND_S, end_s + _AROUND_S]))
@@ -169,10 +205,10 @@ def _asked_late(
         return None
     ready = Happening(time_s=traffic.window_s[0] + ready_after_s, kind="ready", replicas=added, reason="asked for late")
     world = World(happenings=(ready,), absent=added)
-    return _endured(replays, traffic, event, needed.replica, needed.replica_count, world)
+    return _endured_by(replays, traffic, event, needed.replica, needed.replica_count, world)
 
 
-def _endured(
+def _endured_by(
     replays: Replays,
     traffic: Traffic,
     event: Event,
@@ -180,15 +216,28 @@ def _endured(
     count: int,
     world: World | None = None,
 ) -> Endured:
-    record = replays.run(traffic, replica, count, telemetry_interval_s=_SAMPLE_S, world=world)
+    record = replays.run(traffic, replica, count, telemetry_interval_s=SAMPLE_S, world=world)
+    waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)
+    return endured(replays, traffic, event, record, int(waiting.max(initial=0)))
+
+
+def endured(replays: Replays, traffic: Traffic, event: Event, record: RunRecord, waiting_peak_count: int) -> Endured:
+    """What a replay of an event comes to.
+
+    Args:
+        replays: Judges.
+        traffic: The event with what comes around it; its window is that of the event.
+        event: The event itself.
+        record: What became of the requests.
+        waiting_peak_count: Most of them that waited at once.
+    """
     verdict = replays.judged(traffic, record)
     ended_s = traffic.window_s[0] + event.demand_end_s - event.start_s
-    waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)
     return Endured(
-        replica_count=count,
+        replica_count=record.replica_count,
         kept=verdict.kept,
         slo=verdict.peak,
-        waiting_peak_count=int(waiting.max(initial=0)),
+        waiting_peak_count=waiting_peak_count,
         settled_s=recovery_s(record, replays.slo, ended_s, window_s=60.0),
     )
 

@@ -213,7 +213,9 @@ def _sized(
         if made.sized is None:
             return _out(split.by, split.named, usd, f"no fleet keeps the promise to {part.who}")
         share = float(part.chosen.mean())
-        pools.append(SplitPool(name=part.who, takes=part.takes, request_fraction=share, sized=made.sized))
+        pools.append(
+            SplitPool(name=part.who, takes=part.takes, request_fraction=share, sized=made.sized, router=made.router)
+        )
     trial = SplitTrial(by=split.by, named=split.named, estimated_usd_per_hour=usd, pools=tuple(pools), why="")
     return replace(trial, why=_why(trial, one_pool))
 

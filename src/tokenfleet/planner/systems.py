@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from tokenfleet import simulator
-from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.plan import PlannedPool, Sized
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
+from tokenfleet.domain.plan import PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
@@ -16,6 +15,8 @@ from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
+from tokenfleet.planner.placement import placed
+from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.traffic import Traffic
@@ -68,30 +69,47 @@ def pools_of(
 
 
 @dataclass(frozen=True, slots=True)
+class SizedPool:
+    """One pool that was sized."""
+
+    name: str
+    takes: Takes | None
+    """Which requests come to it; ``None``: all."""
+    sized: Sized
+    router: Router
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """Pools that were sized, and how requests go through them."""
 
-    pools: tuple[PlannedPool, ...]
+    parts: tuple[SizedPool, ...]
     handover: Handover | None
+
+    @property
+    def price_usd_per_hour(self) -> float:
+        """What all of them cost for one hour."""
+        return sum(part.sized.price_usd_per_hour for part in self.parts)
 
     def fleets(self, *, spare: bool, power: int = 0) -> dict[str, Fleet]:
         """Each pool's fleet, with its spare replicas or without, steps as long as their band to a power makes them."""
-        return {pool.name: _fleet(pool, spare=spare, power=power) for pool in self.pools}
+        return {part.name: _fleet(part, spare=spare, power=power) for part in self.parts}
 
     def with_kinds(self, change: Callable[[Sized], Sized]) -> "System":
         """The same pools with other replicas, or other numbers of them."""
-        return replace(self, pools=tuple(_with_kind(pool, change) for pool in self.pools))
+        return replace(self, parts=tuple(replace(part, sized=change(part.sized)) for part in self.parts))
 
     def with_counts(self, counts: Sequence[int]) -> "System":
         """The same pools with so many carrying replicas each."""
-        pools = (_with_kind(pool, partial(_carrying, count)) for pool, count in zip(self.pools, counts, strict=True))
-        return replace(self, pools=tuple(pools))
+        sized = (replace(part.sized, carrying_count=count) for part, count in zip(self.parts, counts, strict=True))
+        parts = (replace(part, sized=each) for part, each in zip(self.parts, sized, strict=True))
+        return replace(self, parts=tuple(parts))
 
-    def judged(self, replays: Replays, traffic: Traffic) -> Verdict:
-        """The promise with the spare replicas of every pool gone."""
+    def judged(self, replays: Replays, traffic: Traffic, *, spare: bool = False) -> Verdict:
+        """The promise with the spare replicas of every pool gone, or there."""
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, traffic.trace.duration_s) if replays.slo.gaps_apart else None
-        run = self.replayed(replays, traffic, spare=False, telemetry_interval_s=interval_s)
+        run = self.replayed(replays, traffic, spare=spare, telemetry_interval_s=interval_s)
         return replays.judged(traffic, run.record)
 
     def replayed(
@@ -102,38 +120,59 @@ class System:
         spare: bool,
         power: int = 0,
         telemetry_interval_s: float | None = None,
+        worlds: Mapping[str, World] | None = None,
     ) -> StagedRun:
-        """Replays the traffic through all pools."""
-        replays.count += len(self.pools)
-        takes = {pool.name: pool.takes for pool in self.pools}
+        """Replays the traffic through all pools, in quiet times or each in a world of its own."""
+        around = worlds or {}
+        replays.count += len(self.parts)
+        takes = {part.name: part.takes for part in self.parts}
         return simulator.replay_stages(
             traffic.trace,
             pools_of(traffic.trace, takes, self.fleets(spare=spare, power=power), self.handover),
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
-            worlds=lambda _name, _calls: replays.door,
+            worlds=lambda name, _calls: around.get(name, replays.door),
             run=replays.replay,
         )
 
 
-def _fleet(pool: PlannedPool, *, spare: bool, power: int) -> Fleet:
-    fleet, (sized,) = pool.plan.fleet, pool.plan.fleets
-    if fleet is None:
-        raise ValueError(f"the pool {pool.name} has no fleet")
-    replica = sized.replica
+def _fleet(part: SizedPool, *, spare: bool, power: int) -> Fleet:
+    sized, replica = part.sized, part.sized.replica
     if power:
         replica = with_step_factor(replica, replica.band.step_time_factor**power)
     count = sized.replica_count if spare else sized.carrying_count
-    return replace(fleet, groups=(replace(fleet.groups[0], replica=replica, replica_count=count),))
+    return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),), router=part.router)
 
 
-def _with_kind(pool: PlannedPool, change: Callable[[Sized], Sized]) -> PlannedPool:
-    (sized,) = pool.plan.fleets
-    return replace(pool, plan=replace(pool.plan, chosen=change(sized)))
+def system_of(pools: Sequence[PlannedPool], handover: Handover | None) -> System:
+    """The pools of a plan."""
+    return System(tuple(_part(pool) for pool in pools), handover)
 
 
-def _carrying(count: int, sized: Sized) -> Sized:
-    return replace(sized, carrying_count=count)
+def _part(pool: PlannedPool) -> SizedPool:
+    fleet, (sized,) = pool.plan.fleet, pool.plan.fleets
+    if fleet is None:
+        raise ValueError(f"the pool {pool.name} has no fleet")
+    return SizedPool(pool.name, pool.takes, sized, fleet.router)
+
+
+def crowded(system: System, question: PlanQuestion) -> str:
+    """Why zones or quota have no room for all pools at once, each of which has room alone; empty where they have."""
+    quota = question.redundancy.gpu_quota_count
+    total = sum(part.sized.gpu_count for part in system.parts)
+    if quota is not None and total > quota:
+        return f"they take {total} GPUs, and the quota is {quota}"
+    for zone in question.redundancy.zones:
+        gpus = sum(_gpus_in(zone.name, part.sized, question) for part in system.parts)
+        if zone.gpu_limit_count is not None and gpus > zone.gpu_limit_count:
+            return f"they take {gpus} GPUs of zone {zone.name}, which has {zone.gpu_limit_count}"
+    return ""
+
+
+def _gpus_in(zone: str, sized: Sized, question: PlanQuestion) -> int:
+    placement = placed(sized.replica_count, sized.replica, asked(question))
+    count = 0 if placement is None else placement.by_zone.get(zone, 0)
+    return count * sized.replica.deployment.layout.gpu_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +191,7 @@ def proof(system: System, replays: Replays, traffic: Traffic, *, spare: bool, te
         system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s).record
         for power in (-1, 1)
     )
-    factor = max(sized.replica.band.first_token_factor for pool in system.pools for sized in pool.plan.fleets)
+    factor = max(part.sized.replica.band.first_token_factor for part in system.parts)
     verdict = replays.judged(traffic, run.record, low=low, high=high, first_token_factor=factor)
     return Proof(run, verdict)
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Floats, Ints, Trace, rows_of
+from tokenfleet.domain.trace import Floats, Ints, Observed, Trace, rows_of
 from tokenfleet.workload.scale import grown_with_copies
 
 Shape = Literal["flat", "ramp", "hill", "front"]
@@ -75,6 +75,7 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         None if left is None or right is None else np.concatenate([left, right])
         for left, right in ((usual.kv_delivered, grown.kv_delivered), (usual.priority, grown.priority))
     )
+    labels = column(_labels(usual), _labels(grown))
     sessions = 0 if before.session is None else int(before.session.max(initial=-1)) + 1
     return Trace(
         arrival_s=arrival_s[order],
@@ -91,4 +92,11 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         classes=before.classes,
         start_utc=before.start_utc,
         time_of_day_s=before.time_of_day_s,
+        observed=None
+        if labels is None or before.observed is None
+        else Observed(label=labels, labels=before.observed.labels),
     )
+
+
+def _labels(trace: Trace) -> Ints | None:
+    return None if trace.observed is None else trace.observed.label

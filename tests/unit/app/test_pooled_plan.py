@@ -93,7 +93,7 @@ def test_levers_start_from_the_pools_and_weigh_them_with_each_lever(planned, run
         assert lever["saving_fraction"] == pytest.approx(1 - usd / found["base_usd_per_hour"])
     _, said, _ = run("levers", "mixed.yaml", "--quiet")
     assert "chat: 2 x l40s (fp8)" in said
-    assert "tokenfleet plan proves them together" in " ".join(said.split())
+    assert "proved together: the whole demand on all pools" in " ".join(said.split())
 
 
 def test_the_pools_are_what_is_bought_said_written_and_promised(planned) -> None:

@@ -2,21 +2,20 @@
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tokenfleet.app.fleet_notes import one_fleet_note
 from tokenfleet.app.levers import Levers, _pulled, _Try
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
-from tokenfleet.planner import plan, plan_document, priced_pools
+from tokenfleet.planner import Event, bursts_of_pools, plan, plan_document, priced_pools, spike_of_pools
 from tokenfleet.planner.replays import Replays, with_step_factor
-from tokenfleet.planner.systems import pools_of
+from tokenfleet.planner.spike import around, with_event
+from tokenfleet.planner.systems import pools_of, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay_stages
 from tokenfleet.workload import grow, peak_window, profile
@@ -206,12 +205,17 @@ def test_pools_are_priced_without_the_proof_as_the_plan_buys_them(bought):
     priced = priced_pools(asked(), mixed(), bought.one_fleet)
     assert priced.price_usd_per_hour == bought.price_usd_per_hour
     assert [sized.carrying_count for sized in priced.fleets] == [sized.carrying_count for sized in bought.fleets]
+    # They are proved together, as the plan proves them.
+    assert [result.predicted for result in priced.slo] == [result.predicted for result in bought.slo_degraded]
+    total = sum(sized.gpu_count for sized in bought.fleets)
+    short = asked(redundancy=Redundancy(gpu_quota_count=total - 1))
+    assert priced_pools(short, mixed(), bought.one_fleet) is None
     assert priced_pools(asked(splits=()), mixed(), bought.one_fleet) is None
     cheaper = replace(bought.one_fleet, carrying_count=1, spare_count=0)
     assert priced_pools(asked(), mixed(), cheaper) is None
 
 
-def test_levers_and_notes_weigh_pools_beside_the_one_fleet(bought):
+def test_levers_weigh_pools_beside_the_one_fleet(bought):
     tried = _Try("output cap", "at most 10", "who asks again", asked(), mixed())
     pulled = _pulled(tried, Quiet(), None)
     assert pulled.sized.price_usd_per_hour == bought.one_fleet.price_usd_per_hour
@@ -220,11 +224,6 @@ def test_levers_and_notes_weigh_pools_beside_the_one_fleet(bought):
     found = Levers(base=bought.one_fleet, why_not="", levers=(pulled,), base_pools=pulled.pools)
     assert found.saving_fraction(pulled) == 0.0
     assert replace(found, base_pools=None).saving_fraction(pulled) > 0.2
-    composed = SimpleNamespace(question=asked(), trace=mixed())
-    note = one_fleet_note(composed, bought.one_fleet, Quiet())
-    assert f"${bought.price_usd_per_hour:.2f}/h) would cost" in note
-    composed.question = asked(splits=())
-    assert one_fleet_note(composed, bought.one_fleet, Quiet()) == ""
 
 
 class Quiet:
@@ -233,6 +232,48 @@ class Quiet:
     def step(self, step, /): ...
 
     def announce(self, text): ...
+
+
+def kept_by_each(plan, counts, traffic):
+    """Whether every pool keeps its own requests the promise with so many replicas, in a window and over all."""
+    found = []
+    for pool, count in zip(plan.pools, counts, strict=True):
+        mine = requests_of_pool(traffic.trace, pool.takes)
+        replays = Replays(pool.plan.question.slo, "least_in_flight")
+        found.append(replays.verdict(Traffic(mine, traffic.window_s), pool.plan.chosen.replica, count).kept)
+    return found
+
+
+def test_an_event_on_pools_is_sized_pool_by_pool_and_endured_together(bought):
+    event = Event(start_s=12.0, length_s=10.0, factor=3.0)
+    found = spike_of_pools(asked(), mixed(), bought, event, ready_after_s={"short": 60.0, "long": 60.0})
+    traffic = around(with_event(mixed(), event), event)
+    counts = [pool.needed.carrying_count for pool in found.pools]
+    planned = [sized.carrying_count for sized in bought.fleets]
+    assert all(kept_by_each(bought, counts, traffic))
+    for index, pool in enumerate(found.pools):
+        assert pool.needed.spare_count == 1
+        assert pool.added_replica_count == max(0, counts[index] - planned[index])
+        fewer = [count - (at == index) for at, count in enumerate(counts)]
+        if fewer[index]:
+            whole = Traffic(traffic.trace, peak_window(traffic.trace))
+            assert not (kept_by_each(bought, fewer, traffic)[index] and kept_by_each(bought, fewer, whole)[index])
+    assert sum(pool.added_replica_count for pool in found.pools) > 0
+    assert found.endured.kept
+    assert found.endured.replica_count == sum(counts)
+    assert found.usual.replica_count == sum(sized.replica_count for sized in bought.fleets)
+    assert (found.usual.kept, found.late.kept) == (False, False)
+    assert sum(pool.request_count for pool in found.pools) == pytest.approx(
+        3 * sum(pool.usual_request_count for pool in found.pools), abs=3
+    )
+
+
+def test_bursts_of_pools_are_borne_by_all_of_them(bought):
+    found = bursts_of_pools(asked(), mixed(count=800), bought, queue_limit_count=4)
+    assert [burst.length_s for burst in found] == [10.0, 60.0, 300.0]
+    for burst in found:
+        assert burst.larger_factor > burst.whole_factor >= burst.carrying_factor >= 1.0
+        assert 0.0 <= burst.bounded.refused_fraction < 1.0
 
 
 def test_a_quota_holds_all_pools_together(bought):
@@ -364,6 +405,21 @@ def test_how_sure_two_phases_are_is_asked_of_both_at_once(apart):
     document = plan_document(apart, profile(APART_DEMAND), {})
     assert (document["sure"] is None) == (not apart.sure_pools)
     assert len(document["curve"]) == len(apart.curve)
+
+
+def test_an_event_on_two_phases_takes_the_least_of_both(apart):
+    event = Event(start_s=8.0, length_s=8.0, factor=2.0)
+    found = spike_of_pools(apart.question, APART_DEMAND, apart, event, ready_after_s={"prefill": 4.0, "decode": 4.0})
+    traffic = around(with_event(APART_DEMAND, event), event)
+    system = system_of(apart.pools, apart.handover)
+    replays = Replays(APART_PROMISE, "least_in_flight")
+    counts = tuple(pool.needed.carrying_count for pool in found.pools)
+    assert found.endured.kept
+    assert found.endured.replica_count == sum(counts)
+    assert not found.usual.kept
+    for index in range(2):
+        fewer = tuple(count - (at == index) for at, count in enumerate(counts))
+        assert not system.with_counts(fewer).judged(replays, traffic).kept
 
 
 def test_two_phases_are_priced_as_they_are_bought(apart):

@@ -1,11 +1,23 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfleet.domain.trace import PrefixTree, Trace
+from tokenfleet.domain.trace import Observed, PrefixTree, Trace
 from tokenfleet.planner.traffic import Traffic, cut, demand, stretch, with_inputs_capped
 from unit.planner import toy
+
+
+def test_a_stretch_keeps_the_labels_by_which_pools_take_requests():
+    trace = toy.trace(count=400)
+    labels = (np.arange(400) % 3).astype(np.int32)
+    seen = Observed(label=labels, labels=("a", "b", "c"), ttft_s=np.ones(400))
+    short = cut(Traffic(replace(trace, observed=seen), (5.0, 15.0)), 100, 250).trace
+    assert np.array_equal(short.observed.label, labels[100:250])
+    assert short.observed.labels == ("a", "b", "c")
+    assert short.observed.ttft_s is None, "what happened to them is left behind"
 
 
 def forest(draw_nodes, requests):

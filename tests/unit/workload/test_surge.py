@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import PrefixTree, Trace
+from tokenfleet.domain.trace import Observed, PrefixTree, Trace
 
 
 def trace(count=1200, seconds=600.0):
@@ -59,6 +61,15 @@ def test_shapes_put_the_requests_where_they_say():
     assert where["hill"][0] == pytest.approx(0.5, abs=0.02)
     assert where["hill"][1] < 0.8 * where["flat"][1]
     assert where["front"][2] < 0.1
+
+
+def test_everybody_keeps_the_label_of_their_task():
+    usual = trace()
+    labelled = replace(usual, observed=Observed(label=usual.tenant, labels=("chat", "search")))
+    made = workload.surge(labelled, start_s=200.0, length_s=100.0, factor=3.0)
+    assert made.observed == Observed(label=made.observed.label, labels=("chat", "search"))
+    assert np.array_equal(made.observed.label, made.tenant)
+    assert workload.surge(usual, start_s=200.0, length_s=100.0, factor=3.0).observed is None
 
 
 def test_copies_share_the_system_prompts_of_the_usual():

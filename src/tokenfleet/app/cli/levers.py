@@ -1,5 +1,6 @@
 """``tokenfleet levers``: what each way to save would save."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ if TYPE_CHECKING:
     from tokenfleet.app.executor import Executor
     from tokenfleet.app.levers import Lever, Levers
     from tokenfleet.domain.plan import Sized
+    from tokenfleet.domain.slo import SloResult
     from tokenfleet.planner import PricedPools
 
-_TOGETHER = "each pool sized on its own requests; tokenfleet plan proves them together"
+_TOGETHER = "proved together: the whole demand on all pools, the spare replicas of each gone"
 
 
 @click.command("levers", short_help="What each way to save would save, re-planned, with its price in latency.")
@@ -91,6 +93,7 @@ def _document(found: "Levers") -> dict[str, object]:
     return {
         "base": _fleet(found.base),
         "base_pools": _pools(found.base_pools),
+        "base_pools_slo": _values(found.base_pools),
         "base_usd_per_hour": found.base_usd_per_hour,
         "why_not": found.why_not or None,
         "levers": [
@@ -100,6 +103,7 @@ def _document(found: "Levers") -> dict[str, object]:
                 "fleet": _fleet(lever.sized),
                 "beside": _fleet(lever.beside),
                 "pools": _pools(lever.pools),
+                "pools_slo": _values(lever.pools),
                 "price_usd_per_hour": lever.price_usd_per_hour,
                 "saving_fraction": found.saving_fraction(lever),
                 "risk": lever.risk,
@@ -132,18 +136,23 @@ def _pools(found: "PricedPools | None") -> list[dict[str, object]]:
     return [{"who": name, **(_fleet(sized) or {})} for name, sized in zip(found.names, found.fleets, strict=True)]
 
 
+def _values(found: "PricedPools | None") -> dict[str, float | None] | None:
+    """What users of all pools see, clause by clause."""
+    return None if found is None else {result.name: result.predicted for result in found.slo}
+
+
 def _tell(face: Face, found: "Levers") -> None:
     from tokenfleet.app.quantities import shown_usd
     from tokenfleet.app.summary import replica_name
 
     if found.base_pools is not None:
-        face.blocks([("Now", [*_pool_lines(found.base_pools), _TOGETHER])])
+        face.blocks([("Now", [*_pool_lines(found.base_pools), _latency(found.base_pools.slo, ()), _TOGETHER])])
     elif found.base is None:
         face.blocks([("Now", [f"no fleet keeps the promise: {found.why_not}"])])
     else:
         base = found.base
         said = f"{base.replica_count} x {replica_name(base)}, {shown_usd(base.price_usd_per_hour)}/h"
-        face.blocks([("Now", [said, _latency(base, None)])])
+        face.blocks([("Now", [said, _latency(base.slo, ())])])
     for lever in found.levers:
         face.blocks([(_percent(found.saving_fraction(lever)), _lines(lever, found))])
 
@@ -159,12 +168,13 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
 
     lines = [f"{lever.name}: {lever.change}"]
     if lever.pools is not None:
-        return [*lines, *_pool_lines(lever.pools), f"check: {lever.risk}"]
+        before = found.base_pools.slo if found.base_pools else found.base.slo if found.base else ()
+        return [*lines, *_pool_lines(lever.pools), _latency(lever.pools.slo, before), f"check: {lever.risk}"]
     if lever.sized is None:
         return [*lines, lever.why_not or "no fleet keeps the promise"]
     for sized in lever.fleets:
         lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
-        lines.append(_latency(sized, found.base))
+        lines.append(_latency(sized.slo, found.base.slo if found.base else ()))
     return [*lines, f"check: {lever.risk}"]
 
 
@@ -179,13 +189,13 @@ def _pool_lines(found: "PricedPools") -> list[str]:
     return [*lines, f"{len(lines)} pools, {shown_usd(found.price_usd_per_hour)}/h"]
 
 
-def _latency(sized: "Sized", base: "Sized | None") -> str:
+def _latency(slo: "Sequence[SloResult]", base: "Sequence[SloResult]") -> str:
     from tokenfleet.app.quantities import shown_duration
     from tokenfleet.app.slo_words import spoken
 
-    before = {result.name: result.predicted for result in base.slo} if base else {}
+    before = {result.name: result.predicted for result in base}
     parts = []
-    for result in sized.slo:
+    for result in slo:
         if result.unit == "s" and result.predicted is not None:
             was = before.get(result.name)
             parts.append(

@@ -28,6 +28,7 @@ def command(face: Face, /, scenario: Path, **options: Any) -> int:  # noqa: ANN4
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
     from tokenfleet.app.spike import SpikeOptions, spike, spike_blocks, spike_document
+    from tokenfleet.app.spike_pools import PoolsSpiked, pools_spike_blocks, pools_spike_document
 
     face.action = "spike"
     asked = load_scenario(scenario)
@@ -35,7 +36,12 @@ def command(face: Face, /, scenario: Path, **options: Any) -> int:  # noqa: ANN4
     event = checked(SpikeOptions, values, lambda path: f"--{path[0]}")
     with shown(face) as teller, placed(lines_of(scenario)):
         found = spike(asked, event, teller)
-    if face.json:
+    if isinstance(found, PoolsSpiked):
+        if face.json:
+            face.document(pools_spike_document(found))
+        else:
+            face.blocks(list(pools_spike_blocks(found)))
+    elif face.json:
         face.document(spike_document(found))
     else:
         face.blocks(spike_blocks(found))

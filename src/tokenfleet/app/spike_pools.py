@@ -1,0 +1,222 @@
+"""``spike`` where the plan is one of pools: an event and bursts on all of them together, and what each pool needs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from tokenfleet import planner
+from tokenfleet.app.compose import Composition, Teller
+from tokenfleet.app.quantities import shown_count, shown_duration, shown_usd
+from tokenfleet.app.readiness import Ready, ready
+from tokenfleet.app.spike_words import (
+    burst_lines,
+    endured_line,
+    fleet_document,
+    hour_said,
+    moment_said,
+    replicas_said,
+    start_said,
+    warm_lines,
+)
+from tokenfleet.app.summary import Block, replica_name
+from tokenfleet.domain.plan import Plan, Sized
+from tokenfleet.domain.records import dataclass
+
+_HOUR_S = 3600.0
+_NO_RUNGS = (
+    "rungs of the ladder are not tried on pools: name the pools in the scenario, and tokenfleet simulate has the "
+    "ladder in front of all of them, or of one"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsSpiked:
+    """Everything the command says of pools."""
+
+    plan: Plan
+    ready: Mapping[str, Ready]
+    """By pool."""
+    known: planner.PoolsSpike | None
+    bursts: tuple[planner.Burst, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def scale_back_s(self) -> float | None:
+        """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
+        if self.known is None or self.known.endured is None or self.known.endured.settled_s is None:
+            return None
+        return self.known.event.demand_end_s + self.known.endured.settled_s
+
+    def trigger_s(self, pool: planner.PoolNeeds) -> float | None:
+        """When what is added to a pool must be asked for, at the longest start; may be below 0."""
+        if self.known is None or not pool.added_replica_count:
+            return None
+        lead_s = pool.warm.lead_s if pool.warm else 0.0
+        return self.known.event.start_s - self.ready[pool.name].high_s - lead_s
+
+    def reserve_gpu_hours(self, pool: planner.PoolNeeds) -> float | None:
+        """What is added to a pool, from trigger to the end."""
+        trigger_s = self.trigger_s(pool)
+        if trigger_s is None or self.scale_back_s is None:
+            return None
+        return pool.added_gpu_count * (self.scale_back_s - trigger_s) / _HOUR_S
+
+
+def pools_spiked(
+    composition: Composition,
+    plan: Plan,
+    event: planner.Event | None,
+    teller: Teller,
+    *,
+    cold_start_s: float | None,
+    has_rungs: bool,
+) -> PoolsSpiked:
+    """Asks the pools of a plan for an event and for bursts.
+
+    Args:
+        composition: The scenario, resolved.
+        plan: Of several pools.
+        event: ``None`` where none is known.
+        teller: Told what is being done.
+        cold_start_s: ``cold_start`` of the scenario; ``None`` where it says nothing.
+        has_rungs: The scenario has a ladder, whose rungs are not tried here.
+    """
+    question, trace = composition.question, composition.trace
+    starts = {pool.name: ready(cold_start_s, sized.replica) for pool in plan.pools for sized in pool.plan.fleets}
+    known = None
+    if event is not None:
+        teller.say("replaying the event")
+        after_s = {name: start.typical_s for name, start in starts.items()}
+        known = planner.spike_of_pools(question, trace, plan, event, ready_after_s=after_s, progress=teller.step)
+    teller.say("looking for the largest burst")
+    found = planner.bursts_of_pools(
+        question, trace, plan, queue_limit_count=question.admission.queue_limit_count, progress=teller.step
+    )
+    notes = (_NO_RUNGS,) if has_rungs else ()
+    return PoolsSpiked(plan=plan, ready=starts, known=known, bursts=found, notes=notes)
+
+
+def pools_spike_document(found: PoolsSpiked) -> dict[str, object]:
+    """Everything found, for machines; times in seconds of the demand."""
+    known = found.known
+    needs = {} if known is None else {pool.name: pool for pool in known.pools}
+    return {
+        "usual": None,
+        "pools": [_pool(found, name, who, sized, needs.get(name)) for name, who, sized in _usual(found.plan)],
+        "why_not": [],
+        "ready": {name: asdict(start) for name, start in found.ready.items()},
+        "event": None if known is None else _event(found, known),
+        "bursts": [asdict(burst) for burst in found.bursts],
+        "notes": list(found.notes),
+    }
+
+
+def _event(found: PoolsSpiked, known: planner.PoolsSpike) -> dict[str, object]:
+    return {
+        **asdict(known.event),
+        "usual_fleet": asdict(known.usual),
+        "endured": asdict(known.endured) if known.endured else None,
+        "late": asdict(known.late) if known.late else None,
+        "scale_back_s": found.scale_back_s,
+    }
+
+
+def _pool(found: PoolsSpiked, name: str, who: str, usual: Sized, needs: planner.PoolNeeds | None) -> dict[str, object]:
+    document: dict[str, object] = {"pool": name, "who": who, "usual": fleet_document(usual)}
+    if needs is None:
+        return document
+    hours = found.reserve_gpu_hours(needs)
+    return {
+        **document,
+        "request_count": needs.request_count,
+        "usual_request_count": needs.usual_request_count,
+        "input_tokens": needs.input_tokens,
+        "output_tokens": needs.output_tokens,
+        "needed": fleet_document(needs.needed),
+        "reasons": [reason.text for reason in needs.reasons],
+        "warm": asdict(needs.warm) if needs.warm else None,
+        "added_replica_count": needs.added_replica_count,
+        "added_gpu_count": needs.added_gpu_count,
+        "trigger_s": found.trigger_s(needs),
+        "reserve_gpu_hours": hours,
+        "reserve_usd": None if hours is None else hours * usual.price.price_usd_per_gpu_hour,
+    }
+
+
+def _usual(plan: Plan) -> Iterator[tuple[str, str, Sized]]:
+    return ((pool.name, pool.who, sized) for pool in plan.pools for sized in pool.plan.fleets)
+
+
+def pools_spike_blocks(found: PoolsSpiked) -> Iterator[Block]:
+    """The same for a person."""
+    lines = [
+        f"{name}: {replicas_said(sized.replica_count)} of {replica_name(sized)}, {hour_said(sized)} ({who})"
+        for name, who, sized in _usual(found.plan)
+    ]
+    yield "Usual", [*lines, f"{len(lines)} pools, {shown_usd(found.plan.price_usd_per_hour or 0.0)}/h"]
+    if found.known is not None:
+        yield from _known_blocks(found, found.known)
+    yield "Bursts", list(burst_lines(found.bursts))
+    if found.notes:
+        yield "Note", list(found.notes)
+
+
+def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Block]:
+    event, pools = known.event, known.pools
+    yield (
+        "Event",
+        [
+            f"{event.factor:.3g} times the usual from {shown_duration(event.start_s)} on for "
+            f"{shown_duration(event.length_s)}, {event.shape}",
+            *(_asked(pool) for pool in pools),
+        ],
+    )
+    yield "As is", [endured_line(known.usual)]
+    yield "Needs", [*(_needs(pool) for pool in pools), *([endured_line(known.endured)] if known.endured else [])]
+    if known.endured is None:
+        return
+    yield "When", list(_when(found, known))
+    yield "Warm", [line for pool in pools for line in _warm(found, pool)]
+
+
+def _asked(pool: planner.PoolNeeds) -> str:
+    return (
+        f"{pool.name}: {pool.request_count:,} requests instead of {pool.usual_request_count:,}, "
+        f"{shown_count(pool.input_tokens)} input + {shown_count(pool.output_tokens)} output tokens"
+    )
+
+
+def _needs(pool: planner.PoolNeeds) -> str:
+    needed = pool.needed
+    if needed is None:
+        why = " ".join(reason.text for reason in pool.reasons)
+        return f"{pool.name}: no number of these replicas keeps the promise through it; {why}"
+    spare = needed.replica_count - needed.carrying_count
+    lost = f", {spare} may fail as in usual times" if spare else ""
+    count = replicas_said(needed.replica_count)
+    return f"{pool.name}: {count}: {needed.carrying_count} carry it{lost}; {hour_said(needed)}"
+
+
+def _when(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[str]:
+    grown = [pool for pool in known.pools if pool.added_replica_count]
+    if not grown:
+        yield "nothing to start: the usual pools are enough"
+        return
+    for pool in grown:
+        more, moment = replicas_said(pool.added_replica_count), moment_said(found.trigger_s(pool) or 0.0)
+        start = start_said(found.ready[pool.name])
+        yield f"{pool.name}: ask for {more} more ({pool.added_gpu_count} GPUs) {moment}: {start}"
+    if known.late is not None:
+        yield f"asked for only when it begins: {endured_line(known.late)}"
+    if found.scale_back_s is None:
+        yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
+        return
+    yield f"let them go at {shown_duration(found.scale_back_s)}: by then those who arrive are served as promised again"
+    held = [(pool, found.reserve_gpu_hours(pool) or 0.0) for pool in grown]
+    usd = sum(hours * pool.usual.price.price_usd_per_gpu_hour for pool, hours in held)
+    hours = sum(each for _, each in held)
+    yield f"reserve {hours:,.1f} GPU-hours, {shown_usd(usd)}: on that day there may be none to rent"
+
+
+def _warm(found: PoolsSpiked, pool: planner.PoolNeeds) -> Iterator[str]:
+    lines = warm_lines(pool.warm, found.ready[pool.name], pool.added_replica_count)
+    return (f"{pool.name}: {line}" for line in lines)

@@ -1,0 +1,128 @@
+"""How events and bursts are said, for one fleet and for pools."""
+
+from collections.abc import Iterator, Sequence
+
+from tokenfleet import planner
+from tokenfleet.app.quantities import shown_duration, shown_usd
+from tokenfleet.app.readiness import Ready
+from tokenfleet.app.slo_words import shown_value, spoken
+from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.slo import SloResult
+
+
+def start_said(ready: Ready) -> str:
+    """How long a start takes, and who says so."""
+    span = shown_duration(ready.high_s)
+    if ready.low_s < ready.high_s:
+        span = f"{shown_duration(ready.low_s)} to {span}, {shown_duration(ready.typical_s)} as a rule"
+    return f"a start takes {span} ({ready.source})"
+
+
+def moment_said(time_s: float) -> str:
+    """``at 6 min``; a time before the demand begins is below 0."""
+    return f"at {shown_duration(time_s)}" if time_s >= 0.0 else f"{shown_duration(-time_s)} before the demand begins"
+
+
+def warm_lines(warm: planner.Warmed | None, ready: Ready | None, added_count: int) -> Iterator[str]:
+    """What to have at hand before the event, and what warming prefixes does to its first minute."""
+    if ready is not None and ready.prepared_high_s is not None and added_count:
+        yield (
+            f"image, weights on local disk and compiled graphs on nodes that stand ready: a start takes at most "
+            f"{shown_duration(ready.prepared_high_s)} instead of {shown_duration(ready.high_s)}"
+        )
+    if warm is None:
+        yield "no prompt beginnings are shared, so there is no prefix to warm"
+        return
+    longest = ", ".join(f"{each.token_count:,} tokens ({each.request_count:,} requests)" for each in warm.prefixes[:3])
+    count = "1 prefix" if len(warm.prefixes) == 1 else f"{len(warm.prefixes)} prefixes"
+    yield f"{count} on every replica, {shown_duration(warm.lead_s)} ahead; the hottest: {longest}"
+    cold, hot = warm.cold, warm.warm
+    yield (
+        f"first minute on fresh replicas: TTFT p50 {_time(cold.ttft_p50_s)} cold, {_time(hot.ttft_p50_s)} warm; p99 "
+        f"{_time(cold.ttft_p99_s)} cold, {_time(hot.ttft_p99_s)} warm; input from the cache {cold.cached_fraction:.0%} "
+        f"cold, {hot.cached_fraction:.0%} warm"
+    )
+
+
+def burst_lines(bursts: Sequence[planner.Burst]) -> Iterator[str]:
+    """How large a burst that nobody foresaw is borne."""
+    yield "nobody foresaw, in the middle of the peak; times the usual demand, by replay:"
+    for burst in bursts:
+        least = " or more" if burst.at_least else ""
+        recovery = (
+            "is felt to the end of this demand"
+            if burst.larger_settled_s is None
+            else f"is felt for {shown_duration(burst.larger_settled_s)} after its end"
+            if burst.larger_settled_s
+            else "is over with its end"
+        )
+        yield (
+            f"{shown_duration(burst.length_s)}: {burst.whole_factor:.2f}{least} with all replicas, "
+            f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} {recovery}"
+        )
+        if burst.bounded is not None:
+            door = burst.bounded
+            yield (
+                f"  with at most {door.queue_limit_count} waiting per replica {door.refused_fraction:.0%} of it are "
+                f"turned away, and the others have their first token within {_time(door.ttft_p99_s)} (p99)"
+            )
+
+
+def endured_line(endured: planner.Endured) -> str:
+    """What becomes of the event on some replicas."""
+    one = endured.replica_count == 1
+    kept, broken = ("keeps the promise", "breaks it") if one else ("keep the promise", "break it")
+    verdict = kept if endured.kept else f"{broken} ({_worst(endured.slo)})"
+    settled = (
+        "not over within this demand"
+        if endured.settled_s is None
+        else f"over {shown_duration(endured.settled_s)} after the event"
+        if endured.settled_s
+        else "over with the event"
+    )
+    count, waiting = replicas_said(endured.replica_count), endured.waiting_peak_count
+    return f"{count} {verdict}: at most {waiting:,} requests wait, {settled}"
+
+
+def _worst(results: tuple[SloResult, ...]) -> str:
+    broken = [each for each in results if each.sample_count and not each.kept]
+    if not broken:
+        return "outside of the event's own window"
+    said = []
+    for each in broken:
+        value = "never" if each.predicted is None else shown_value(each.unit, each.predicted)
+        said.append(f"{spoken(each.name)} {value} of {shown_value(each.unit, each.promised)}")
+    return ", ".join(said)
+
+
+def _time(value_s: float | None) -> str:
+    return "unknown" if value_s is None else shown_duration(value_s)
+
+
+def gigabytes_said(size_bytes: float) -> str:
+    """``105 GB``."""
+    size = size_bytes / 1e9
+    return f"{size:,.0f} GB" if size >= 100.0 else f"{size:.3g} GB"
+
+
+def replicas_said(count: int) -> str:
+    """``1 replica``, ``5 replicas``."""
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def hour_said(sized: Sized) -> str:
+    """``$3.20/h``."""
+    return f"{shown_usd(sized.price_usd_per_hour)}/h"
+
+
+def fleet_document(sized: Sized | None) -> dict[str, object] | None:
+    """One fleet, for machines."""
+    if sized is None:
+        return None
+    return {
+        "gpu": sized.replica.deployment.gpu,
+        "gpu_count": sized.gpu_count,
+        "replica_count": sized.replica_count,
+        "carrying_replica_count": sized.carrying_count,
+        "price_usd_per_hour": sized.price_usd_per_hour,
+    }

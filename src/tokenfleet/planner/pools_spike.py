@@ -1,0 +1,235 @@
+"""A known event on the pools of a plan: what it takes of each, and what becomes of it on all of them together."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Happening, World
+from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.pools_outlook import PoolsOutlook
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.spike import SAMPLE_S, Endured, Event, all_through, around, endured, with_event
+from tokenfleet.planner.splits import question_to
+from tokenfleet.planner.systems import SizedPool, System, in_place, requests_of_pool, system_of
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.warming import Warmed, warmed
+
+_MARGIN = 4
+"""Where pools depend on each other, at most so many times the planned ones times the event's factor are asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNeeds:
+    """What an event takes of one pool."""
+
+    name: str
+    who: str
+    """Whom it serves, in words."""
+    usual: Sized
+    request_count: int
+    """Requests that come to it in the event."""
+    usual_request_count: int
+    input_tokens: int
+    output_tokens: int
+    needed: Sized | None
+    """So many of the same replicas keep the promise through it; ``None`` where no number does."""
+    reasons: tuple[Reason, ...]
+    """Why there is none."""
+    warm: Warmed | None
+    """See :func:`tokenfleet.planner.warming.warmed`."""
+
+    @property
+    def added_replica_count(self) -> int:
+        """Replicas on top of the usual ones."""
+        return 0 if self.needed is None else max(0, self.needed.replica_count - self.usual.replica_count)
+
+    @property
+    def added_gpu_count(self) -> int:
+        """Their GPUs."""
+        return self.added_replica_count * self.usual.replica.deployment.layout.gpu_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsSpike:
+    """What an event takes of pools. Times and promises are those of the whole, through all pools."""
+
+    event: Event
+    usual: Endured
+    """All pools as they are planned, with all their replicas."""
+    pools: tuple[PoolNeeds, ...]
+    endured: Endured | None
+    """The carrying replicas of every pool's needed fleet; ``None`` where one has none."""
+    late: Endured | None
+    """All replicas of the needed fleets, those that were added asked for only when it begins."""
+
+
+def spike_of_pools(
+    question: PlanQuestion,
+    trace: Trace,
+    plan: Plan,
+    event: Event,
+    *,
+    ready_after_s: Mapping[str, float],
+    progress: Progress | None = None,
+) -> PoolsSpike:
+    """Sizes every pool of a plan for an event, and says what the usual ones would make of it.
+
+    Pools side by side are sized like the pools of a plan, each by the promise to its own requests; where one prefills
+    and one decodes, counts of both are sought together.
+
+    Args:
+        question: The promise, what may be lost.
+        trace: The usual demand.
+        plan: Of several pools.
+        event: When, how long, how much.
+        ready_after_s: How long a start takes in each pool, to see what asking too late does.
+        progress: Told what is being tried.
+
+    Raises:
+        BadInput: an event outside of the trace.
+    """
+    usual_traffic, traffic = (around(each, event) for each in (trace, with_event(trace, event)))
+    asked = replace(question, splits=(), apart=None)
+    work = _Work(asked, traffic, event, system_of(plan.pools, plan.handover), Reporter(progress), progress)
+    work.reporter.say("verifying", f"the event on {len(plan.pools)} pools", 0.1)
+    as_is = work.endured(work.system, spare=True)
+    found = work.sized() if plan.handover is None else work.sized_together(as_is)
+    needed = None if any(sized is None for sized, _ in found) else work.with_fleets([sized for sized, _ in found])
+    return PoolsSpike(
+        event=event,
+        usual=as_is,
+        pools=tuple(
+            _needs(work, pool.who, part, usual_traffic, each, needed)
+            for pool, part, each in zip(plan.pools, work.system.parts, found, strict=True)
+        ),
+        endured=None if needed is None else work.endured(needed, spare=False),
+        late=None if needed is None else work.asked_late(needed, ready_after_s),
+    )
+
+
+_Found = tuple[Sized | None, tuple[Reason, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    question: PlanQuestion
+    traffic: Traffic
+    event: Event
+    system: System
+    reporter: Reporter
+    progress: Progress | None
+
+    @property
+    def replays(self) -> Replays:
+        """The door to the simulator."""
+        return Replays.of(self.question)
+
+    def sized(self) -> list[_Found]:
+        """Each pool side by side for its own part of the event."""
+        return [self._sized(part) for part in self.system.parts]
+
+    def _sized(self, part: SizedPool) -> _Found:
+        mine = requests_of_pool(self.traffic.trace, part.takes)
+        if not mine.request_count:
+            return part.sized, ()
+        asked = replace(
+            question_to(self.question, mine),
+            candidates=(part.sized.replica,),
+            rejected=(),
+            vary_step_tokens=False,
+            router=part.router,
+            routers=(),
+        )
+        found = cheapest(asked, mine, progress=self.progress)
+        if found.sized is None:
+            return None, found.reasons
+        own = Traffic(mine, self.traffic.window_s)
+        return all_through(Replays.of(asked), own, asked, found.sized), ()
+
+    def sized_together(self, as_is: Endured) -> list[_Found]:
+        """Pools that depend on each other."""
+        outlook = PoolsOutlook(self.system, self.replays, self.question, self.traffic, self.reporter)
+        most = int(_MARGIN * self.event.factor)
+        kept = as_is.kept and self.system.judged(self.replays, self.traffic).kept
+        counts = outlook.needed(self.traffic, self.system, kept=kept, most_times=most)
+        bought = None if counts is None else outlook.bought(counts)
+        if bought is None:
+            text = f"Not even {most} times the planned replicas of both pools keep the promise through it."
+            return [(None, (Reason(kind="capacity", text=text),))] * len(self.system.parts)
+        return [(sized, ()) for sized in bought]
+
+    def with_fleets(self, fleets: list[Sized | None]) -> System:
+        """The pools with other numbers of their replicas."""
+        parts = zip(self.system.parts, fleets, strict=True)
+        return replace(self.system, parts=tuple(replace(part, sized=sized) for part, sized in parts if sized))
+
+    def endured(self, system: System, *, spare: bool, worlds: Mapping[str, World] | None = None) -> Endured:
+        """The event on these pools."""
+        replays, traffic = self.replays, self.traffic
+        run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=SAMPLE_S, worlds=worlds)
+        gauges = [pool.record.telemetry for pool in run.pools.values()]
+        waiting = [gauge.waiting.sum(axis=1) for gauge in gauges if gauge is not None]
+        # Every pool is looked at in the same seconds, from the first on.
+        together = np.zeros(max((len(each) for each in waiting), default=0), dtype=np.int64)
+        for each in waiting:
+            together[: len(each)] += each
+        count = sum(pool.record.replica_count for pool in run.pools.values())
+        record = replace(run.record, replica_count=count)
+        return endured(replays, traffic, self.event, record, int(together.max(initial=0)))
+
+    def asked_late(self, needed: System, ready_after_s: Mapping[str, float]) -> Endured | None:
+        """The needed pools, what was added to each asked for only when the event begins."""
+        begins_s = self.traffic.window_s[0]
+        worlds = {}
+        for usual, part in zip(self.system.parts, needed.parts, strict=True):
+            added = tuple(range(usual.sized.replica_count, part.sized.replica_count))
+            if added:
+                time_s = begins_s + ready_after_s[part.name]
+                ready = Happening(time_s=time_s, kind="ready", replicas=added, reason="asked for late")
+                worlds[part.name] = World(happenings=(ready,), absent=added)
+        return self.endured(needed, spare=True, worlds=worlds) if worlds else None
+
+
+def _needs(work: _Work, who: str, part: SizedPool, usual: Traffic, found: _Found, needed: System | None) -> PoolNeeds:
+    sized, reasons = found
+    requests, inputs, outputs = _asked(work.traffic, part)
+    return PoolNeeds(
+        name=part.name,
+        who=who,
+        usual=part.sized,
+        request_count=requests,
+        usual_request_count=_asked(usual, part)[0],
+        input_tokens=inputs,
+        output_tokens=outputs,
+        needed=sized,
+        reasons=reasons,
+        warm=None if needed is None or sized is None else _warmed(work, part, sized, needed),
+    )
+
+
+def _asked(traffic: Traffic, part: SizedPool) -> tuple[int, int, int]:
+    """Requests of a pool, and their tokens, that arrive in the event."""
+    mine = requests_of_pool(traffic.trace, part.takes)
+    inside = (mine.arrival_s >= traffic.window_s[0]) & (mine.arrival_s < traffic.window_s[1])
+    inputs, outputs = (int(each[inside].sum(dtype=np.int64)) for each in (mine.input_tokens, mine.output_tokens))
+    return int(inside.sum()), inputs, outputs
+
+
+def _warmed(work: _Work, part: SizedPool, sized: Sized, needed: System) -> Warmed | None:
+    """What warming does to a pool's own requests; of two that depend on each other only one has prompts to warm."""
+    mine = requests_of_pool(work.traffic.trace, part.takes)
+    if not mine.request_count:
+        return None
+    replays = Replays.of(replace(question_to(work.question, mine), router=part.router))
+    if needed.handover is not None:
+        if part is not work.system.parts[0]:
+            return None
+        takes = {each.name: each.takes for each in needed.parts}
+        fleets = needed.fleets(spare=False)
+        replays = Replays.of(work.question, in_place(part.name, takes, fleets, needed.handover, replays.replay))
+    return warmed(replays, Traffic(mine, work.traffic.window_s), sized.replica, sized.carrying_count)
