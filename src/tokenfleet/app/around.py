@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import workload
+from tokenfleet.app.events import happenings_of
 from tokenfleet.app.fleet_rollout import versions_of
 from tokenfleet.app.leaving import leaving_of
 from tokenfleet.app.scaling_question import (
@@ -24,7 +25,6 @@ from tokenfleet.app.world_question import (
     clients_of,
     door_of,
     gives_up,
-    happenings_of,
     lane_of,
     too_late,
     usual_door,
@@ -139,12 +139,11 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     clients, admission, spec = clients_of(asked), door_of(asked), asked.autoscaling
     if spec is None:
         versions = versions_of(asked, fleet)
-        own = (*happenings_of(asked, versions.fleet), *versions.happenings)
         around = Around(
             fleet=replace(fleet, groups=(*versions.fleet.groups, *smaller)),
             ladder=ladder,
             batch=batch,
-            happenings=tuple(sorted(own, key=lambda each: each.time_s)),
+            happenings=happenings_of(asked, versions.fleet, others=versions.happenings),
             absent=versions.absent,
             clients=clients,
             admission=admission,

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from tokenfleet.app.events import happenings_of
 from tokenfleet.app.pools_doors import queue_limit_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_rollout import change_of, ready_after, rollout_in
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.world_question import admission_of, clients_of, gives_up, happenings_of
+from tokenfleet.app.world_question import admission_of, clients_of, gives_up
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, World
@@ -43,8 +44,8 @@ class PoolWorlds:
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
         change, absent = change_of(asked, pool.fleet, name)
-        own = sorted((*happenings_of(asked, pool.fleet, name), *change), key=lambda each: each.time_s)
-        happenings, admission, clients = tuple(own), self._admission(pool), clients_of(asked)
+        happenings = happenings_of(asked, pool.fleet, name, change)
+        admission, clients = self._admission(pool), clients_of(asked)
         if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
         return World(happenings=happenings, absent=absent, clients=clients, admission=admission)

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import catalog, control, performance
+from tokenfleet.app.events import happenings_of
 from tokenfleet.app.pools_fleet import phase_fleet
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scaled_group import check_quota, counting, scaled_group, sees_all, with_count
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec, MarkSpec, RungSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
-from tokenfleet.app.world_question import clients_of, door_of, happenings_of
+from tokenfleet.app.world_question import clients_of, door_of
 from tokenfleet.control import Ladder, Mark, Rule, Rung, ScalingPolicy
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -69,8 +70,7 @@ def setting_of(
     before = sum(group.replica_count for group in fleet.groups[:index])
     cold_start_s, _ = cold_start_of(asked, spec, replace(fleet, groups=fleet.groups[index : index + 1]))
     supply = spec.supply
-    own = happenings_of(asked, most, pool)
-    happenings = spot_reclaims(
+    reclaims = spot_reclaims(
         trace.arrival_s,
         range(before + spec.min, before + spec.max),
         per_hour=supply.spot_reclaims_per_hour,
@@ -83,7 +83,7 @@ def setting_of(
         start_count=spec.start or (spec.min if len(fleet.groups) > 1 else max(spec.min, 1)),
         cold_start_s=cold_start_s,
         tick_s=spec.tick,
-        happenings=tuple(sorted((*happenings, *own), key=lambda each: each.time_s)),
+        happenings=happenings_of(asked, most, pool, reclaims, replaces=True),
         stock_outs_s=stock_outs(
             trace.arrival_s, per_hour=supply.stock_outs_per_hour, mean_s=supply.stock_out, seed=asked.seed + 1
         ),

@@ -5,65 +5,10 @@ from typing import Final
 
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.standing import nodes_of, struck
 from tokenfleet.app.taking import time_of_day_s
-from tokenfleet.app.world_types import EventSpec
-from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.world import Admission, BatchLane, Clients, Happening
-
-
-def happenings_of(asked: Scenario, fleet: Fleet, pool: str | None = None) -> tuple[Happening, ...]:
-    """The events of a scenario in order of time, each with its end.
-
-    Args:
-        asked: The scenario.
-        fleet: With as many replicas as there may ever be.
-        pool: Those of this pool alone; ``None``: the scenario has one fleet.
-
-    Raises:
-        BadInput: an event at a replica, a node or a zone that the fleet does not have; all of them at once.
-    """
-    found: list[Happening] = []
-    wrong: list[Problem] = []
-    own = [(f"events[{index}]", event) for index, event in enumerate(asked.events) if event.pool == pool]
-    numbered = [(where, event) for where, event in own if event.what != "rollout"]
-    nodes = nodes_of(asked, fleet) if numbered else ()
-    for where, event in numbered:
-        who = struck(event, where, nodes)
-        if isinstance(who, Problem):
-            wrong.append(who)
-        else:
-            found += _of_event(event, who)
-    if wrong:
-        raise BadInput(wrong)
-    return tuple(sorted(found, key=lambda each: each.time_s))
-
-
-def _of_event(event: EventSpec, who: tuple[int, ...]) -> list[Happening]:
-    if event.what == "rollout":
-        raise ValueError("a rollout changes all replicas of a pool")
-    found = [
-        Happening(
-            time_s=event.at,
-            kind=event.what,
-            replicas=who,
-            step_time_factor=event.factor,
-            reason=f"{event.place}as the scenario says",
-        )
-    ]
-    if event.back_after is not None:
-        found.append(
-            Happening(
-                time_s=event.at + event.back_after,
-                kind="slow" if event.what == "slow" else "ready",
-                replicas=who,
-                reason=f"{event.place}back, as the scenario says",
-            )
-        )
-    return found
+from tokenfleet.domain.world import Admission, BatchLane, Clients
 
 
 def too_late(asked: Scenario, trace: Trace) -> tuple[str, ...]:

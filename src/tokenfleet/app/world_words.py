@@ -26,6 +26,7 @@ _BECAME: Final = {
     "drain": "took no more",
     "stop": "were given back",
     "fail": "failed",
+    "back": "took requests",
     "slow": "changed speed",
 }
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, Ints
 
-HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "slow", "door"]
+HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "back", "slow", "door"]
 
 NO_CAP = 2**31 - 1
 """Stands for a limit that is not in force."""
@@ -46,6 +46,7 @@ BECOMES: Mapping[HappeningKind, Mapping[ReplicaState, ReplicaState]] = {
         ReplicaState.DRAINING: ReplicaState.FAILED,
         ReplicaState.STOPPING: ReplicaState.FAILED,
     },
+    "back": {ReplicaState.DRAINING: ReplicaState.READY, ReplicaState.FAILED: ReplicaState.READY},
     "slow": {},
     "door": {},
 }
@@ -81,6 +82,7 @@ class Happening:
     ``start``: they hold their gpus and load. ``ready``: they take requests from now on, with an empty cache unless
     they were draining or stopping. ``drain``: they take no more and finish what they have. ``stop``: they do so and
     are gone once they are empty. ``fail``: they are gone at once, with every request they hold and their cache.
+    ``back``: those that drain or have failed take requests again; who has been given back meanwhile stays away.
     ``slow``: each of their steps takes ``step_time_factor`` times as long from the next one on; 1 ends it, and so
     does a new start. ``door``: from now on requests are let in by ``door``; no replica is meant. What makes no sense
     in the state a replica is in, such as ``drain`` where it has failed, changes nothing.

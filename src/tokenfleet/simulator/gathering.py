@@ -11,7 +11,7 @@ from tokenfleet.simulator.pools import berth_numbers
 
 Worlds = Callable[[str, Trace], World | None]
 """The world around a pool, by its name and the calls to it; ``None``: a quiet one."""
-OF_GPUS = ("fail", "ready", "slow")
+OF_GPUS = ("fail", "ready", "back", "slow")
 """What becomes of the gpus that a replica stands on, and so of all replicas there."""
 
 

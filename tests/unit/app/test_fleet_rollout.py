@@ -89,3 +89,11 @@ def test_what_cannot_be_rolled_out_is_refused(simulated, old, new, said):
     code, _, err = simulated(SCENARIO.replace(old, new))
     assert code == 2
     assert said in " ".join(err.split())
+
+
+def test_who_was_given_back_stays_away_when_its_failure_ends(simulated):
+    failed = SCENARIO + "  - {at: 50s, replicas: [0, 1], back_after: 20s}\n"
+    assert simulated(failed, "--replicas", "2")[0] == 0
+    log = json.loads(Path("out/decisions.json").read_text())["replicas"]
+    assert [each["replicas"] for each in log if each["kind"] == "back"] == [[1]]
+    assert pl.read_parquet("out/fleet.parquet")["ready_count"][-1] == 2

@@ -52,7 +52,7 @@ def test_each_pool_fails_comes_back_and_scales_on_its_own(capsys, scenario):
     assert found["finished_count"] == found["request_count"], "whoever was lost came back"
     decisions = json.loads(Path("out/decisions.json").read_text())
     assert decisions["small"]["scaling"] is None
-    assert [each["kind"] for each in decisions["small"]["replicas"]] == ["fail", "ready"]
+    assert [each["kind"] for each in decisions["small"]["replicas"]] == ["fail", "back"]
     ticks = decisions["main"]["scaling"]
     most = max(each["target_count"] for each in ticks)
     assert most > 1

@@ -51,7 +51,7 @@ def test_events_are_replayed_and_told(tmp_path):
     log = json.loads((out / "decisions.json").read_text())["replicas"]
     assert [(each["kind"], each["time_s"]) for each in log] == [
         ("fail", 180.0),
-        ("ready", 300.0),
+        ("back", 300.0),
         ("slow", 360.0),
         ("slow", 390.0),
     ]
@@ -111,9 +111,9 @@ def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
     log = json.loads((out / "decisions.json").read_text())["replicas"]
     assert [(each["kind"], each["time_s"], each["replicas"], each["reason"]) for each in log] == [
         ("fail", 120.0, [1], "zone b, as the scenario says"),
-        ("ready", 180.0, [1], "zone b, back, as the scenario says"),
+        ("back", 180.0, [1], "zone b, back, as the scenario says"),
         ("fail", 360.0, [0], "node 0, as the scenario says"),
-        ("ready", 420.0, [0], "node 0, back, as the scenario says"),
+        ("back", 420.0, [0], "node 0, back, as the scenario says"),
     ]
     assumed = json.loads((out / "summary.json").read_text())["assumptions"]
     assert any(line.startswith("The event at 30 min comes after the last arrival, at 10") for line in assumed)

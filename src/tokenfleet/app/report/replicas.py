@@ -57,7 +57,7 @@ def _ready(run: Simulated, over: tuple[TimeAxis, Window]) -> list[Chart]:
     ready = set(range(run.record.replica_count)) - set(run.around.absent)
     times_s, counts = [0.0], [len(ready)]
     for decision in turmoil.decisions:
-        if decision.kind == "ready":
+        if decision.kind in {"ready", "back"}:
             ready |= set(decision.replicas)
         elif decision.kind in {"drain", "stop", "fail"}:
             ready -= set(decision.replicas)
