@@ -1,9 +1,16 @@
+import os
+import sys
+
 import pytest
 from hypothesis import settings
 
 # No test is timed: a busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# Many tests start commands, each of which would compile all sources where an environment forbids to keep bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session", autouse=True)

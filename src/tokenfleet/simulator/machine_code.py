@@ -7,13 +7,14 @@ answered by the code of yesterday's.
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -140,12 +141,26 @@ class EntryPoint:
     def _function(self) -> Callable[..., int]:
         path = self.path
         if not path.exists():
-            from tokenfleet.simulator.compiling import machine_code
-
-            write(path, machine_code(self._module, self._name, self._known))
+            with alone(path):
+                self._make(path)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *([ctypes.c_int64] * self._integer_count))
         self._engine = linked(path.read_bytes())
         return prototype(self._engine.get_function_address(f"{self._module}.{self._name}"))
+
+    def _make(self, path: Path) -> None:
+        """Compile it, where nobody else has meanwhile."""
+        if not path.exists():
+            from tokenfleet.simulator.compiling import machine_code
+
+            write(path, machine_code(self._module, self._name, self._known))
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let one process at a time make a file; who waited finds it made."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write(path: Path, code: bytes) -> None:
