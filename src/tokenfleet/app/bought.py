@@ -19,15 +19,15 @@ class Bought:
     """Why nothing keeps the promise."""
 
 
-def bought(composition: Composition, teller: Teller) -> Bought:
+def bought(composition: Composition, teller: Teller, replay: planner.Replay | None = None) -> Bought:
     """The fleet that the cheapest plan has; or all of the plan, where it is one of pools."""
     question, trace = composition.question, composition.trace
     if question.splits or question.apart is not None:
-        made = planner.plan(question, trace, progress=teller.step)
+        made = planner.plan(question, trace, progress=teller.step, replay=replay)
         if made.pools:
             return Bought(pools=made)
         return Bought(sized=made.chosen, fleet=made.fleet, why_not=tuple(reason.text for reason in made.reasons))
-    found = planner.cheapest(question, trace, progress=teller.step)
+    found = planner.cheapest(question, trace, progress=teller.step, replay=replay)
     if found.sized is None:
         return Bought(why_not=tuple(reason.text for reason in found.reasons))
     group = ReplicaGroup(replica=found.sized.replica, replica_count=found.sized.replica_count)

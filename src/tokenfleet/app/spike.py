@@ -83,7 +83,9 @@ class Spike:
         return self.known.added_gpu_count * (self.scale_back_s - self.trigger_s) / _HOUR_S
 
 
-def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike | PoolsSpiked:
+def spike(
+    scenario: Scenario, options: SpikeOptions, teller: Teller, replay: planner.Replay | None = None
+) -> Spike | PoolsSpiked:
     """Plans the usual fleet, or the pools that cost less, then asks it for the event and for bursts.
 
     Raises:
@@ -94,7 +96,7 @@ def spike(scenario: Scenario, options: SpikeOptions, teller: Teller) -> Spike | 
     composition = compose(scenario, teller)
     event = _event(composition.trace, options)
     simulator.warm_up(announce=teller.announce)
-    base = bought(composition, teller)
+    base = bought(composition, teller, replay)
     if base.pools is not None:
         rungs = scenario.ladder is not None and bool(scenario.ladder.rungs)
         return pools_spiked(composition, base.pools, event, teller, cold_start_s=scenario.cold_start, has_rungs=rungs)

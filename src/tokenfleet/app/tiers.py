@@ -1,14 +1,14 @@
 """``tiers``: what a stricter promise to some costs, on replicas of their own or at the front of the queue."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 import numpy as np
 
 from tokenfleet import planner
+from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose
-from tokenfleet.app.fleet_notes import one_fleet_note
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, Strict
@@ -16,7 +16,7 @@ from tokenfleet.app.slo_types import SloSpec
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.plan import Plan, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace
@@ -46,12 +46,21 @@ class Tiers:
     why_not: tuple[str, ...]
     premium_fraction: float
     options: tuple[planner.TierOption, ...]
-    pools: str = ""
-    """What the pools that the scenario asks to try would cost, where that is less than the usual fleet."""
+    plan: Plan | None = None
+    """The plan of pools, where they cost less than the usual fleet: then ``usual`` is ``None``."""
+    pools: tuple[planner.PoolTiers, ...] = ()
+    """What each way takes of each of them; ``options`` are their sums."""
+
+    @property
+    def fleets(self) -> tuple[Sized, ...]:
+        """What is planned for everybody; empty where nothing keeps that promise."""
+        if self.plan is not None:
+            return self.plan.fleets
+        return () if self.usual is None else (self.usual,)
 
 
-def tiers(scenario: Scenario, options: TierOptions, teller: Teller) -> Tiers:
-    """Plans the scenario, then the four ways to serve a premium tier on the same kind of replica.
+def tiers(scenario: Scenario, options: TierOptions, teller: Teller, replay: planner.Replay | None = None) -> Tiers:
+    """Plans the scenario, then the four ways to serve a premium tier on the same kinds of replicas.
 
     Raises:
         BadInput: as for a plan; tenants that the demand does not name.
@@ -61,20 +70,31 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller) -> Tiers:
     composition = compose(scenario, teller)
     premium = _premium(composition.trace, options, scenario.seed)
     simulator.warm_up(announce=teller.announce)
-    made = planner.cheapest(composition.question, composition.trace, progress=teller.step)
-    share = float(premium.mean())
-    if made.sized is None:
-        return Tiers(usual=None, why_not=tuple(r.text for r in made.reasons), premium_fraction=share, options=())
-    found = planner.tiers(
-        composition.question,
-        composition.trace,
-        made.sized,
-        premium,
-        options.promise.targets(),
-        progress=teller.step,
+    made = bought(composition, teller, replay)
+    question, trace, share = composition.question, composition.trace, float(premium.mean())
+    if made.pools is not None:
+        pools = planner.tiers_of_pools(
+            question, trace, made.pools, premium, options.promise.targets(), progress=teller.step
+        )
+        sums = tuple(_sum(ways) for ways in zip(*(pool.options for pool in pools), strict=True))
+        return Tiers(usual=None, why_not=(), premium_fraction=share, options=sums, plan=made.pools, pools=pools)
+    if made.sized is None or made.fleet is None:
+        return Tiers(usual=None, why_not=made.why_not, premium_fraction=share, options=())
+    asked = replace(question, router=made.fleet.router)
+    found = planner.tiers(asked, trace, made.sized, premium, options.promise.targets(), progress=teller.step)
+    return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found)
+
+
+def _sum(ways: Sequence[planner.TierOption]) -> planner.TierOption:
+    """One way in all pools; what each tier has is said of each pool."""
+    counts, usd = [each.replica_count for each in ways], [each.usd_per_hour for each in ways]
+    return planner.TierOption(
+        name=ways[0].name,
+        replica_count=None if None in counts else sum(count or 0 for count in counts),
+        usd_per_hour=None if None in usd else sum(each or 0.0 for each in usd),
+        premium=(),
+        others=(),
     )
-    pools = one_fleet_note(composition, made.sized, teller)
-    return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found, pools=pools)
 
 
 def promise_of(written: tuple[str, ...]) -> Mapping[str, str]:
@@ -101,39 +121,62 @@ def tiers_document(found: Tiers) -> dict[str, object]:
     """For machines."""
     return {
         "premium_fraction": found.premium_fraction,
-        "usual_replica_count": None if found.usual is None else found.usual.replica_count,
-        "usual_usd_per_hour": None if found.usual is None else found.usual.price_usd_per_hour,
+        "usual_replica_count": sum(sized.replica_count for sized in found.fleets) or None,
+        "usual_usd_per_hour": sum(sized.price_usd_per_hour for sized in found.fleets) or None,
         "why_not": list(found.why_not),
-        "pools_note": found.pools or None,
+        "pools": [asdict(pool) for pool in found.pools],
         "options": [asdict(option) for option in found.options],
     }
 
 
 def tiers_blocks(found: Tiers) -> list[Block]:
     """For a person: the usual fleet, then the four ways, the cheapest first."""
-    if found.usual is None:
+    if not found.fleets:
         return [("Answer", ["no fleet keeps the promise to everybody", *found.why_not])]
-    usual = found.usual
-    count = "1 replica" if usual.replica_count == 1 else f"{usual.replica_count} replicas"
-    fleet = f"{count} of {replica_name(usual)}, {shown_usd(usual.price_usd_per_hour)}/h, one promise to all"
     blocks: list[Block] = [
-        ("Usual", [fleet, *([found.pools] if found.pools else [])]),
-        ("Premium", [f"{found.premium_fraction:.1%} of the requests"]),
+        ("Usual", list(_usual(found))),
+        ("Premium", [f"{found.premium_fraction:.1%} of the requests", *map(_share, found.pools)]),
     ]
     ranked = sorted(found.options, key=lambda option: option.usd_per_hour or float("inf"))
-    blocks += [(_price(option), list(_lines(option))) for option in ranked]
+    blocks += [(_price(option), list(_lines(option, found.pools))) for option in ranked]
     return blocks
+
+
+def _usual(found: Tiers) -> Iterator[str]:
+    names = [f"{pool.name}: " for pool in found.plan.pools] if found.plan is not None else [""]
+    for name, sized in zip(names, found.fleets, strict=True):
+        usd = shown_usd(sized.price_usd_per_hour)
+        yield f"{name}{_replicas(sized.replica_count)} of {replica_name(sized)}, {usd}/h, one promise to all"
+
+
+def _share(pool: planner.PoolTiers) -> str:
+    return f"{pool.premium_fraction:.1%} of those of {' and '.join(pool.pools)}"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 def _price(option: planner.TierOption) -> str:
     return "-" if option.usd_per_hour is None else f"{shown_usd(option.usd_per_hour)}"
 
 
-def _lines(option: planner.TierOption) -> Iterator[str]:
-    count = (
-        "no number tried keeps both promises" if option.replica_count is None else f"{option.replica_count} replicas"
-    )
-    yield f"{option.name}: {_TITLES[option.name]}; {count}"
+def _lines(option: planner.TierOption, pools: Sequence[planner.PoolTiers]) -> Iterator[str]:
+    yield f"{option.name}: {_TITLES[option.name]}; {_count(option)}"
+    yield from _kept(option)
+    for pool in pools:
+        own = next(each for each in pool.options if each.name == option.name)
+        counts = own.pool_replica_count
+        said = f" ({' and '.join(map(str, counts))})" if counts else ""
+        yield f"{' and '.join(pool.pools)}: {_count(own)}{said}"
+        yield from _kept(own)
+
+
+def _count(option: planner.TierOption) -> str:
+    return "no number tried keeps both promises" if option.replica_count is None else _replicas(option.replica_count)
+
+
+def _kept(option: planner.TierOption) -> Iterator[str]:
     if option.premium:
         yield f"premium: {', '.join(_clause(each) for each in option.premium)}"
     if option.others and option.name != "alike":

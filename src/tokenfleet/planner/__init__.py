@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
     from tokenfleet.planner.pools_spike import PoolNeeds, PoolsSpike, spike_of_pools
+    from tokenfleet.planner.pools_tiering import PoolTiers, tiers_of_pools
     from tokenfleet.planner.priced import PricedPools, priced_pools
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
@@ -72,6 +73,7 @@ _HOME = {
     "PlanProgress": "progress",
     "Pool": "packing",
     "PoolNeeds": "pools_spike",
+    "PoolTiers": "pools_tiering",
     "PoolsSpike": "pools_spike",
     "PricedPools": "priced",
     "Progress": "progress",
@@ -117,6 +119,7 @@ _HOME = {
     "spike_of_pools": "pools_spike",
     "split_trials": "splits",
     "tiers": "tiering",
+    "tiers_of_pools": "pools_tiering",
     "why_it_lost": "document",
 }
 """What is loaded on first use: a plan needs no drills, no events and no packing."""
@@ -148,6 +151,7 @@ __all__ = [
     "PlanProgress",
     "Pool",
     "PoolNeeds",
+    "PoolTiers",
     "PoolsSpike",
     "PricedPools",
     "Progress",
@@ -192,6 +196,7 @@ __all__ = [
     "spike_of_pools",
     "split_trials",
     "tiers",
+    "tiers_of_pools",
     "why_it_lost",
 ]
 

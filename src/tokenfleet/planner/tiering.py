@@ -21,8 +21,9 @@ from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic, stretch
 
-_MOST_REQUESTS = 10_000
-_MOST_TIMES = 4
+WAYS = ("own", "priority", "shared", "alike")
+MOST_REQUESTS = 10_000
+MOST_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class TierOption:
     """The premium tier's requests in the peak window, the spare gone; of the largest count tried where none will do."""
     others: tuple[SloResult, ...]
     """Everybody else's, against their own promise."""
+    pool_replica_count: tuple[int, ...] = ()
+    """In each of several pools that every request goes through."""
 
 
 def tiers(
@@ -70,7 +73,7 @@ def tiers(
         raise BadInput.at("premium", "takes in nobody, or everybody", "choose some of the requests")
     # Who is premium is written where a cut of the traffic keeps it; an engine that serves by arrival ignores it.
     marked = replace(trace, priority=np.where(premium, 0, 1).astype(np.int32))
-    traffic = stretch(Traffic(marked, workload.peak_window(trace)), _MOST_REQUESTS)
+    traffic = stretch(Traffic(marked, workload.peak_window(trace)), MOST_REQUESTS)
     reporter = Reporter(progress)
     both = _Both(question, promise, usual.replica, usual.price_usd_per_hour / usual.replica_count)
     return (
@@ -124,18 +127,18 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
     if marks is None:
         raise ValueError("the tiers are not marked")
     premium = np.asarray(marks == 0)
-    seen: dict[int, tuple[_Judged, _Judged]] = {}
+    seen: dict[int, tuple[JudgedTier, JudgedTier]] = {}
 
     def keeps(count: int) -> bool:
         reporter.say("sizing", f"{words.fleet(replica, count)}, {scheduling}", 0.5)
         record = replays.run(traffic, replica, count)
         seen[count] = (
-            _judged(requests_of(record, premium), both.promise, traffic),
-            _judged(requests_of(record, ~premium), both.question.slo, traffic),
+            judged_tier(requests_of(record, premium), both.promise, traffic),
+            judged_tier(requests_of(record, ~premium), both.question.slo, traffic),
         )
         return seen[count][0].kept and seen[count][1].kept
 
-    cap = min(_MOST_TIMES * guess, replays.most(traffic, replica))
+    cap = min(MOST_TIMES * guess, replays.most(traffic, replica))
     carrying = smallest_enough(keeps, guess, cap)
     first, second = seen[max(seen) if carrying is None else carrying]
     spare = None if carrying is None else spare_replicas(both.question, replica, carrying)
@@ -144,14 +147,18 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class JudgedTier:
+    """A tier's own requests against its own promise."""
+
     peak: tuple[SloResult, ...]
     overall: tuple[SloResult, ...]
 
     @property
     def kept(self) -> bool:
+        """Every clause is, where it has samples."""
         return all(result.kept or not result.sample_count for result in (*self.peak, *self.overall))
 
 
-def _judged(record: RunRecord, slo: Slo, traffic: Traffic) -> _Judged:
-    return _Judged(judge(record, slo, peak_only=True, window_s=traffic.window_s), judge(record, slo))
+def judged_tier(record: RunRecord, slo: Slo, traffic: Traffic) -> JudgedTier:
+    """Judged in the peak window and over all."""
+    return JudgedTier(judge(record, slo, peak_only=True, window_s=traffic.window_s), judge(record, slo))

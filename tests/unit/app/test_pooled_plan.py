@@ -76,6 +76,39 @@ def test_pack_puts_the_pools_of_a_plan_on_nodes_where_that_is_cheapest(planned, 
     assert packed["usd_per_hour"] == packed["alone_usd_per_hour"]
 
 
+def test_spike_and_tiers_go_on_with_the_pools_that_are_bought(planned, run) -> None:
+    bought = {pool["name"]: pool["fleet"][0]["replica_count"] for pool in planned["pools"]}
+    code, out, err = run("spike", "mixed.yaml", "--at", "5min", "--duration", "1min", "--factor", "3", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert {pool["pool"]: pool["usual"]["replica_count"] for pool in found["pools"]} == bought
+    assert found["event"]["endured"]["kept"]
+    grown = [pool for pool in found["pools"] if pool["added_replica_count"]]
+    assert grown
+    for pool in found["pools"]:
+        lead_s = None if pool not in grown else 300.0 - 120.0
+        assert pool["trigger_s"] == lead_s
+    _, said, _ = run("tiers", "mixed.yaml", "--share", "20%", "--promise", "tpot_p95=28ms")
+    assert "of those of chat" in said
+    assert "document: 3 replicas of l40s (fp8)" in said
+
+
+@pytest.mark.long
+def test_spike_and_tiers_tell_the_same_to_people_and_machines(planned, run) -> None:
+    _, said, _ = run("spike", "mixed.yaml", "--at", "5min", "--duration", "1min", "--factor", "3")
+    assert "chat: 2 replicas of l40s (fp8)" in said
+    labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
+    assert labels == ["Usual", "Event", "As", "Needs", "When", "Warm", "Bursts"]
+    code, out, err = run("tiers", "mixed.yaml", "--share", "20%", "--promise", "tpot_p95=28ms", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["usual_replica_count"] == sum(pool["fleet"][0]["replica_count"] for pool in planned["pools"])
+    for at, way in enumerate(found["options"]):
+        each = [pool["options"][at] for pool in found["pools"]]
+        assert way["name"] == each[0]["name"] == each[1]["name"]
+        assert way["replica_count"] == sum(option["replica_count"] for option in each)
+
+
 @pytest.mark.long
 def test_levers_start_from_the_pools_and_weigh_them_with_each_lever(planned, run) -> None:
     code, out, err = run("levers", "mixed.yaml", "--json")

@@ -8,14 +8,24 @@ import pytest
 
 from tokenfleet.app.levers import Levers, _pulled, _Try
 from tokenfleet.domain.apart import ApartQuestion
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
-from tokenfleet.planner import Event, bursts_of_pools, plan, plan_document, priced_pools, spike_of_pools
+from tokenfleet.planner import (
+    Event,
+    bursts_of_pools,
+    plan,
+    plan_document,
+    priced_pools,
+    spike_of_pools,
+    tiers,
+    tiers_of_pools,
+)
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.spike import around, with_event
-from tokenfleet.planner.systems import pools_of, requests_of_pool, system_of
+from tokenfleet.planner.systems import members_of, pools_of, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay_stages
 from tokenfleet.workload import grow, peak_window, profile
@@ -276,6 +286,31 @@ def test_bursts_of_pools_are_borne_by_all_of_them(bought):
         assert 0.0 <= burst.bounded.refused_fraction < 1.0
 
 
+TIGHTER = Slo(
+    latency=(LatencyTarget(metric="ttft", quantile=0.95, limit_s=2.0),), error_rate_fraction=0.001, classes=()
+)
+
+
+def test_a_premium_tier_is_served_in_every_pool(bought):
+    trace = mixed()
+    premium = np.arange(trace.request_count) % 5 == 0
+    found = tiers_of_pools(asked(), trace, bought, premium, TIGHTER)
+    assert [pool.pools for pool in found] == [("short",), ("long",)]
+    for pool, planned in zip(found, bought.pools, strict=True):
+        mine, first = requests_of_pool(trace, planned.takes), premium[members_of(trace, planned.takes)]
+        assert pool.premium_fraction == float(first.mean())
+        alone = tiers(planned.plan.question, mine, planned.plan.chosen, first, TIGHTER)
+        assert pool.options == alone
+    # Where only one tier comes to a pool, it is as large whichever way the tiers are kept apart.
+    chats = trace.class_bits == 1
+    short, long = tiers_of_pools(asked(), trace, bought, chats, TIGHTER)
+    assert (short.premium_fraction, long.premium_fraction) == (1.0, 0.0)
+    assert {option.replica_count for option in long.options} == {bought.fleets[1].replica_count}
+    assert len({option.replica_count for option in short.options}) == 1
+    with pytest.raises(BadInput, match="nobody, or everybody"):
+        tiers_of_pools(asked(), trace, bought, chats | ~chats, TIGHTER)
+
+
 def test_a_quota_holds_all_pools_together(bought):
     total = sum(sized.gpu_count for pool in bought.pools for sized in pool.plan.fleets)
     assert total < bought.one_fleet.gpu_count
@@ -420,6 +455,27 @@ def test_an_event_on_two_phases_takes_the_least_of_both(apart):
     for index in range(2):
         fewer = tuple(count - (at == index) for at, count in enumerate(counts))
         assert not system.with_counts(fewer).judged(replays, traffic).kept
+
+
+def test_a_premium_tier_is_served_by_two_phases_with_the_least_of_both(apart):
+    premium = np.arange(APART_DEMAND.request_count) % 4 == 0
+    promise = toy.slo(ttft=0.2, itl=0.05)
+    (found,) = tiers_of_pools(apart.question, APART_DEMAND, apart, premium, promise)
+    assert found.pools == ("prefill", "decode")
+    ways = {option.name: option for option in found.options}
+    assert list(ways) == ["own", "priority", "shared", "alike"]
+    for way in ways.values():
+        assert way.replica_count == sum(way.pool_replica_count)
+        assert all(result.kept for result in (*way.premium, *way.others) if result.sample_count)
+        assert way.usd_per_hour == pytest.approx(4.0 * way.replica_count)
+    # The stricter promise to everybody: a pair of counts with one fewer of either breaks it.
+    system, traffic = system_of(apart.pools, apart.handover), Traffic(APART_DEMAND, peak_window(APART_DEMAND))
+    counts = tuple(count - 1 for count in ways["alike"].pool_replica_count)
+    replays = Replays(promise, "least_in_flight")
+    assert system.with_counts(counts).judged(replays, traffic).kept
+    for index in range(2):
+        fewer = tuple(count - (at == index) for at, count in enumerate(counts))
+        assert not all(fewer) or not system.with_counts(fewer).judged(replays, traffic).kept
 
 
 def test_two_phases_are_priced_as_they_are_bought(apart):

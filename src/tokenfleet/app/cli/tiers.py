@@ -12,10 +12,17 @@ from tokenfleet.app.cli.face import Face, face_options
 @click.option("--premium", metavar="TENANT", multiple=True, help="A tenant of the premium tier; repeat for several.")
 @click.option("--share", metavar="SHARE", help="Or a share of all requests, drawn by the seed.")
 @click.option("--promise", metavar="KEY=LIMIT", multiple=True, required=True, help="Promise to them: ttft_p99=500ms...")
+@click.option("--no-cache", is_flag=True, help="Replay everything anew, and keep nothing for the next plan.")
 @face_options
 @click.pass_obj
 def command(
-    face: Face, /, scenario: Path, premium: tuple[str, ...], share: str | None, promise: tuple[str, ...]
+    face: Face,
+    /,
+    scenario: Path,
+    premium: tuple[str, ...],
+    share: str | None,
+    promise: tuple[str, ...],
+    no_cache: bool,
 ) -> int:
     """Promise some requests of SCENARIO more than the others in four ways, each sized by replay on its replica.
 
@@ -23,7 +30,9 @@ def command(
     order of arrival; or the stricter promise to everybody.
     """
     from tokenfleet.app.cli.progress import shown
+    from tokenfleet.app.compose import kept_replays
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
+    from tokenfleet.app.spreading import spread_replays
     from tokenfleet.app.tiers import TierOptions, promise_of, tiers, tiers_blocks, tiers_document
 
     face.action = "comparison"
@@ -31,8 +40,12 @@ def command(
     values = {"premium": premium, "share": share, "promise": promise_of(promise)}
     given = {name: value for name, value in values.items() if value is not None}
     options = checked(TierOptions, given, lambda path: f"--{' '.join(str(part) for part in path)}")
-    with shown(face) as teller, placed(lines_of(scenario)):
-        found = tiers(asked, options, teller)
+    with (
+        shown(face) as teller,
+        placed(lines_of(scenario)),
+        spread_replays("local", kept_replays(teller, cache=not no_cache)) as replay,
+    ):
+        found = tiers(asked, options, teller, replay)
     if face.json:
         face.document(tiers_document(found))
     else:
