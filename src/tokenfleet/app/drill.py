@@ -12,6 +12,7 @@ from tokenfleet import contract, planner
 from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Composition, Teller, compose
 from tokenfleet.app.planned_pools import PlannedPools, has_pools, pools_bought, pools_of_plan
+from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Strict
 from tokenfleet.app.simulate_question import fleet_of_plan
@@ -100,6 +101,7 @@ def drilled(
 
     harder = options.plan()
     composition = compose(scenario, teller)
+    _must_fit(options, composition.trace)
     document = _contract(paper, composition, today) if paper is not None else None
     simulator.warm_up(announce=teller.announce)
     grounds, why_not = _grounds(scenario, composition, plan, options.replicas, teller)
@@ -111,6 +113,13 @@ def drilled(
     if document is not None and paper is not None:
         contract.write_contract(contract.with_drills(document, results, made_on=today), paper)
     return Drilled(grounds=grounds, why_not=(), drills=results)
+
+
+def _must_fit(options: DrillOptions, trace: Trace) -> None:
+    if options.burst_length > trace.duration_s:
+        lasts, ends = shown_duration(options.burst_length), shown_duration(trace.duration_s)
+        what = f"the burst lasts {lasts}, the demand {ends}"
+        raise BadInput.at("--burst-length", what, "make it shorter, or workload.duration longer")
 
 
 def _drills(composition: Composition, ground: Ground, harder: planner.DrillPlan, teller: Teller) -> tuple[Drill, ...]:
@@ -224,7 +233,9 @@ def _fleet_line(ground: Ground) -> str:
 
 
 def _verdict(drill: Drill) -> str:
-    return {True: "passed", False: "FAILED", None: "not run"}[drill.passed]
+    if drill.passed is None:
+        return "cut short" if drill.slo else "not run"
+    return "passed" if drill.passed else "FAILED"
 
 
 def _lines(drill: Drill) -> Sequence[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tokenfleet.app.quantities import shown_duration, shown_usd
+from tokenfleet.app.recovery_words import holds_again
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.records import dataclass
@@ -108,9 +109,7 @@ def _after(moment: Moment) -> str:
         [_said(each) for each in results if each.sample_count and not each.kept]
         for results in (moment.slo_after, moment.slo_overall)
     )
-    if moment.recovery_s is None:
-        return "from then on the promise is broken to the end"
-    again = f"the promise holds again after {shown_duration(moment.recovery_s)}" if moment.recovery_s else ""
+    again = "" if moment.recovery.too_soon and moment.kept else holds_again(moment.recovery)
     if near:
         broken = f"in the window after: {near[0]}"
         return f"{again} ({broken})" if again else broken

@@ -12,6 +12,7 @@ from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
+from tokenfleet.app.recovery_words import over
 from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
@@ -71,9 +72,9 @@ class Spike:
     @property
     def scale_back_s(self) -> float | None:
         """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
-        if self.known is None or self.known.endured is None or self.known.endured.settled_s is None:
+        if self.known is None or self.known.endured is None or self.known.endured.settled.after_s is None:
             return None
-        return self.known.event.demand_end_s + self.known.endured.settled_s
+        return self.known.event.demand_end_s + self.known.endured.settled.after_s
 
     @property
     def reserve_gpu_hours(self) -> float | None:
@@ -304,11 +305,5 @@ def _ride(ride: planner.RungRide) -> str:
     least = " or more" if ride.at_least else ""
     kept = "the others as promised" if ride.larger_kept else "the others late"
     taken = f", {ride.larger_climbed_count} of {len(ride.kinds)} rungs taken" if ride.kinds else ""
-    over = (
-        "not over within this demand"
-        if ride.larger_settled_s is None
-        else f"over {shown_duration(ride.larger_settled_s)} after its end"
-        if ride.larger_settled_s
-        else "over with its end"
-    )
-    return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {over}"
+    settled = over(ride.larger_settled, "its end")
+    return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {settled}"

@@ -42,9 +42,9 @@ class PoolsSpiked:
     @property
     def scale_back_s(self) -> float | None:
         """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
-        if self.known is None or self.known.endured is None or self.known.endured.settled_s is None:
+        if self.known is None or self.known.endured is None or self.known.endured.settled.after_s is None:
             return None
-        return self.known.event.demand_end_s + self.known.endured.settled_s
+        return self.known.event.demand_end_s + self.known.endured.settled.after_s
 
     def trigger_s(self, pool: planner.PoolNeeds) -> float | None:
         """When what is added to a pool must be asked for, at the longest start; may be below 0."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from tokenfleet import planner
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.readiness import Ready
+from tokenfleet.app.recovery_words import over
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.slo import SloResult
@@ -49,16 +50,10 @@ def burst_lines(bursts: Sequence[planner.Burst]) -> Iterator[str]:
     yield "nobody foresaw, in the middle of the peak; times the usual demand, by replay:"
     for burst in bursts:
         least = " or more" if burst.at_least else ""
-        recovery = (
-            "is felt to the end of this demand"
-            if burst.larger_settled_s is None
-            else f"is felt for {shown_duration(burst.larger_settled_s)} after its end"
-            if burst.larger_settled_s
-            else "is over with its end"
-        )
         yield (
             f"{shown_duration(burst.length_s)}: {burst.whole_factor:.2f}{least} with all replicas, "
-            f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} {recovery}"
+            f"{burst.carrying_factor:.2f} with the spare gone; one of {burst.larger_factor:.2f} is "
+            f"{over(burst.larger_settled, 'its end')}"
         )
         if burst.bounded is not None:
             door = burst.bounded
@@ -73,13 +68,7 @@ def endured_line(endured: planner.Endured) -> str:
     one = endured.replica_count == 1
     kept, broken = ("keeps the promise", "breaks it") if one else ("keep the promise", "break it")
     verdict = kept if endured.kept else f"{broken} ({_worst(endured.slo)})"
-    settled = (
-        "not over within this demand"
-        if endured.settled_s is None
-        else f"over {shown_duration(endured.settled_s)} after the event"
-        if endured.settled_s
-        else "over with the event"
-    )
+    settled = over(endured.settled, "the event")
     count, waiting = replicas_said(endured.replica_count), endured.waiting_peak_count
     return f"{count} {verdict}: at most {waiting:,} requests wait, {settled}"
 

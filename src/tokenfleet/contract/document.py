@@ -295,10 +295,12 @@ def _in_its_moment(case: LossCase) -> str:
         return ""
     if moment.kept:
         return "; kept in its moment too"
-    if moment.recovery_s is None:
-        return "; broken from its moment to the end"
-    if moment.recovery_s:
-        return f"; in its moment broken for {moment.recovery_s:.0f} s"
+    if moment.recovery.too_soon:
+        return "; broken in its moment, too close to the end of the demand to say for how long"
+    if moment.recovery.after_s is None:
+        return f"; broken from its moment to the end of the demand, {moment.recovery.demand_left_s:.0f} s later"
+    if moment.recovery.after_s:
+        return f"; in its moment broken for {moment.recovery.after_s:.0f} s"
     return "; in its moment broken by the requests that were lost"
 
 

@@ -59,6 +59,11 @@ class Rollout:
     ready_after_s: float | None = None
     """From the start of a replica until it takes requests; ``None``: unknown."""
 
+    def lasts_s(self, replica_count: int) -> float | None:
+        """How long it takes to replace so many replicas; ``None``: unknown."""
+        rounds = -(-replica_count // (self.max_surge_count + self.max_unavailable_count))
+        return None if self.ready_after_s is None else rounds * self.ready_after_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedNode:
@@ -110,6 +115,32 @@ class CoursePoint:
     """Of the requests that arrive in them, since their first attempt; ``None`` when none does or is answered."""
 
 
+LASTING_WINDOWS = 3
+"""A queue that grows slowly breaks nothing in the first minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How soon after a shock those who arrive are served as promised again, as far as the demand shows it."""
+
+    after_s: float | None
+    """Since the shock; 0 when the promise never broke. ``None``: not within the demand replayed after it."""
+    demand_left_s: float
+    """From the shock to the last arrival replayed."""
+    window_s: float
+    """Arrivals that are judged together."""
+
+    @property
+    def too_soon(self) -> bool:
+        """The demand ends before one window of arrivals is full: nobody can say."""
+        return self.demand_left_s < self.window_s
+
+    @property
+    def lasts(self) -> bool:
+        """The promise is seen to hold for three windows from then on."""
+        return self.after_s is not None and self.demand_left_s >= self.after_s + LASTING_WINDOWS * self.window_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """The loss itself, on the whole fleet at its peak: requests in flight are lost, and their clients come back."""
@@ -129,8 +160,7 @@ class Moment:
     slo_after: tuple[SloResult, ...]
     """Requests that arrive in the window after it."""
     slo_overall: tuple[SloResult, ...]
-    recovery_s: float | None
-    """Until the promise holds again for those who arrive; ``None``: not in the stretch replayed."""
+    recovery: Recovery
     course: tuple[CoursePoint, ...] = ()
     """From before the loss until after it, in order of time."""
 
@@ -177,7 +207,7 @@ class Drill:
     what: str
     """What is done to the fleet, in words."""
     passed: bool | None
-    """Every clause is kept; ``None``: it could not be done, and ``how`` says why."""
+    """Every clause is kept; ``None``: it could not be done, or not to its end, and ``how`` says why."""
     slo: tuple[SloResult, ...]
     """Clause by clause: the worse of the window that is judged and of all requests."""
     how: str

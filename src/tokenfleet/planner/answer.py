@@ -41,7 +41,7 @@ from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import prefer_sure, sure_fleet
-from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.traffic import Traffic, followed, stretch
 from tokenfleet.planner.utilization import Saturated, saturated
 from tokenfleet.planner.verdict import Verdict
 
@@ -371,6 +371,8 @@ def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporte
             verdicts[count] = work.replays.verdict(work.traffic, sized.replica, count)
         return verdicts[count]
 
+    longer = None if work.searched is work.traffic else followed(work.traffic, SEARCH_REQUESTS)
+
     def moment(case: LossCase, placement: Placement) -> Moment | None:
         # A part of the demand runs on as small a part of the fleet, which has no nodes of its own.
         if work.question.first_look or work.question.stands_for_count > 1:
@@ -380,8 +382,8 @@ def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporte
         told = question.redundancy.zones, question.clients, question.admission, question.rollout
         return work.replays.recalled(
             "moment",
-            (work.searched, replica, case, placement, told),
-            lambda: loss_moment(work.replays, work.searched, question, replica, case, placement),
+            (work.searched, longer, replica, case, placement, told),
+            lambda: loss_moment(work.replays, work.searched, longer, question, replica, case, placement),
         )
 
     return losses(work.question, sized, judged, moment)

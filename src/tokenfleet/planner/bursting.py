@@ -12,16 +12,17 @@ from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner import words
 from tokenfleet.planner.counting import largest_factor
 from tokenfleet.planner.progress import Progress, Reporter
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.rungs import RungRide, Shock, ridden
 from tokenfleet.planner.systems import System, system_of
-from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.traffic import Traffic, followed, stretch
 
 BURST_LENGTHS_S = (10.0, 60.0, 300.0)
 _MOST_REQUESTS = 10_000
@@ -55,8 +56,8 @@ class Burst:
     """Nothing broke where the search stopped."""
     larger_factor: float
     """A burst with twice as much on top of the usual as the whole fleet rides out..."""
-    larger_settled_s: float | None
-    """...and how long after its end the promise holds again; ``None``: not in this trace."""
+    larger_settled: Recovery
+    """...and how long after its end the promise holds again."""
     bounded: Bounded | None
     """The larger burst with a bound on the queue; ``None`` where there is none."""
     rungs: tuple[RungRide, ...] = ()
@@ -86,13 +87,13 @@ def bursts(
         progress: Told what is being tried.
     """
     replays = Replays.of(question)
-    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    traffic, longer = _parts(trace)
     reporter = Reporter(progress)
     found = []
     for length_s in BURST_LENGTHS_S:
-        burst, surged = _burst(_OneFleet(replays, sized), traffic, length_s, queue_limit_count, reporter)
+        burst, surged = _burst(_OneFleet(replays, sized), (traffic, longer), length_s, queue_limit_count, reporter)
         start_s = _start_s(traffic, length_s)
-        shock = Shock(replays, sized, (start_s, start_s + length_s), surged, burst.larger_factor)
+        shock = Shock(replays, sized, (start_s, start_s + length_s), surged, burst.larger_factor, longer)
         rides = () if ladder is None else tuple(ridden(shock, ladder, question.clients or Clients(), reporter))
         found.append(replace(burst, rungs=rides))
     return tuple(found)
@@ -116,10 +117,17 @@ def bursts_of_pools(
         progress: Told what is being tried.
     """
     replays = Replays.of(question)
-    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    traffic, longer = _parts(trace)
     bearer = _Pools(replays, system_of(plan.pools, plan.handover))
     reporter = Reporter(progress)
-    return tuple(_burst(bearer, traffic, length_s, queue_limit_count, reporter)[0] for length_s in BURST_LENGTHS_S)
+    parts = traffic, longer
+    return tuple(_burst(bearer, parts, length_s, queue_limit_count, reporter)[0] for length_s in BURST_LENGTHS_S)
+
+
+def _parts(trace: Trace) -> tuple[Traffic, Traffic]:
+    """The stretch around the peak on which bursts are sized, and the same with more of what follows."""
+    whole = Traffic(trace, workload.peak_window(trace))
+    return stretch(whole, _MOST_REQUESTS), followed(whole, _MOST_REQUESTS)
 
 
 class _Bearer(Protocol):
@@ -165,14 +173,19 @@ class _Pools:
 
 
 def _burst(
-    bearer: _Bearer, traffic: Traffic, length_s: float, queue_limit_count: int | None, reporter: Reporter
-) -> tuple[Burst, Callable[[float], Traffic]]:
+    bearer: _Bearer,
+    demand: tuple[Traffic, Traffic],
+    length_s: float,
+    queue_limit_count: int | None,
+    reporter: Reporter,
+) -> tuple[Burst, Callable[..., Traffic]]:
+    traffic, longer = demand
     start_s = _start_s(traffic, length_s)
 
-    def surged(factor: float) -> Traffic:
+    def surged(factor: float, part: Traffic = traffic) -> Traffic:
         if factor <= 1.0:
-            return traffic
-        trace = workload.surge(traffic.trace, start_s=start_s, length_s=length_s, factor=factor)
+            return part
+        trace = workload.surge(part.trace, start_s=start_s, length_s=length_s, factor=factor)
         return Traffic(trace, workload.peak_window(trace))
 
     def largest(*, spare: bool) -> float:
@@ -194,7 +207,13 @@ def _burst(
         whole_factor=whole,
         at_least=whole >= _LARGEST_FACTOR,
         larger_factor=larger,
-        larger_settled_s=recovery_s(record, bearer.replays.slo, burst_s[1], window_s=traffic.window_length_s),
+        larger_settled=settled(
+            record,
+            bearer.replays.slo,
+            burst_s[1],
+            window_s=traffic.window_length_s,
+            longer=lambda: bearer.record(surged(larger, longer)),
+        ),
         bounded=None if queue_limit_count is None else _bounded(bearer, surged(larger), burst_s, queue_limit_count),
     )
     return burst, surged

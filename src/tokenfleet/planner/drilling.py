@@ -13,17 +13,17 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.survival import Drill, DrillName, LossKind, Moment, Placement
+from tokenfleet.domain.survival import Drill, DrillName, LossKind, Moment, Placement, Recovery
 from tokenfleet.domain.trace import Bools, Ints, Trace
 from tokenfleet.planner import words
 from tokenfleet.planner.moment import Scene, failed, rolled_out, scene_of
 from tokenfleet.planner.placement import placed
 from tokenfleet.planner.progress import Progress, Reporter
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import recovery
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.traffic import Traffic, followed, stretch
 
 DRILLS: tuple[DrillName, ...] = get_args(DrillName)
 _MOST_REQUESTS = 50_000
@@ -81,13 +81,16 @@ def drills(
         progress: Told which one is under way.
         replay: Runs replays instead of the simulator, such as those of one pool in its place among others.
     """
-    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _MOST_REQUESTS)
+    whole = Traffic(trace, workload.peak_window(trace))
+    traffic = stretch(whole, _MOST_REQUESTS)
     replays = Replays.of(question, replay)
     reporter = Reporter(progress)
     reporter.say("drills", words.fleet(replica, replica_count), 0.0)
     # Where the zones have no room the fleet stands in one place: losing it is not a drill but the end.
     placement = placed(replica_count, replica, asked(question)) or _anywhere(replica_count, replica, question)
     scene = scene_of(question, replays, traffic, replica, placement)
+    if traffic is not whole:
+        scene = replace(scene, longer=followed(whole, _MOST_REQUESTS))
     ground = _Ground(question, scene, plan)
     found = []
     for index, name in enumerate(plan.names):
@@ -109,13 +112,15 @@ def _ramp(ground: _Ground) -> Drill:
     held = held_at_peak(traffic, ramp_s=plan.ramp_s, hold_s=plan.hold_s)
     record = ground.run(held)
     slo = _worse(ground, held, record)
+    short = plan.hold_s - held.window_length_s >= _MINUTE_S
     return Drill(
         name="ramp",
         what=f"demand rises to the peak within {words.seconds(plan.ramp_s)} and stays for "
         f"{words.seconds(held.window_length_s)}",
         passed=_passed(slo),
         slo=slo,
-        how=f"{words.requests(held.trace.request_count)} replayed with all replicas",
+        how=f"{words.requests(held.trace.request_count)} replayed with all replicas"
+        + (f"; the demand is too short to hold it for {words.seconds(plan.hold_s)}" if short else ""),
     )
 
 
@@ -127,7 +132,7 @@ def _burst(ground: _Ground) -> Drill:
     after = Traffic(surged, window_s)
     record = ground.run(after)
     slo = _worse(ground, after, record)
-    settled = recovery_s(record, ground.question.slo, start_s, window_s=traffic.window_length_s)
+    settled = recovery(record, ground.question.slo, start_s, window_s=traffic.window_length_s)
     return Drill(
         name="burst",
         what=f"{plan.burst_factor:g} times the peak for {words.seconds(plan.burst_s)}, at its fullest moment",
@@ -153,7 +158,7 @@ def _loss(kind: LossKind, ground: _Ground) -> Drill:
     if moment.longest_wait_s is not None:
         again = f", sent again; the slowest is answered {words.seconds(moment.longest_wait_s)} after it first asked"
     return Drill(
-        name=name, what=what, passed=_passed(slo), slo=slo, how=f"{lost}{again}; {_recovered(moment.recovery_s)}"
+        name=name, what=what, passed=_passed(slo), slo=slo, how=f"{lost}{again}; {_recovered(moment.recovery)}"
     )
 
 
@@ -169,7 +174,17 @@ def _rollout(ground: _Ground) -> Drill:
             name="rollout", what=what, passed=None, slo=(), how="nobody knows how long a start takes: cold_start"
         )
     slo = _worse_of(moment.slo_after, moment.slo_overall)
-    return Drill(name="rollout", what=what, passed=_passed(slo), slo=slo, how=_recovered(moment.recovery_s))
+    lasts_s = rollout.lasts_s(ground.scene.placement.replica_count) or 0.0
+    left_s = ground.scene.traffic.trace.duration_s - moment.time_s
+    passed: bool | None = _passed(slo)
+    how = _recovered(moment.recovery)
+    if passed and lasts_s > left_s:
+        passed = None
+        how = (
+            f"kept for {words.seconds(left_s)}, then the demand ends: the change takes {words.seconds(lasts_s)} and "
+            "its rest is not tried; a demand that goes on as long after its peak tries all of it"
+        )
+    return Drill(name="rollout", what=what, passed=passed, slo=slo, how=how)
 
 
 def _flood(ground: _Ground) -> Drill:
@@ -274,12 +289,12 @@ def _passed(slo: tuple[SloResult, ...]) -> bool:
     return all(result.kept or result.says_nothing for result in slo)
 
 
-def _recovered(found_s: float | None) -> str:
-    if found_s is None:
-        return "the promise is broken to the end"
+def _recovered(found: Recovery) -> str:
+    if found.after_s is None:
+        return words.not_recovered(found)
     return (
-        f"the promise holds again after {words.seconds(found_s)}"
-        if found_s
+        f"the promise holds again after {words.seconds(found.after_s)}"
+        if found.after_s
         else "those who arrive are served as promised"
     )
 

@@ -129,8 +129,6 @@ def _rollout(question: PlanQuestion, sized: Sized, placement: Placement) -> Loss
     rollout = question.rollout
     at_once = rollout.max_surge_count + rollout.max_unavailable_count
     serving = max(0, sized.replica_count - rollout.max_unavailable_count)
-    ready_s = rollout.ready_after_s
-    rounds = -(-sized.replica_count // at_once)
     return LossCase(
         kind="rollout",
         count=at_once,
@@ -144,7 +142,7 @@ def _rollout(question: PlanQuestion, sized: Sized, placement: Placement) -> Loss
         slo_overall=(),
         spare_replica_count=0,
         spare_usd_per_hour=0.0,
-        lasts_s=None if ready_s is None else rounds * ready_s,
+        lasts_s=rollout.lasts_s(sized.replica_count),
     )
 
 

@@ -5,6 +5,7 @@ lost replicas with it. Their clients come back, and wait since their first attem
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Rollout, Zone
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import Admission, Clients, Happening, World
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
 
@@ -41,6 +42,8 @@ class Scene:
     zones: tuple[Zone, ...] = ()
     clients: Clients = CLIENTS
     admission: Admission = NO_BOUND
+    longer: Traffic | None = None
+    """The same demand with more of what follows its peak; ``None`` where nothing does."""
 
     @property
     def fullest_s(self) -> float:
@@ -87,6 +90,7 @@ def scene_of(
 def loss_moment(
     replays: Replays,
     traffic: Traffic,
+    longer: Traffic | None,
     question: PlanQuestion,
     replica: ReplicaPhysics,
     case: LossCase,
@@ -100,7 +104,7 @@ def loss_moment(
     count = placement.replica_count
     if (2 if case.kind == "rollout" else 1) * count > replays.most(traffic, replica):
         return None
-    scene = scene_of(question, replays, traffic, replica, placement)
+    scene = replace(scene_of(question, replays, traffic, replica, placement), longer=longer)
     if case.kind == "rollout":
         return rolled_out(scene, question.rollout)
     return drained(scene, case.count) if case.kind == "maintenance" else failed(scene, case.kind, case.count)
@@ -226,6 +230,10 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
     length_s = scene.traffic.window_length_s
     after = Traffic(scene.traffic.trace, (at_s, at_s + length_s))
     record = scene.replays.run(after, scene.replica, count, world=world, telemetry_interval_s=_COURSE_STEP_S)
+
+    def longer() -> RunRecord:
+        return scene.replays.run(scene.longer or after, scene.replica, count, world=world)
+
     verdict = scene.replays.judged(after, record)
     again = np.zeros(0) if record.turmoil is None else record.ttft_s[record.turmoil.attempt_count > 1]
     waits = again[np.isfinite(again)]
@@ -238,7 +246,7 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
         kept=verdict.kept,
         slo_after=verdict.peak,
         slo_overall=verdict.overall,
-        recovery_s=recovery_s(record, scene.replays.slo, at_s, window_s=length_s),
+        recovery=settled(record, scene.replays.slo, at_s, window_s=length_s, longer=longer if scene.longer else None),
         course=tuple(_course(record, at_s, count - len(world.absent))),
     )
 

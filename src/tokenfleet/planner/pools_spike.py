@@ -16,7 +16,7 @@ from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spike import SAMPLE_S, Endured, Event, all_through, around, endured, with_event
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.systems import SizedPool, System, in_place, requests_of_pool, system_of
-from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic
 from tokenfleet.planner.warming import Warmed, warmed
 
 _MARGIN = 4
@@ -93,9 +93,11 @@ def spike_of_pools(
     Raises:
         BadInput: an event outside of the trace.
     """
-    usual_traffic, traffic = (around(each, event) for each in (trace, with_event(trace, event)))
+    surged = with_event(trace, event)
+    usual_traffic, traffic = (around(each, event) for each in (trace, surged))
+    longer = around(surged, event, following_count=FOLLOWING_REQUESTS)
     asked = replace(question, splits=(), apart=None)
-    work = _Work(asked, traffic, event, system_of(plan.pools, plan.handover), Reporter(progress), progress)
+    work = _Work(asked, traffic, longer, event, system_of(plan.pools, plan.handover), Reporter(progress), progress)
     work.reporter.say("verifying", f"the event on {len(plan.pools)} pools", 0.1)
     as_is = work.endured(work.system, spare=True)
     found = work.sized() if plan.handover is None else work.sized_together(as_is)
@@ -119,6 +121,8 @@ _Found = tuple[Sized | None, tuple[Reason, ...]]
 class _Work:
     question: PlanQuestion
     traffic: Traffic
+    longer: Traffic
+    """With more of what follows the event, to see when it is over."""
     event: Event
     system: System
     reporter: Reporter
@@ -180,7 +184,14 @@ class _Work:
             together[: len(each)] += each
         count = sum(pool.record.replica_count for pool in run.pools.values())
         record = replace(run.record, replica_count=count)
-        return endured(replays, traffic, self.event, record, int(together.max(initial=0)))
+        return endured(
+            replays,
+            traffic,
+            self.event,
+            record,
+            int(together.max(initial=0)),
+            longer=lambda: system.replayed(replays, self.longer, spare=spare, worlds=worlds).record,
+        )
 
     def asked_late(self, needed: System, ready_after_s: Mapping[str, float]) -> Endured | None:
         """The needed pools, what was added to each asked for only when the event begins."""

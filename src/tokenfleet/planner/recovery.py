@@ -1,50 +1,59 @@
-"""How long after a shock a run keeps its promise again."""
+"""How soon after a shock a run keeps its promise again."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from tokenfleet.contract import conservative_rank, ended
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.survival import LASTING_WINDOWS, Recovery
 from tokenfleet.domain.trace import Floats
 
 _STEP_S = 1.0
-_LASTING_WINDOWS = 3
-"""A queue that grows slowly breaks nothing in the first minute."""
 
 
-def recovery_s(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) -> float | None:
-    """Seconds from a shock until the promise holds again for those who arrive.
+def settled(
+    record: RunRecord, slo: Slo, shock_s: float, *, window_s: float, longer: Callable[[], RunRecord] | None
+) -> Recovery:
+    """:func:`recovery` of a run, or of a ``longer`` one, if there is any, where it ends before that is sure."""
+    found = recovery(record, slo, shock_s, window_s=window_s)
+    if found.lasts or longer is None:
+        return found
+    return recovery(longer(), slo, shock_s, window_s=window_s)
 
-    From then on, and for three windows, the requests that arrive in any window keep TTFT, TPOT and E2E at their
-    quantiles, and the shares that may fail. ITL has no place in it, as its gaps belong to no arrival, nor have the
-    queue and deadlines.
+
+def recovery(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) -> Recovery:
+    """When after a shock the promise holds again for those who arrive.
+
+    From then on, and for three windows or to the end of the demand, the requests that arrive in any window keep TTFT,
+    TPOT and E2E at their quantiles, and the shares that may fail. ITL has no place in it, as its gaps belong to no
+    arrival, nor have the queue and deadlines. Only windows that are full before the last arrival count: a run that is
+    broken to its end has not recovered because nobody comes any more.
 
     Args:
         record: What happened, in order of arrival.
         slo: The promise.
         shock_s: When it came.
         window_s: Arrivals that are judged together, such as a minute.
-
-    Returns:
-        0 when it never broke; ``None`` when it is broken up to the end of the record.
     """
+    left_s = max(0.0, float(record.arrival_s[-1]) - shock_s)
     clauses = list(_clauses(record, slo))
-    lasting = math.ceil(_LASTING_WINDOWS * window_s / _STEP_S)
+    lasting = math.ceil(LASTING_WINDOWS * window_s / _STEP_S)
     kept_since_s: float | None = None
     kept_count = 0
-    for start_s in np.arange(shock_s, max(float(record.arrival_s[-1]), shock_s) + _STEP_S, _STEP_S):
+    for since_s in np.arange(math.floor((left_s - window_s) / _STEP_S) + 1) * _STEP_S:
+        start_s = shock_s + since_s
         first, last = (int(row) for row in np.searchsorted(record.arrival_s, [start_s, start_s + window_s]))
         if any(_late(values[first:last], quantile, limit) for values, quantile, limit in clauses):
             kept_since_s, kept_count = None, 0
             continue
-        kept_since_s = float(start_s) if kept_since_s is None else kept_since_s
+        kept_since_s = float(since_s) if kept_since_s is None else kept_since_s
         kept_count += 1
         if kept_count == lasting:
             break
-    return None if kept_since_s is None else kept_since_s - shock_s
+    return Recovery(after_s=kept_since_s, demand_left_s=left_s, window_s=window_s)
 
 
 def _clauses(record: RunRecord, slo: Slo) -> Iterator[tuple[Floats, float, float]]:

@@ -16,11 +16,12 @@ from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import NOT_TURNED_AWAY, RunRecord, requests_of
 from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import of_class
 from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner.counting import largest_factor
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator.controlling import Controller
@@ -50,8 +51,8 @@ class RungRide:
     """Of those that arrive in it."""
     larger_climbed_count: int
     """Rungs that it takes."""
-    larger_settled_s: float | None
-    """After its end, until those who arrive are served as promised, refusals as errors; ``None``: not in this trace."""
+    larger_settled: Recovery
+    """After its end, until those who arrive are served as promised, refusals as errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,12 @@ class Shock:
     replays: Replays
     sized: Sized
     burst_s: tuple[float, float]
-    surged: Callable[[float], Traffic]
-    """The traffic with so many times the usual demand in the burst."""
+    surged: Callable[..., Traffic]
+    """The traffic, or another part of the demand, with so many times the usual in the burst."""
     larger_factor: float
     """A burst that is more than the fleet rides out with nothing given up."""
+    longer: Traffic
+    """The traffic with more of what follows."""
 
 
 def ridden(shock: Shock, ladder: Ladder, clients: Clients, reporter: Reporter) -> Iterator[RungRide]:
@@ -99,7 +102,13 @@ def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Report
         larger_kept=kept(larger, record),
         larger_refused_fraction=float(refused.sum() / max(1, inside.sum())),
         larger_climbed_count=climbed,
-        larger_settled_s=recovery_s(record, shock.replays.slo, shock.burst_s[1], window_s=_WINDOW_S),
+        larger_settled=settled(
+            record,
+            shock.replays.slo,
+            shock.burst_s[1],
+            window_s=_WINDOW_S,
+            longer=lambda: _watched(shock, shock.surged(shock.larger_factor, shock.longer), ladder, clients)[0],
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """An event that is known beforehand: what its window asks for, the fleet it takes, what to warm, when it is over."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +13,17 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.traffic import Traffic, cut
+from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic, cut
 from tokenfleet.planner.warming import Warmed, warmed
 
 _AROUND_S = 600.0
@@ -77,8 +79,8 @@ class Endured:
     """Requests that arrive in the window of the event."""
     waiting_peak_count: int
     """Most requests that wait at once, on all replicas."""
-    settled_s: float | None
-    """After the last request of the event, until arrivals are served as promised; ``None``: not in the trace."""
+    settled: Recovery
+    """After the last request of the event, until arrivals are served as promised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,18 +128,18 @@ def known_spike(
         BadInput: an event outside of the trace.
     """
     surged = with_event(trace, event)
-    traffic = around(surged, event)
+    traffic, longer = around(surged, event), around(surged, event, following_count=FOLLOWING_REQUESTS)
     replays = Replays.of(question)
     reporter = Reporter(progress)
     reporter.say("verifying", f"the event on {words.fleet(usual.replica, usual.replica_count)}", 0.1)
-    as_is = _endured_by(replays, traffic, event, usual.replica, usual.replica_count)
+    as_is = _endured_by(replays, (traffic, longer), event, usual.replica, usual.replica_count)
     narrowed = replace(question, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
     found = cheapest(narrowed, traffic.trace, progress=progress)
     needed = None if found.sized is None else all_through(replays, traffic, question, found.sized)
     carried = warm = late = None
     if needed is not None:
-        late = _asked_late(replays, traffic, event, usual, needed, ready_after_s)
-        carried = _endured_by(replays, traffic, event, needed.replica, needed.carrying_count)
+        late = _asked_late(replays, (traffic, longer), event, usual, needed, ready_after_s)
+        carried = _endured_by(replays, (traffic, longer), event, needed.replica, needed.carrying_count)
         warm = warmed(replays, traffic, needed.replica, needed.carrying_count)
     added = max(0, needed.replica_count - usual.replica_count) if needed else 0
     return KnownSpike(
@@ -190,38 +192,69 @@ def all_through(replays: Replays, traffic: Traffic, question: PlanQuestion, size
     return replace(sized, carrying_count=carrying, spare_count=max(spare, sized.spare_count))
 
 
-def around(surged: Trace, event: Event) -> Traffic:
-    """The event with what comes ten minutes before and after it; its window is what is judged."""
+def around(surged: Trace, event: Event, *, following_count: int = 0) -> Traffic:
+    """The event with what comes ten minutes before and after it; its window is what is judged.
+
+    Args:
+        surged: The demand with the event in it.
+        event: The event.
+        following_count: Requests after it, where ten minutes have fewer: a queue may take longer to drain.
+    """
     start_s, end_s = event.start_s, event.start_s + event.length_s
-    first, last = (int(row) for row in np.searchsorted(surged.arrival_s, [start_s - _AROUND_S, end_s + _AROUND_S]))
+    times = [start_s - _AROUND_S, end_s, end_s + _AROUND_S]
+    first, ended, last = (int(row) for row in np.searchsorted(surged.arrival_s, times))
+    last = max(last, min(surged.request_count, ended + following_count))
     return cut(Traffic(surged, (start_s, end_s)), first, last)
 
 
 def _asked_late(
-    replays: Replays, traffic: Traffic, event: Event, usual: Sized, needed: Sized, ready_after_s: float | None
+    replays: Replays,
+    demand: tuple[Traffic, Traffic],
+    event: Event,
+    usual: Sized,
+    needed: Sized,
+    ready_after_s: float | None,
 ) -> Endured | None:
     added = tuple(range(usual.replica_count, needed.replica_count))
     if not added or ready_after_s is None:
         return None
-    ready = Happening(time_s=traffic.window_s[0] + ready_after_s, kind="ready", replicas=added, reason="asked for late")
+    ready = Happening(
+        time_s=demand[0].window_s[0] + ready_after_s, kind="ready", replicas=added, reason="asked for late"
+    )
     world = World(happenings=(ready,), absent=added)
-    return _endured_by(replays, traffic, event, needed.replica, needed.replica_count, world)
+    return _endured_by(replays, demand, event, needed.replica, needed.replica_count, world)
 
 
 def _endured_by(
     replays: Replays,
-    traffic: Traffic,
+    demand: tuple[Traffic, Traffic],
     event: Event,
     replica: ReplicaPhysics,
     count: int,
     world: World | None = None,
 ) -> Endured:
+    traffic, longer = demand
     record = replays.run(traffic, replica, count, telemetry_interval_s=SAMPLE_S, world=world)
     waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)
-    return endured(replays, traffic, event, record, int(waiting.max(initial=0)))
+    return endured(
+        replays,
+        traffic,
+        event,
+        record,
+        int(waiting.max(initial=0)),
+        longer=lambda: replays.run(longer, replica, count, world=world),
+    )
 
 
-def endured(replays: Replays, traffic: Traffic, event: Event, record: RunRecord, waiting_peak_count: int) -> Endured:
+def endured(
+    replays: Replays,
+    traffic: Traffic,
+    event: Event,
+    record: RunRecord,
+    waiting_peak_count: int,
+    *,
+    longer: Callable[[], RunRecord],
+) -> Endured:
     """What a replay of an event comes to.
 
     Args:
@@ -230,6 +263,7 @@ def endured(replays: Replays, traffic: Traffic, event: Event, record: RunRecord,
         event: The event itself.
         record: What became of the requests.
         waiting_peak_count: Most of them that waited at once.
+        longer: Replays with more of what follows the event, to see when it is over.
     """
     verdict = replays.judged(traffic, record)
     ended_s = traffic.window_s[0] + event.demand_end_s - event.start_s
@@ -238,7 +272,7 @@ def endured(replays: Replays, traffic: Traffic, event: Event, record: RunRecord,
         kept=verdict.kept,
         slo=verdict.peak,
         waiting_peak_count=waiting_peak_count,
-        settled_s=recovery_s(record, replays.slo, ended_s, window_s=60.0),
+        settled=settled(record, replays.slo, ended_s, window_s=60.0, longer=longer),
     )
 
 

@@ -14,6 +14,8 @@ from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Floats, Ints, PrefixTree, Trace, rows_of
 
 _WARM_UP_S = 600.0
+FOLLOWING_REQUESTS = 20_000
+"""Requests after a shock that are replayed to see it settle: a queue drains for longer than it takes to break."""
 _RUN_TOKENS = 64
 """Length of the pieces in which prompts share their beginnings, when they are made to."""
 _INPUT_POINTS = 12
@@ -109,16 +111,29 @@ def stretch(traffic: Traffic, request_limit: int) -> Traffic:
     Whole when it has at most ``request_limit`` requests. Else ten minutes of warm-up (fewer if they alone exceed
     the limit), the window, and as many requests after it as were waited for before: enough to see the queue drain.
     """
+    if traffic.trace.request_count <= request_limit:
+        return traffic
+    return cut(traffic, *_rows_of_stretch(traffic, request_limit))
+
+
+def followed(traffic: Traffic, request_limit: int) -> Traffic:
+    """The same stretch with more of what comes after its peak, up to ``FOLLOWING_REQUESTS``."""
     trace = traffic.trace
     if trace.request_count <= request_limit:
         return traffic
+    first, last = _rows_of_stretch(traffic, request_limit)
+    peak_last = int(np.searchsorted(trace.arrival_s, traffic.window_s[1]))
+    return cut(traffic, first, max(last, min(trace.request_count, peak_last + FOLLOWING_REQUESTS)))
+
+
+def _rows_of_stretch(traffic: Traffic, request_limit: int) -> tuple[int, int]:
+    trace = traffic.trace
     start_s, end_s = traffic.window_s
     peak_first, peak_last = (int(i) for i in np.searchsorted(trace.arrival_s, [start_s, end_s]))
     spare = max(0, request_limit - (peak_last - peak_first))
     warm_first = int(np.searchsorted(trace.arrival_s, start_s - _WARM_UP_S))
     first = max(warm_first, peak_first - math.ceil(spare * 3 / 4))
-    last = min(trace.request_count, peak_last + spare // 4)
-    return cut(traffic, first, last)
+    return first, min(trace.request_count, peak_last + spare // 4)
 
 
 def cut(traffic: Traffic, first: int, last: int) -> Traffic:

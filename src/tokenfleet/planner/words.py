@@ -3,6 +3,7 @@
 from tokenfleet import catalog
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import Recovery
 
 
 def seconds(time_s: float) -> str:
@@ -10,6 +11,15 @@ def seconds(time_s: float) -> str:
     if abs(time_s) < 1.0:
         return f"{time_s * 1e3:.3g} ms"
     return f"{time_s:.3g} s" if abs(time_s) < 1000 else f"{time_s:,.0f} s"
+
+
+def not_recovered(found: Recovery) -> str:
+    """Why no time can be named after which the promise holds again."""
+    left = seconds(found.demand_left_s)
+    if found.too_soon:
+        judged = f"{seconds(found.window_s)} of arrivals are judged together"
+        return f"when the promise holds again is unknown: the demand ends {left} later, and {judged}"
+    return f"the promise does not hold again within the {left} of demand that follow"
 
 
 def tokens(count: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tokenfleet.app.loss_words import loss_lines, places, survived
-from tokenfleet.domain.survival import Moment, Redundancy, Rollout, Zone
+from tokenfleet.domain.survival import Moment, Recovery, Redundancy, Rollout, Zone
 from tokenfleet.planner import plan
 from unit.planner import toy
 from unit.planner.conftest import toy_world  # noqa: F401 - a fixture
@@ -23,6 +23,10 @@ def made(toy_world):  # noqa: F811 - the fixture, not the import
     return plan(asked, toy.trace(count=600, rate=40.0))
 
 
+def recovered(after_s, left_s=300.0):
+    return Recovery(after_s=after_s, demand_left_s=left_s, window_s=60.0)
+
+
 def with_moment(made, **more):
     case = made.losses[0]
     seen = Moment(
@@ -34,7 +38,7 @@ def with_moment(made, **more):
         kept=False,
         slo_after=(),
         slo_overall=(),
-        recovery_s=0.0,
+        recovery=recovered(0.0),
     )
     changed = replace(made, losses=(replace(case, moment=replace(seen, **more)), *made.losses[1:]))
     return loss_lines(changed)[0].note
@@ -56,7 +60,11 @@ def test_the_moment_of_a_loss_says_when_it_is_over(made):
     assert "2 requests are lost and sent again, the slowest after 3.00 s" in with_moment(made)
     assert with_moment(made).endswith("served as promised throughout")
     assert "holds again after 6.00 s (in the window after: TTFT p99" in with_moment(
-        made, recovery_s=6.0, slo_after=late
+        made, recovery=recovered(6.0), slo_after=late
     )
-    assert "broken to the end" in with_moment(made, recovery_s=None, slo_after=late)
+    never = with_moment(made, recovery=recovered(None), slo_after=late)
+    assert "the promise does not hold again within the 5 min of demand that follow; a longer one may show when" in never
+    soon = with_moment(made, recovery=recovered(None, 20.0), slo_after=late)
+    assert "within the 20 s of demand left, too few to judge: 60 s are judged together (in the window" in soon
+    assert "as far as the 5 min of demand that follow show" in with_moment(made, recovery=recovered(200.0))
     assert "over all requests: TTFT p99" in with_moment(made, slo_overall=late)

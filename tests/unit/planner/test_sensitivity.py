@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tokenfleet.domain.survival import Moment, Redundancy
+from tokenfleet.domain.survival import Moment, Recovery, Redundancy
 from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.planner import plan, riding
 from tokenfleet.planner.curve import odd_loads
@@ -138,7 +138,7 @@ def test_what_would_be_needed_rides_through_a_loss_too(made, monkeypatch):
             kept=scene.placement.replica_count >= rides,
             slo_after=(),
             slo_overall=(),
-            recovery_s=0.0,
+            recovery=Recovery(after_s=0.0, demand_left_s=300.0, window_s=60.0),
             course=(),
         )
 

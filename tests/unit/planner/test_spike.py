@@ -8,14 +8,14 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import Status
 from tokenfleet.planner import Event, bursts, cheapest, known_spike
-from tokenfleet.planner.recovery import recovery_s
+from tokenfleet.planner.recovery import recovery
 from tokenfleet.workload import scale
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
 
 QUESTION = toy.question([toy.replica(slots=16, tensor_parallel=2)], [toy.price("h100_sxm", 3.0)])
-TRACE = toy.trace(count=4000, rate=40.0)
+TRACE = toy.trace(count=12_000, rate=40.0)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_an_event_takes_more_and_a_formula_stands_beside_it(real_time):
     assert found.added_gpu_count == 2 * found.added_replica_count
     assert found.endured.kept
     assert not found.usual.kept
-    assert found.usual.settled_s > 0
+    assert found.usual.settled.after_s > 0
     budget = found.budget
     assert budget.request_count == pytest.approx(3 * budget.usual_request_count, abs=2)
     assert budget.mean_tokens_per_s == pytest.approx((budget.input_tokens + budget.output_tokens) / 40.0)
@@ -80,12 +80,29 @@ def fleet():
 
 def test_recovery_is_when_those_who_arrive_are_served_again():
     promise = toy.slo(ttft=2.0)
-    assert recovery_s(record(lambda at: at < 0), promise, 100.0, window_s=60.0) == 0.0
+
+    def after(run, shock_s=100.0):
+        return recovery(run, promise, shock_s, window_s=60.0).after_s
+
+    assert after(record(lambda at: at < 0)) == 0.0
     shocked = record(lambda at: (at >= 100) & (at < 130))
-    assert recovery_s(shocked, promise, 100.0, window_s=60.0) == 30.0
+    assert after(shocked) == 30.0
     # A queue that breaks the promise only after a while is not recovered before it has.
     slow = record(lambda at: (at >= 190) & (at < 200))
-    assert recovery_s(slow, promise, 100.0, window_s=60.0) == 100.0
-    assert recovery_s(record(lambda at: at >= 100), promise, 100.0, window_s=60.0) is None
+    assert after(slow) == 100.0
+    assert after(record(lambda at: at >= 100)) is None
     lost = record(lambda at: at < 0, status=lambda at: np.where(at == 120, Status.REJECTED_TOO_LONG, 0).astype(np.int8))
-    assert recovery_s(lost, promise, 100.0, window_s=60.0) == 21.0
+    assert after(lost) == 21.0
+
+
+def test_the_end_of_the_demand_is_no_recovery():
+    promise = toy.slo(ttft=2.0)
+    broken = record(lambda at: at >= 100)
+    found = recovery(broken, promise, 100.0, window_s=60.0)
+    assert (found.after_s, found.demand_left_s, found.too_soon, found.lasts) == (None, 499.0, False, False)
+    late = recovery(broken, promise, 560.0, window_s=60.0)
+    assert (late.after_s, late.demand_left_s, late.too_soon) == (None, 39.0, True)
+    # Served again at 500 s: two windows of arrivals are left, three make it last.
+    unsure = recovery(record(lambda at: (at >= 100) & (at < 480)), promise, 100.0, window_s=60.0)
+    assert (unsure.after_s, unsure.lasts) == (380.0, False)
+    assert recovery(record(lambda at: at < 0), promise, 100.0, window_s=60.0).lasts

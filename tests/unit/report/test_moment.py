@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tokenfleet.app.report.charts import Absent, Chart
 from tokenfleet.app.report.moment import moment_charts
-from tokenfleet.domain.survival import CoursePoint, LossCase, Moment
+from tokenfleet.domain.survival import CoursePoint, LossCase, Moment, Recovery
 
 
 def loss(kind, lost, course):
@@ -17,7 +17,7 @@ def loss(kind, lost, course):
         kept=True,
         slo_after=(),
         slo_overall=(),
-        recovery_s=0.0,
+        recovery=Recovery(after_s=0.0, demand_left_s=300.0, window_s=60.0),
         course=course,
     )
     return LossCase(

@@ -1,0 +1,36 @@
+"""How soon a shock is over, in words."""
+
+from tokenfleet.app.quantities import shown_duration
+from tokenfleet.domain.survival import Recovery
+
+
+def over(found: Recovery, after: str) -> str:
+    """``over 6 min 1 s after the event``, or why no time can be named; ``after`` as in ``the event``."""
+    if found.after_s is None:
+        return f"not over {_within(found)}"
+    if not found.after_s:
+        return f"over with {after}"
+    return f"over {shown_duration(found.after_s)} after {after}{_so_far(found)}"
+
+
+def holds_again(found: Recovery) -> str:
+    """``the promise holds again after 6.00 s``, or why no time can be named; empty where it never broke."""
+    if found.after_s is None:
+        return f"the promise does not hold again {_within(found)}"
+    return f"the promise holds again after {shown_duration(found.after_s)}{_so_far(found)}" if found.after_s else ""
+
+
+def _within(found: Recovery) -> str:
+    left = shown_duration(found.demand_left_s)
+    if found.too_soon:
+        return (
+            f"within the {left} of demand left, too few to judge: {shown_duration(found.window_s)} are judged together"
+        )
+    return f"within the {left} of demand that follow; a longer one may show when"
+
+
+def _so_far(found: Recovery) -> str:
+    """Said where the demand ends before it is sure to last."""
+    if found.lasts:
+        return ""
+    return f", as far as the {shown_duration(found.demand_left_s)} of demand that follow show"
