@@ -138,7 +138,7 @@ def _burst(ground: _Ground) -> Drill:
         what=f"{plan.burst_factor:g} times the peak for {words.seconds(plan.burst_s)}, at its fullest moment",
         passed=_passed(slo),
         slo=slo,
-        how=_recovered(settled),
+        how=_recovered(settled, kept=_passed(slo)),
     )
 
 
@@ -158,7 +158,11 @@ def _loss(kind: LossKind, ground: _Ground) -> Drill:
     if moment.longest_wait_s is not None:
         again = f", sent again; the slowest is answered {words.seconds(moment.longest_wait_s)} after it first asked"
     return Drill(
-        name=name, what=what, passed=_passed(slo), slo=slo, how=f"{lost}{again}; {_recovered(moment.recovery)}"
+        name=name,
+        what=what,
+        passed=_passed(slo),
+        slo=slo,
+        how=f"{lost}{again}; {_recovered(moment.recovery, kept=moment.kept)}",
     )
 
 
@@ -177,7 +181,7 @@ def _rollout(ground: _Ground) -> Drill:
     lasts_s = rollout.lasts_s(ground.scene.placement.replica_count) or 0.0
     left_s = ground.scene.traffic.trace.duration_s - moment.time_s
     passed: bool | None = _passed(slo)
-    how = _recovered(moment.recovery)
+    how = _recovered(moment.recovery, kept=moment.kept)
     if passed and lasts_s > left_s:
         passed = None
         how = (
@@ -289,14 +293,12 @@ def _passed(slo: tuple[SloResult, ...]) -> bool:
     return all(result.kept or result.says_nothing for result in slo)
 
 
-def _recovered(found: Recovery) -> str:
+def _recovered(found: Recovery, *, kept: bool) -> str:
+    if found.after_s == 0.0 or (found.too_soon and kept):
+        return "those who arrive are served as promised"
     if found.after_s is None:
         return words.not_recovered(found)
-    return (
-        f"the promise holds again after {words.seconds(found.after_s)}"
-        if found.after_s
-        else "those who arrive are served as promised"
-    )
+    return f"the promise holds again after {words.seconds(found.after_s)}"
 
 
 def _losses() -> Iterator[tuple[DrillName, Callable[[_Ground], Drill]]]:
