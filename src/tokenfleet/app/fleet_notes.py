@@ -8,6 +8,6 @@ def one_fleet_alone(asked: Scenario) -> str:
     if not asked.also_try.pools and asked.disaggregated is None:
         return ""
     return (
-        "One fleet is compared, not the pools that also_try or disaggregated ask for: each of those is scaled on its "
-        "own, which tokenfleet simulate replays where the scenario names them under pools."
+        "One fleet is compared, not the pools that also_try or disaggregated ask for: give a plan that buys pools "
+        "(--plan) to compare ways to scale each of them."
     )

@@ -1,15 +1,18 @@
 """The ways to scale a scenario's fleet: the usual ones, and the scenario's own."""
 
+from dataclasses import replace
+
 from tokenfleet.app.compose import Teller
 from tokenfleet.app.fleet_notes import one_fleet_alone
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, promised_ttft_s, setting_of
+from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_question import usual_door
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.trace import Trace
-from tokenfleet.planner.scaling import ScalingComparison, ScalingSetting, compare_scaling, own_way, usual_ways
+from tokenfleet.domain.trace import Trace, of_class
+from tokenfleet.planner.scaling import ScalingComparison, ScalingSetting, Way, compare_scaling, own_way, usual_ways
 
 
 def compared(
@@ -31,7 +34,28 @@ def compared(
     if len(fleet.groups) > 1:
         what = f"the fleet has {len(fleet.groups)} replica groups, and ways to scale are compared on equal replicas"
         raise BadInput.at("groups", what, "name one fleet; tokenfleet simulate scales a group among others")
+    setting, ways = ways_of(asked, spec, fleet, trace)
+    found = compare_scaling(
+        trace,
+        setting,
+        ways,
+        capacity_per_s=spec.capacity,
+        told=lambda name: teller.say(f"replaying: {name}"),
+    )
+    notes = (cold_start_of(asked, spec, fleet)[1], *usual_door(asked), one_fleet_alone(asked))
+    return found, setting, " ".join(note for note in notes if note)
+
+
+def ways_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trace) -> tuple[ScalingSetting, list[Way]]:
+    """What all ways have in common, and the ways: the scenario's own first.
+
+    Raises:
+        BadInput: its policy cannot work.
+    """
     setting = setting_of(asked, spec, fleet, trace)
+    # What is promised to requests that never come says nothing of a fleet.
+    present = {each for each in trace.classes if of_class(trace, each).any()}
+    setting = replace(setting, slo=setting.slo.to(present))
     own = own_way("as written", policy_of(spec, setting, trace))
     ways = usual_ways(
         trace,
@@ -41,12 +65,4 @@ def compared(
         cold_start_s=spec.ahead or setting.cold_start_s,
         offset_s=time_of_day_s(trace),
     )
-    found = compare_scaling(
-        trace,
-        setting,
-        [own, *ways],
-        capacity_per_s=spec.capacity,
-        told=lambda name: teller.say(f"replaying: {name}"),
-    )
-    notes = (cold_start_of(asked, spec, fleet)[1], *usual_door(asked), one_fleet_alone(asked))
-    return found, setting, " ".join(note for note in notes if note)
+    return setting, [own, *ways]

@@ -217,9 +217,10 @@ def advice(found: ScalingComparison, setting: ScalingSetting) -> list[str]:
             "no way to scale mends that. Plan a larger fleet first."
         ]
     if best is fixed and any(not way.minutes.broken_count for way in found.ways[1:]):
+        count, are = ("1 replica", "is") if fixed.most_count == 1 else (f"{fixed.most_count} replicas", "are")
         return [
-            f"{fixed.most_count} replicas all the time are the cheapest: demand does not fall far enough below its "
-            "peak, or not for long enough, to do with fewer."
+            f"{count} all the time {are} the cheapest: demand does not fall far enough below its peak, or not for long "
+            "enough, to do with fewer."
         ]
     if best is fixed:
         return [

@@ -28,6 +28,7 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import HOLDS_GPUS, Admission, Clients, Happening, World
+from tokenfleet.planner.spread import Replay
 from tokenfleet.simulator.autoscaling import Autoscaler
 
 SLOT_S: Final = 900.0
@@ -146,10 +147,12 @@ def scaler_of(setting: ScalingSetting, policy: ScalingPolicy) -> Autoscaler:
     )
 
 
-def scaled(trace: Trace, setting: ScalingSetting, name: str, policy: ScalingPolicy) -> Scaled:
+def scaled(
+    trace: Trace, setting: ScalingSetting, name: str, policy: ScalingPolicy, replay: Replay | None = None
+) -> Scaled:
     """Replay one way to scale."""
     scaler = scaler_of(setting, policy)
-    record = simulator.replay(trace, setting.fleet, world=world_of(setting, scaler))
+    record = (replay or simulator.replay)(trace, setting.fleet, world=world_of(setting, scaler))
     most = max((step.target_count for step in scaler.steps), default=setting.start_count)
     return Scaled(
         name=name,
@@ -181,6 +184,7 @@ def compare_scaling(
     *,
     capacity_per_s: float | None = None,
     told: Callable[[str], None] = lambda _: None,
+    replay: Replay | None = None,
 ) -> ScalingComparison:
     """Replay every way to scale on the same traffic.
 
@@ -191,17 +195,18 @@ def compare_scaling(
         capacity_per_s: That rate; found by replaying fixed counts when ``None``: the busiest minute over the smallest
             count that keeps every minute, or over the whole fleet when none does.
         told: Called with the name of each way before its replay.
+        replay: Runs replays instead of the simulator, such as those of one pool in its place among others.
 
     Returns:
         The fixed count, then every way in its order, and the best of all.
     """
     told("fixed counts")
-    fixed = _smallest_fixed(trace, setting)
+    fixed = _smallest_fixed(trace, setting, replay or simulator.replay)
     capacity = capacity_per_s or busiest_minute_per_s(trace) / fixed.most_count
     found = [fixed]
     for way in ways:
         told(way.name)
-        found.append(scaled(trace, setting, way.name, way.policy(capacity)))
+        found.append(scaled(trace, setting, way.name, way.policy(capacity), replay))
     best = min(found, key=lambda way: (way.minutes.broken_count, way.gpu_hours))
     return ScalingComparison(
         ways=tuple(found), best=best, capacity_per_s=capacity, fixed_is_enough=fixed.minutes.broken_count == 0
@@ -289,16 +294,16 @@ def busiest_minute_per_s(trace: Trace) -> float:
     return float(counts.max(initial=0)) / span_s
 
 
-def _smallest_fixed(trace: Trace, setting: ScalingSetting) -> Scaled:
+def _smallest_fixed(trace: Trace, setting: ScalingSetting, replay: Replay) -> Scaled:
     """The smallest fixed count that keeps every minute; the whole fleet when none does."""
     group = setting.fleet.groups[0]
     low, high = 0, group.replica_count
-    best = _fixed(trace, setting, group, high)
+    best = _fixed(trace, setting, group, high, replay)
     if best.minutes.broken_count:
         return best
     while high - low > 1:
         middle = (low + high) // 2
-        tried = _fixed(trace, setting, group, middle)
+        tried = _fixed(trace, setting, group, middle, replay)
         if tried.minutes.broken_count:
             low = middle
         else:
@@ -306,10 +311,10 @@ def _smallest_fixed(trace: Trace, setting: ScalingSetting) -> Scaled:
     return best
 
 
-def _fixed(trace: Trace, setting: ScalingSetting, group: ReplicaGroup, count: int) -> Scaled:
+def _fixed(trace: Trace, setting: ScalingSetting, group: ReplicaGroup, count: int, replay: Replay) -> Scaled:
     fleet = replace(setting.fleet, groups=(replace(group, replica_count=count),))
     around = World(clients=setting.clients, admission=setting.admission)
-    record = simulator.replay(trace, fleet, world=around)
+    record = replay(trace, fleet, world=around)
     return Scaled(
         name=f"fixed at {count}",
         policy=None,

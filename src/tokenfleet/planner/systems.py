@@ -9,7 +9,7 @@ from tokenfleet import simulator
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, Turmoil
 from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
@@ -263,4 +263,12 @@ class InPlace:
             busy=own.record.busy,
             replica_count=own.record.replica_count,
             telemetry=own.record.telemetry,
+            turmoil=_turmoil_of(run.record.turmoil, own.record.turmoil),
         )
+
+
+def _turmoil_of(users: Turmoil | None, pool: Turmoil | None) -> Turmoil | None:
+    """What became of users, and of the replicas of one pool."""
+    if users is None or pool is None:
+        return users
+    return replace(users, state_s=pool.state_s, spells=pool.spells, decisions=pool.decisions)

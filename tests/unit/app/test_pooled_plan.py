@@ -93,6 +93,34 @@ def test_spike_and_tiers_go_on_with_the_pools_that_are_bought(planned, run) -> N
     assert "document: 3 replicas of l40s (fp8)" in said
 
 
+def test_ways_to_scale_are_compared_pool_by_pool_and_the_best_replayed_together(planned, run) -> None:
+    Path("scaled.yaml").write_text(SCENARIO + "autoscaling: {policy: [queue], min: 1, max: 5}\n")
+    code, out, err = run("scaling", "scaled.yaml", "--plan", "plan", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert [pool["pool"] for pool in found["pools"]] == ["chat", "document"]
+    hours = 0.0
+    for pool, limit_s in zip(found["pools"], ("0.5", "15"), strict=True):
+        ways = {way["name"]: way for way in pool["ways"]}
+        assert {"as written", "queue 5", f"ttft {limit_s} s", "schedule", "forecast"} <= set(ways)
+        best = ways[pool["best"]]
+        assert best["broken_minute_count"] == 0
+        assert all(way["gpu_hours"] >= best["gpu_hours"] for way in ways.values() if not way["broken_minute_count"])
+        hours += best["gpu_hours"]
+    # Pools side by side do not know of each other, and what is kept by each is kept by all.
+    assert found["together"]["gpu_hours"] == pytest.approx(hours, rel=0.02)
+    assert found["together"]["broken_minute_count"] == 0
+    code, _, err = run("scaling", "scaled.yaml", "--plan", "plan", "--report", "page.html", "--gpu", "l4")
+    said = " ".join(err.split())
+    assert code == 2
+    assert "--report: is about one fleet, and plan has pools" in said
+    assert "--gpu: is about one fleet, and plan has pools" in said
+    Path("scaled.yaml").write_text(SCENARIO)
+    code, _, err = run("scaling", "scaled.yaml", "--plan", "plan")
+    assert code == 2
+    assert "how many replicas each pool may have" in " ".join(err.split())
+
+
 @pytest.mark.long
 def test_spike_and_tiers_tell_the_same_to_people_and_machines(planned, run) -> None:
     _, said, _ = run("spike", "mixed.yaml", "--at", "5min", "--duration", "1min", "--factor", "3")

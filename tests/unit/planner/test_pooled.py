@@ -6,7 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenfleet import simulator
 from tokenfleet.app.levers import Levers, _pulled, _Try
+from tokenfleet.control import QueueRule, ScalingPolicy
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -24,8 +26,9 @@ from tokenfleet.planner import (
     tiers_of_pools,
 )
 from tokenfleet.planner.replays import Replays, with_step_factor
+from tokenfleet.planner.scaling import ScalingSetting, Way, compare_scaling
 from tokenfleet.planner.spike import around, with_event
-from tokenfleet.planner.systems import members_of, pools_of, requests_of_pool, system_of
+from tokenfleet.planner.systems import in_place, members_of, pools_of, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay_stages
 from tokenfleet.workload import grow, peak_window, profile
@@ -476,6 +479,24 @@ def test_a_premium_tier_is_served_by_two_phases_with_the_least_of_both(apart):
     for index in range(2):
         fewer = tuple(count - (at == index) for at, count in enumerate(counts))
         assert not all(fewer) or not system.with_counts(fewer).judged(replays, traffic).kept
+
+
+def test_one_of_two_phases_scales_in_its_place(apart):
+    fleets = {pool.name: pool.plan.fleet for pool in apart.pools}
+    most = replace(fleets["prefill"].groups[0], replica_count=fleets["prefill"].groups[0].replica_count + 2)
+    setting = ScalingSetting(
+        fleet=replace(fleets["prefill"], groups=(most,)), slo=APART_PROMISE, start_count=1, cold_start_s=5.0
+    )
+    replay = in_place("prefill", dict.fromkeys(fleets), fleets, apart.handover, simulator.replay)
+    way = Way(name="queue", policy=lambda _: ScalingPolicy(rules=(QueueRule(),), max_count=most.replica_count))
+    fixed, queue = compare_scaling(APART_DEMAND, setting, [way], replay=replay).ways
+    assert fixed.minutes.broken_count == 0
+    counts = [fixed.most_count - 1, fleets["decode"].groups[0].replica_count]
+    assert not kept_apart(apart, APART_DEMAND, list(zip(fleets, counts, strict=True)))
+    # Only the replicas of the pool that scales are paid for, and those it has not started are not.
+    assert queue.gpu_hours < queue.most_count * queue.record.end_s / 3600.0
+    assert queue.record.turmoil.state_s.shape[0] == most.replica_count
+    assert queue.minutes.broken_count > 0, "one replica is too few until others have started"
 
 
 def test_two_phases_are_priced_as_they_are_bought(apart):

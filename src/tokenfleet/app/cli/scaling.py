@@ -1,10 +1,18 @@
 """``tokenfleet scaling``: ways to scale, compared by replay."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tokenfleet.app.cli.face import Face, face_options
+from tokenfleet.domain.errors import BadInput, Problem
+
+if TYPE_CHECKING:
+    from tokenfleet.app.cli.progress import Teller
+    from tokenfleet.app.scenario_types import Scenario
+    from tokenfleet.domain.model import ModelArchitecture
 
 
 @click.command("scaling", short_help="Compare ways to scale: GPU-hours against minutes with a broken promise.")
@@ -27,12 +35,14 @@ from tokenfleet.app.cli.face import Face, face_options
 def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | None, **options: object) -> int:
     """Replay the traffic of SCENARIO with each way to scale: queue, KV memory, TTFT, a schedule, a forecast.
 
-    The scenario's own policy joins in. Needs its key autoscaling with max; the cold start is estimated where the
+    Of a plan with pools each is scaled on its own, and the best ways are replayed together. The scenario's own policy
+    joins in. Needs its key autoscaling with max; the cold start is estimated where the
     scenario does not say it.
     """
     from tokenfleet import catalog, simulator
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import demand_of, must_generate
+    from tokenfleet.app.planned_pools import has_pools
     from tokenfleet.app.scaling_compare import compared
     from tokenfleet.app.scaling_words import advice, comparison_document, comparison_rows
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
@@ -45,6 +55,8 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
     with shown(face) as teller, placed(lines_of(scenario)):
         model = catalog.model(asked.model)
         must_generate(model)
+        if planned is not None and asked.groups is None and has_pools(planned, model):
+            return _tell_pools(face, asked, model, planned, teller, {**options, "report": report})
         fleet = fleet_asked(asked, model, planned, options)
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
         trace, _ = demand_of(asked)
@@ -67,4 +79,33 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
                 *([("Next", [f"wrote {report}; open it in a browser"])] if report is not None else []),
             ]
         )
+    return 0
+
+
+def _tell_pools(
+    face: Face,
+    asked: "Scenario",
+    model: "ModelArchitecture",
+    planned: Path,
+    teller: "Teller",
+    options: Mapping[str, object],
+) -> int:
+    """The same for every pool of a plan, and all of them together."""
+    from tokenfleet import simulator
+    from tokenfleet.app.compose import demand_of
+    from tokenfleet.app.scaling_pools import compared_pools, scaled_pools_blocks, scaled_pools_document
+    from tokenfleet.app.simulate_question import OPTIONS
+
+    said = [OPTIONS.get(key, f"--{key}") for key, value in options.items() if value is not None]
+    if said:
+        mend = "leave it out; --json has what a page would show" if "--report" in said else "leave it out"
+        raise BadInput(Problem(each, f"is about one fleet, and {planned} has pools", mend) for each in said)
+    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+    trace, _ = demand_of(asked)
+    simulator.warm_up(announce=teller.announce)
+    found = compared_pools(asked, model, planned, trace, teller)
+    if face.json:
+        face.document(scaled_pools_document(found))
+    else:
+        face.blocks(list(scaled_pools_blocks(found)))
     return 0
