@@ -6,14 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.chains import random_stages, with_gates, with_people
+from reference.chains import random_pool, random_stages, with_gates, with_people
 from reference.fleets import first_come, random_fleet, random_trace
 from reference.worlds import random_loop, with_lane
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Link
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Call, Handover, Pools
+from tokenfleet.domain.stages import Call, Handover, Pools, Wait
 from tokenfleet.domain.world import World
 from tokenfleet.simulator import apart, replay, replay_stages
+from tokenfleet.simulator.foreseeing import arrivals_foreseen_ps
+from tokenfleet.simulator.staging import quiet
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAWS = settings(max_examples=60, deadline=None)
@@ -98,6 +101,41 @@ def test_with_doors_and_users_everybody_comes_and_ends_once(seed: int) -> None:
     followers = np.flatnonzero(after >= 0)
     late_s = record.arrival_s[followers] - record.turmoil.left_s[after[followers]]
     assert (late_s > 0.0).all(), "nobody comes before what they wait for"
+
+
+def uneven(draw: np.random.Generator, fleet: Fleet) -> Fleet:
+    """Steps of times that never end together: at equal moments the order of pools counts."""
+
+    def odd(group: ReplicaGroup) -> ReplicaGroup:
+        time = group.replica.step_time
+        more = draw.integers(1, 10**8, len(time.token_ps)).cumsum()
+        return replace(group, replica=replace(group.replica, step_time=replace(time, token_ps=time.token_ps + more)))
+
+    return replace(fleet, router="least_in_flight", groups=tuple(map(odd, fleet.groups)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_when_users_of_several_pools_come_is_foreseen_on_one_clock(seed: int) -> None:
+    """Calls side by side and a wait before the answer; replayed pool after pool, everybody comes when foreseen."""
+    draw = np.random.default_rng(seed)
+    rows = random_trace(draw)
+    count, none = rows.request_count, np.zeros(rows.request_count, dtype=np.int32)
+    everybody, some = np.ones(count, dtype=np.bool_), draw.random(count) < 0.5
+    short = draw.integers(1, 20, count).astype(np.int32)
+    stages = (
+        Call(pool="first", takes=some, input_tokens=short, output_tokens=none, is_seen=False),
+        Call(pool="rank", takes=some, input_tokens=short, output_tokens=none, call_count=3, is_seen=False),
+        Wait(takes=some, duration_s=draw.integers(0, 5, count) * 0.001234567),
+        Call(pool="answer", takes=everybody, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
+    )
+    pools = Pools(fleets={name: random_pool(draw) for name in ("first", "rank", "answer")}, stages=stages)
+    pools = replace(pools, fleets={name: uneven(draw, fleet) for name, fleet in pools.fleets.items()})
+    loop = random_loop(draw, count)
+    foreseen_ps = arrivals_foreseen_ps(rows, pools, quiet, loop)
+    record = replay_stages(rows, pools, closed_loop=loop).record
+    if (record.status == Status.FINISHED).all():
+        np.testing.assert_array_equal(foreseen_ps, np.rint(record.arrival_s * 1e12))
 
 
 @settings(max_examples=25, deadline=None)

@@ -181,6 +181,8 @@ class ClosedLoop:
     them counts. ``None``: one."""
     only_after_success: bool = False
     """Requests whose cause comes to nothing are never sent: no attempt, and ``CANCELLED``."""
+    at_once: bool = False
+    """Without a delay a request comes at the very moment of that end, not a picosecond later."""
 
 
 BY_CLOCK = -1

@@ -339,4 +339,4 @@ def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: Close
         memory[at.LINE] = rows[line[0]]
         visits[line[:-1], at.NEXT_FOLLOWER] = rows[line[1:]]
     delay_s = np.where(after == BY_CLOCK, 0.0, np.asarray(loop.delay_s)[around.order])
-    visits[:, at.DELAY] = np.rint(delay_s * 1e12)
+    visits[:, at.DELAY] = np.maximum(0 if loop.at_once else 1, np.rint(delay_s * 1e12))

@@ -25,7 +25,7 @@ from tokenfleet.domain.run import (
 from tokenfleet.domain.stages import Call, Pools, Wait
 from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.domain.world import BY_CLOCK, ClosedLoop, World
-from tokenfleet.simulator.building import to_ps
+from tokenfleet.simulator.building import PS_PER_S, to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.checking_sharing import check_told_apart
 from tokenfleet.simulator.gathering import Worlds, gathered
@@ -104,15 +104,21 @@ def together(
     return parts
 
 
-def calls_of_all(trace: Trace, pools: Pools) -> Calls:
-    """The calls of each request one behind the other, and what each waits for."""
+def calls_of_all(trace: Trace, pools: Pools, comes: npt.NDArray[np.bool_] | None = None) -> Calls:
+    """The calls of each request one behind the other, and what each waits for.
+
+    Args:
+        trace: The requests.
+        pools: Calls, and waits between them.
+        comes: Requests that come by the clock; the others stand behind them, in their order. ``None``: all do.
+    """
     count = trace.request_count
     first_s, waited_s = trace.arrival_s.copy(), np.zeros(count)
     before = np.full(count, -1)
     called: list[tuple[Buffer, int, Buffer, npt.NDArray[np.float64]]] = []
     for stage in pools.stages:
         if isinstance(stage, Wait):
-            waited_s += np.where(stage.takes, stage.duration_s, 0.0)
+            waited_s += np.where(stage.takes, np.rint(stage.duration_s * PS_PER_S) / PS_PER_S, 0.0)
         elif isinstance(stage, Call):
             takes = np.flatnonzero(stage.takes)
             fresh = takes[before[takes] < 0]
@@ -120,6 +126,8 @@ def calls_of_all(trace: Trace, pools: Pools) -> Calls:
             called.append((takes, stage.call_count, before[takes], waited_s[takes]))
             before[takes] = len(called) - 1
             waited_s[takes] = 0.0
+    if comes is not None:
+        first_s[~comes] = first_s[comes].max(initial=0.0)
     sizes = np.array([each[1] for each in called])
     caller = np.concatenate([np.repeat(takes, size) for takes, size, _, _ in called])
     pool = np.concatenate([np.full(len(takes) * size, number) for number, (takes, size, _, _) in enumerate(called)])
@@ -133,7 +141,7 @@ def calls_of_all(trace: Trace, pools: Pools) -> Calls:
     follows = cause >= 0
     loop = ClosedLoop(
         after=np.where(follows, start - 1, BY_CLOCK).astype(np.int32),
-        delay_s=np.where(follows, delay_s, 0.0),
+        delay_s=delay_s,
         end_count=np.where(follows, sizes[cause], 1).astype(np.int32),
         only_after_success=True,
     )

@@ -107,7 +107,7 @@ def free_user(memory: Memory, request: int, time_ps: int) -> None:
         visit = visit_of(memory, follower)
         memory[visit + ENDS_LEFT] -= 1
         if memory[visit + ENDS_LEFT] == 0:
-            push_late(memory, follower, time_ps + max(1, memory[visit + DELAY]))
+            push_late(memory, follower, time_ps + memory[visit + DELAY])
         follower = memory[visit + NEXT_FOLLOWER]
 
 
