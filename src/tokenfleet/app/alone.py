@@ -1,6 +1,5 @@
 """What requests take when nobody else is there: what their times under load are held against."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -27,26 +26,30 @@ class Alone:
     gaps: GapHistogram
 
 
+def answered(record: RunRecord) -> RunRecord:
+    """The record with the end of requests without output, such as embeddings, taken for their first token."""
+    return replace(record, first_token_s=np.where(record.output_tokens == 0, record.finish_s, record.first_token_s))
+
+
 def alone(
     trace: Trace,
     fleet: Fleet,
     replica: Ints,
     window_s: tuple[float, float] | None = None,
-    seen_as: Callable[[RunRecord], RunRecord] = lambda record: record,
     caller: Ints | None = None,
 ) -> Alone:
     """Replay requests one at a time: what they take when nobody else is there.
 
     Ten stretches of a hundred neighbours (all of them where there are fewer) spread evenly over the trace, each
     request an hour after the one before, on one idle replica of the kind that served it. Neighbours keep what they
-    share; caches start empty, so where the prefix cache saves much, being up is said late rather than early.
+    share; caches start empty, so where the prefix cache saves much, being up is said late rather than early. Times are
+    those of :func:`answered`.
 
     Args:
         trace: The traffic.
         fleet: The fleet under load.
         replica: The one that each request was sent to there.
         window_s: Take requests that arrive inside only.
-        seen_as: How the record under load was looked at.
         caller: Who makes each call: those of one caller come together, to as many replicas as there are; ``None``: each
             makes one.
     """
@@ -58,7 +61,7 @@ def alone(
     # Requests that were turned away were sent to nobody; any kind may stand for them.
     kind = np.searchsorted(ends, np.maximum(replica[chosen], 0), side="right")
     runs = [
-        seen_as(_one_by_one(trace, chosen[kind == index], group, caller))
+        answered(_one_by_one(trace, chosen[kind == index], group, caller))
         for index, group in enumerate(fleet.groups)
         if index in kind
     ]

@@ -4,52 +4,111 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from tokenfleet.app.pools_diagnosis import PoolFinding, SystemFinding
-from tokenfleet.app.simulate_document import diagnosis_document
-from tokenfleet.app.simulate_words import against_line, mend_lines, odd_lines, verdict_line, waiting_lines
-from tokenfleet.app.slo_words import spoken
+from tokenfleet.app.pools_diagnosis import LinkFinding, PoolFinding, SystemFinding
+from tokenfleet.app.simulate_document import against_document, diagnosis_document
+from tokenfleet.app.simulate_words import (
+    READERS_FULL,
+    against_line,
+    in_time_yet,
+    mend_lines,
+    odd_lines,
+    verdict_line,
+    waiting_lines,
+)
 from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.slo import SloResult
 
-_READERS: Final = ("reads", "sees")
-_FULL: Final = "the pool is saturated: calls wait for those before them"
+_LINK_MEND: Final = (
+    "A faster link, more replicas that prefill (each has links of its own), an fp8 KV cache, or prefill and decode on "
+    "the same replicas help."
+)
 
 
 def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: DiagnosisLimits) -> list[str]:
-    """Which pool holds the others up, by what, and what it rests on; then the others that are saturated."""
-    broken = [spoken(result.name) for result in results if not result.kept]
+    """Who holds the others up, by what, and what it rests on; then the others that are saturated."""
+    broken = [result for result in results if not result.kept]
     alarms = [line for each in found.pools.values() for line in _alarm_lines(each, limits)]
     if not found.saturated:
-        return [_at_ease(found, broken), *alarms]
+        return [*_at_ease(found, broken), *alarms]
     first, *others = found.saturated
-    whose = "" if len(found.pools) == 1 else " holds the others up"
-    lines = [f"{first.named.name}{whose}: {_verdict(first)}", *pool_lines(first, limits)]
-    lines += [f"{each.named.name}: {_verdict(each)} {_first_times(each, limits)}" for each in others]
-    lines += [line for line in alarms if not line.startswith(f"{first.named.name}: ")]
-    closing = f"More replicas of {first.named.name} help first." if broken else "The promise holds all the same."
-    return [*lines, closing]
+    lines = [_headline(first, alone=len(found.pools) == 1), *_evidence(first, limits)]
+    lines += [f"{_told(each)} {_first_times(each, limits)}" for each in others]
+    lines += [line for line in alarms if not line.startswith(f"{first.culprit}: ")]
+    return [*lines, _closing(first) if broken else "The promise holds all the same."]
 
 
 def pool_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
     """What helps a pool, and what its verdict rests on."""
     found = each.diagnosis
-    lines = [*([] if each.named.does in _READERS else mend_lines(found)), _first_times(each, limits)]
+    mend = [] if each.reads or each.neighbour else mend_lines(found)
+    lines = [*mend, _first_times(each, limits)]
     if found.itl.factor is not None:
         lines.append(against_line("ITL", found.itl, limits.itl_quantile))
-    return [*lines, *waiting_lines(found, limits), *odd_lines(found, each.named.fleet)]
+    return [
+        *lines,
+        *waiting_lines(found, limits),
+        *odd_lines(found, each.named.fleet, gaps_are_own=each.neighbour is None),
+    ]
+
+
+def _evidence(each: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> list[str]:
+    if isinstance(each, PoolFinding):
+        return pool_lines(each, limits)
+    return [_LINK_MEND, _first_times(each, limits)]
+
+
+def _headline(first: PoolFinding | LinkFinding, *, alone: bool) -> str:
+    if isinstance(first, PoolFinding) and first.neighbour is not None:
+        return f"{first.neighbour} holds {first.name} up: {_verdict(first)}"
+    name, _, verdict = _told(first).partition(": ")
+    return f"{name}{'' if alone else ' holds the others up'}: {verdict}"
+
+
+def _told(each: PoolFinding | LinkFinding) -> str:
+    """What is full, with its name in front."""
+    if isinstance(each, PoolFinding):
+        return f"{each.name}: {_verdict(each)}"
+    return f"{each.name} from {each.sender} to {each.receiver}: {_link_verdict(each)}"
+
+
+def _link_verdict(each: LinkFinding) -> str:
+    if each.asked_fraction is None or each.asked_fraction < 1.0:
+        return "the link is saturated in bursts: transfers of KV wait for those before them."
+    return f"the link is saturated: KV asks for {each.asked_fraction:.2f} times what it carries."
+
+
+def _closing(first: PoolFinding | LinkFinding) -> str:
+    if isinstance(first, LinkFinding):
+        return "A faster link helps first."
+    if first.neighbour is None:
+        return f"More replicas of {first.name} help first."
+    return f"GPUs of its own for {first.name} help first, or more replicas of both."
 
 
 def finding_document(found: SystemFinding, results: Sequence[SloResult], limits: DiagnosisLimits) -> dict[str, object]:
     """The diagnosis of all pools, ready for JSON."""
     return {
         "verdict": found.verdict,
-        "held_up_by": found.saturated[0].named.name if found.saturated else None,
+        "held_up_by": found.saturated[0].culprit if found.saturated else None,
         "alarm": found.alarm,
         "text": found_lines(found, results, limits),
         "pools": {
             name: diagnosis_document(each.diagnosis, [_verdict(each), *pool_lines(each, limits)])
             for name, each in found.pools.items()
         },
+        "links": [_link_document(each, limits) for each in found.links],
+    }
+
+
+def _link_document(each: LinkFinding, limits: DiagnosisLimits) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "from": each.sender,
+        "to": each.receiver,
+        "verdict": each.verdict,
+        "transfer": against_document(each.against),
+        "asked_fraction": each.asked_fraction,
+        "text": [_told(each), *_evidence(each, limits)] if each.against.up else [_first_times(each, limits)],
     }
 
 
@@ -61,29 +120,36 @@ def stretch_document(found: SystemFinding, results: Sequence[SloResult], limits:
     }
 
 
-def _at_ease(found: SystemFinding, broken: Sequence[str]) -> str:
+def _at_ease(found: SystemFinding, broken: Sequence[SloResult]) -> list[str]:
     if found.verdict == "unknown":
-        return "unknown: no pool got a call."
+        return ["unknown: no pool got a call."]
     if not broken:
-        return "fine: no pool is slower than one with company takes."
-    verb = "breaks" if len(broken) == 1 else "break"
-    return f"no pool is saturated, yet {', '.join(broken)} {verb} the promise: single requests or steps take that long."
+        return ["fine: no pool is slower than one with company takes."]
+    return in_time_yet(found, broken, "no pool is saturated")
 
 
 def _verdict(each: PoolFinding) -> str:
-    if each.named.does in _READERS and each.diagnosis.verdict == "prefill":
-        return f"{_FULL}."
-    if each.diagnosis.verdict == "fine":
+    found = each.diagnosis
+    if each.neighbour is not None:
+        return (
+            f"steps of {each.name} wait for those of {each.neighbour} on the same GPUs; with GPUs of its own "
+            f"{each.name} takes no longer than with company."
+        )
+    if each.reads and found.verdict == "prefill":
+        return f"{READERS_FULL}."
+    if found.verdict == "fine":
         return "fine: calls take no longer than with company."
-    return "no call came." if each.diagnosis.verdict == "unknown" else verdict_line(each.diagnosis)
+    return "no call came." if found.verdict == "unknown" else verdict_line(found)
 
 
-def _first_times(each: PoolFinding, limits: DiagnosisLimits) -> str:
-    name = "The time of a call" if each.named.does in _READERS else "TTFT"
+def _first_times(each: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> str:
+    if isinstance(each, LinkFinding):
+        return against_line("The time of a transfer", each.against, limits.ttft_quantile)
+    name = "The time of a call" if each.reads else "TTFT"
     return against_line(name, each.diagnosis.ttft, limits.ttft_quantile)
 
 
 def _alarm_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
     if each.diagnosis.alarm not in ("warning", "emergency"):
         return []
-    return [f"{each.named.name}: {line}" for line in waiting_lines(each.diagnosis, limits)]
+    return [f"{each.name}: {line}" for line in waiting_lines(each.diagnosis, limits)]

@@ -26,7 +26,7 @@ from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
@@ -62,7 +62,7 @@ class PoolRow:
     slower_p95_factor: float | None
     """``stay_p95_s`` over that of calls that come one at a time."""
     mean_s: float
-    """Seconds that the pool takes of a request, over all requests, those that pass it by included."""
+    """Seconds that the pool takes of a request, over all that finish, those that pass it by included."""
     busy_fraction: float | None
     prefill_fraction: float | None
     running_peak_count: int
@@ -114,8 +114,9 @@ class SimulatedPools:
 
     @property
     def transfer_mean_s(self) -> float:
-        """Seconds that requests spend between pools, on average."""
-        return float(self.staged.transfer_s.mean()) if self.trace.request_count else 0.0
+        """Seconds that requests which finish spend between pools, on average."""
+        finished = self.record.status == Status.FINISHED
+        return float(self.staged.transfer_s[finished].mean()) if finished.any() else 0.0
 
     @property
     def wait_mean_s(self) -> float:
@@ -318,21 +319,22 @@ def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:
     """One row for each pool, in the order of the stages."""
     waiting = np.ones(system.trace.request_count, dtype=np.bool_) if system.batch is None else ~system.batch
     idle = alone(system.trace, system.pools, waiting)
-    count = max(system.trace.request_count, 1)
+    finished = staged.record.status == Status.FINISHED
     span_s = staged.record.end_s - (float(system.trace.arrival_s[0]) if system.trace.request_count else 0.0)
     return tuple(
-        _row(named, staged.pools[named.name], idle.pools[named.name], system, count, span_s) for named in system.named
+        _row(named, staged.pools[named.name], idle.pools[named.name], system, finished, span_s)
+        for named in system.named
     )
 
 
-def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, count: int, span_s: float) -> PoolRow:
+def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, finished: Bools, span_s: float) -> PoolRow:
     record, gauges = run.record, run.record.telemetry
     if gauges is None:
         raise ValueError("the run sampled no gauges")
-    whole_s, batch = stays_s(run), system.batch
+    batch = system.batch
     # How long batch waits in its lane says nothing about how full the pool is for the others.
     waits = None if batch is None or batch[run.caller].all() else ~batch[run.caller]
-    stay_s = whole_s if waits is None else stays_s(run, waits)
+    stay_s = stays_s(run, waits)
     loaded_s, alone_s = order_statistic(stay_s, 0.95), order_statistic(stays_s(idle), 0.95)
     busy_s = record.busy.prefill_s + record.busy.decode_s
     window = system.windows.get(named.behind)
@@ -347,7 +349,7 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, coun
         stay_p50_s=order_statistic(stay_s, 0.5),
         stay_p95_s=loaded_s,
         slower_p95_factor=loaded_s / alone_s if loaded_s is not None and alone_s else None,
-        mean_s=float(whole_s.sum()) / count,
+        mean_s=float(stays_s(run, finished[run.caller]).sum()) / max(int(finished.sum()), 1),
         busy_fraction=busy_s / served_s if (served_s := serving_s(record, span_s)) > 0 else None,
         prefill_fraction=record.busy.prefill_s / busy_s if busy_s > 0 else None,
         running_peak_count=int(gauges.running.max(initial=0)),
@@ -392,10 +394,10 @@ def late_count(finish_s: Floats, window: Hold) -> int:
 
 def _rest_s(staged: StagedRun, rows: tuple[PoolRow, ...], transfer_mean_s: float) -> float:
     """What is left of the mean E2E once pools and transfers are taken out."""
-    e2e_s = staged.record.e2e_s[np.isfinite(staged.record.e2e_s)]
+    e2e_s = staged.record.e2e_s[staged.record.status == Status.FINISHED]
     if not len(e2e_s):
         return 0.0
-    rest_s = float(e2e_s.sum()) / len(staged.record.e2e_s) - sum(row.mean_s for row in rows) - transfer_mean_s
+    rest_s = float(e2e_s.mean()) - sum(row.mean_s for row in rows) - transfer_mean_s
     # Picoseconds are lost to floats, and no time passes there.
     return max(0.0, round(rest_s, 9))
 

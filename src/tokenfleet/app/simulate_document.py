@@ -195,7 +195,7 @@ def _judged(judged: Judged, run: Simulated, says: SaysHow) -> dict[str, object]:
 def diagnosis_document(found: Diagnosis, text: Sequence[str]) -> dict[str, object]:
     """What was found, with the figures that it rests on."""
     against = {
-        name: _against(each)
+        name: against_document(each)
         for name, each in (
             ("ttft", found.ttft),
             ("itl", found.itl),
@@ -206,7 +206,8 @@ def diagnosis_document(found: Diagnosis, text: Sequence[str]) -> dict[str, objec
     return asdict(found) | against | {"text": list(text)}
 
 
-def _against(each: Against | None) -> dict[str, object] | None:
+def against_document(each: Against | None) -> dict[str, object] | None:
+    """A latency against that of the same requests alone."""
     return None if each is None else asdict(each) | {"factor": each.factor}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import catalog, contract, performance, simulator, workload
-from tokenfleet.app.alone import alone
+from tokenfleet.app.alone import alone, answered
 from tokenfleet.app.around import Around, around_of
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand, at_max_output
@@ -232,7 +232,7 @@ def _judged(
 
     def judged(window_s: Window | None) -> Judged:
         found = contract.diagnose(
-            around.waiting_for(record),
+            answered(around.waiting_for(record)),
             alone(trace, fleet, record.replica, window_s),
             how.limits,
             mixed=len(fleet.groups) > 1,

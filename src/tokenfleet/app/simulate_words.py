@@ -1,7 +1,7 @@
 """A simulation as a person reads it: the diagnosis first, then what it rests on."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from tokenfleet.app.ending_words import ending_words
 from tokenfleet.app.lane_words import lane_lines
@@ -37,7 +37,7 @@ _VERDICTS: Final = {
     "sequence_slots": "every sequence slot is taken: requests wait though KV memory has room",
     "front_end": "the front end is the limit: requests wait for the CPU before the scheduler knows of them",
     "client": "the fleet is fine, the client is not: clients saw far more time than the fleet took",
-    "unknown": "unknown: no request got a token",
+    "unknown": "unknown: no request got an answer",
 }
 _MENDS: Final = {
     "prefill": "More replicas, more tensor parallelism, a warmer prefix cache or shorter prompts help.",
@@ -50,6 +50,8 @@ _MENDS: Final = {
     "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
+READERS_FULL: Final = "the pool is saturated: calls wait for those before them"
+"""Prefill is, where nothing is generated."""
 REFUSED: Final = {
     "rejected_too_long": "longer than a replica takes (context limit, KV memory or, without chunked prefill, a step)",
     "rejected_queue_full": "found every queue full",
@@ -81,10 +83,14 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     """The verdict and what it rests on, as sentences."""
     found = judged.diagnosis
     broken = [result for result in judged.slo if not result.kept]
-    lines = [verdict_line(found)]
+    reads = not run.record.output_tokens.any()
+    lines = [f"{READERS_FULL}." if reads and found.verdict == "prefill" else verdict_line(found)]
     if found.verdict == "fine" and broken:
-        lines = _in_time_yet(found, broken)
-    return [*lines, *evidence_lines(found, run.limits, run.fleet), *_too_slow_alone(found.ttft, run)]
+        lines = in_time_yet(found, broken, "not saturated")
+    lines += evidence_lines(found, run.limits, run.fleet, reads=reads)
+    if reads and any(not result.sample_count for result in broken):
+        lines.append("No request generates anything, so none has a first token or a gap: promise e2e instead.")
+    return [*lines, *_too_slow_alone(found.ttft, run)]
 
 
 def verdict_line(found: Diagnosis) -> str:
@@ -99,12 +105,12 @@ def mend_lines(found: Diagnosis) -> list[str]:
     return [_MENDS[found.verdict]] if found.verdict in _MENDS else []
 
 
-def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> list[str]:
-    """What helps, and what a verdict rests on."""
+def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet, *, reads: bool) -> list[str]:
+    """What helps, and what a verdict rests on; of requests that generate nothing where ``reads``."""
     lines = [
         *mend_lines(found),
-        against_line("TTFT", found.ttft, limits.ttft_quantile),
-        against_line("ITL", found.itl, limits.itl_quantile),
+        against_line("The time of a request" if reads else "TTFT", found.ttft, limits.ttft_quantile),
+        *([] if reads else [against_line("ITL", found.itl, limits.itl_quantile)]),
     ]
     for name, seen in (("TTFT", found.client_ttft), ("E2E", found.client_e2e)):
         if seen is not None and seen.factor is not None:
@@ -119,8 +125,30 @@ def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet) -> l
     return [*lines, *waiting_lines(found, limits), *odd_lines(found, fleet)]
 
 
-def _in_time_yet(found: Diagnosis, broken: Sequence[SloResult]) -> list[str]:
-    """What breaks the promise where first tokens and gaps come in time: requests without an answer, or single ones."""
+class Unanswered(Protocol):
+    """Requests that had no answer."""
+
+    @property
+    def refused_by(self) -> Mapping[str, int]:
+        """Refused, by reason."""
+
+    @property
+    def lost_count(self) -> int:
+        """Lost with their replica."""
+
+    @property
+    def timed_out_count(self) -> int:
+        """Given up by their clients."""
+
+
+def in_time_yet(found: Unanswered, broken: Sequence[SloResult], at_ease: str) -> list[str]:
+    """What breaks the promise where first tokens and gaps come in time: requests without an answer, or single ones.
+
+    Args:
+        found: How many had none.
+        broken: The clauses.
+        at_ease: What is said of the fleet, such as ``not saturated``.
+    """
     causes = [f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items()]
     causes += [f"{found.lost_count:,} were lost with their replica"] if found.lost_count else []
     causes += [f"{found.timed_out_count:,} timed out"] if found.timed_out_count else []
@@ -130,7 +158,7 @@ def _in_time_yet(found: Diagnosis, broken: Sequence[SloResult]) -> list[str]:
     if unanswered:
         lines.append(f"who is served is served in time, yet {_break(unanswered)}: {', '.join(causes)}.")
     if slow:
-        lines.append(f"not saturated, yet {_break(slow)}: single requests or steps take that long.")
+        lines.append(f"{at_ease}, yet {_break(slow)}: single requests or steps take that long.")
     return lines
 
 
@@ -223,12 +251,12 @@ def _preempted(found: Diagnosis) -> str:
     return f"{text}; KV went to host memory {after.swap_count:,} times, and {again}."
 
 
-def odd_lines(found: Diagnosis, fleet: Fleet) -> list[str]:
+def odd_lines(found: Diagnosis, fleet: Fleet, *, gaps_are_own: bool = True) -> list[str]:
     """What else is worth a word: long gaps, lost memory, requests that were refused, lost, or sent again."""
     lines = []
     engines = [group.replica.deployment.engine for group in fleet.groups]
     middle_s, tail_s = found.itl.loaded_s, found.tail_gap_s
-    if middle_s is not None and tail_s is not None and tail_s >= _LONG_TAIL * middle_s:
+    if gaps_are_own and middle_s is not None and tail_s is not None and tail_s >= _LONG_TAIL * middle_s:
         lines.append(
             f"1 gap in 100 is {_time(tail_s)} or longer where the middle one is {_time(middle_s)}: {_why_gaps(engines)}"
         )

@@ -12,9 +12,9 @@ from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
     from tokenfleet.contract.check import ContractCheck, check_contract
-    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, busy_fraction, diagnose
+    from tokenfleet.contract.diagnosis import Against, Diagnosis, DiagnosisLimits, busy_fraction, diagnose, held_against
     from tokenfleet.contract.document import contract_document, fleets_of, with_drills
-    from tokenfleet.contract.endings import unanswered, unanswered_counts
+    from tokenfleet.contract.endings import refused_by, unanswered, unanswered_counts
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
@@ -35,10 +35,12 @@ _HOME = {
     "diagnose": "diagnosis",
     "fairness_of": "fairness",
     "fleets_of": "document",
+    "held_against": "diagnosis",
     "judge_minutes": "minutes",
     "most_at_once": "reading",
     "read_contract": "paper",
     "read_s": "reading",
+    "refused_by": "endings",
     "unanswered": "endings",
     "unanswered_counts": "endings",
     "with_drills": "document",
@@ -64,12 +66,14 @@ __all__ = [
     "ended",
     "fairness_of",
     "fleets_of",
+    "held_against",
     "judge",
     "judge_minutes",
     "judged_again",
     "most_at_once",
     "read_contract",
     "read_s",
+    "refused_by",
     "time_given_s",
     "unanswered",
     "unanswered_counts",

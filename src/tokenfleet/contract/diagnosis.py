@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.contract.endings import REFUSED
+from tokenfleet.contract.endings import refused_by
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord, Status
@@ -201,7 +201,7 @@ def diagnose(
         tail_gap_s=histogram_quantile(gaps, 0.99),
         preemption_count=int(record.preemption_count[chosen].sum(dtype=np.int64)),
         after_preemption=_after_preemption(record, chosen),
-        refused_by=_refused(record, chosen),
+        refused_by=refused_by(record.status[chosen]),
         lost_count=int((record.status[chosen] == Status.LOST).sum()),
         timed_out_count=int((record.status[chosen] == Status.TIMED_OUT).sum()),
         sent_again_count=int((chosen & _sent_again(record)).sum()),
@@ -246,13 +246,13 @@ def _up(
 
     def ttft(quantile: float) -> Against:
         values = order_statistic(loaded_s, quantile), order_statistic(alone_s, quantile)
-        against = _against(*values, quantile, limits.ttft_up_factor)
+        against = held_against(*values, quantile, limits.ttft_up_factor)
         came = values[0] is not None or not len(loaded_s)
         return replace(against, up=against.up if came else True, never_fraction=never_fraction)
 
     def itl(quantile: float) -> Against:
         values = histogram_quantile(gaps, quantile), histogram_quantile(alone.gaps, quantile)
-        return _against(*values, quantile, limits.itl_up_factor)
+        return held_against(*values, quantile, limits.itl_up_factor)
 
     compared = _typical if mixed else _at
     return compared(ttft, limits.ttft_quantile), compared(itl, limits.itl_quantile)
@@ -386,7 +386,7 @@ def _client(
         return None
     both = chosen & np.isfinite(seen_s) & np.isfinite(served_s)
     quantile = limits.ttft_quantile
-    return _against(
+    return held_against(
         order_statistic(seen_s[both], quantile),
         order_statistic(served_s[both], quantile),
         quantile,
@@ -396,12 +396,6 @@ def _client(
 
 def _slow(*clients: Against | None) -> bool:
     return any(each is not None and each.up for each in clients)
-
-
-def _refused(record: RunRecord, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """Refused requests by reason."""
-    counts = np.bincount(record.status[chosen], minlength=len(Status))
-    return {status.name.lower(): int(counts[status]) for status in REFUSED if counts[status]}
 
 
 def busy_fraction(record: RunRecord) -> float | None:
@@ -430,7 +424,8 @@ def _prefill_fraction(busy: BusyTime) -> float | None:
     return _ratio(busy.prefill_s, busy.prefill_s + busy.decode_s)
 
 
-def _against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:
+def held_against(loaded_s: float | None, alone_s: float | None, quantile: float, up_factor: float) -> Against:
+    """A latency at a quantile, in seconds, against that of the same requests alone; up from the factor on."""
     factor = _ratio(loaded_s, alone_s)
     return Against(
         quantile=quantile, loaded_s=loaded_s, alone_s=alone_s, up=None if factor is None else factor >= up_factor

@@ -28,6 +28,12 @@ def unanswered(status: npt.NDArray[np.int8]) -> dict[str, Bools]:
     return {word: np.isin(status, statuses) for word, statuses in UNANSWERED.items()}
 
 
+def refused_by(status: npt.NDArray[np.int8]) -> dict[str, int]:
+    """Requests that nobody served, by reason: a name of :class:`Status` in small letters; only those that occur."""
+    counts = np.bincount(status, minlength=len(Status))
+    return {each.name.lower(): int(counts[each]) for each in REFUSED if counts[each]}
+
+
 def unanswered_counts(status: npt.NDArray[np.int8]) -> dict[str, int]:
     """How many requests ended in each way, as ``rejected_count``, ``lost_count``..."""
     return {f"{word}_count": int(which.sum()) for word, which in unanswered(status).items()}

@@ -71,6 +71,8 @@ class Transfer(Part):
     """With the link to itself."""
     latency_s: float
     """On top, and in nobody's way."""
+    link: str = ""
+    """Its name, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

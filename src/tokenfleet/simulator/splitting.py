@@ -62,7 +62,7 @@ def apart_stages(trace: Trace, takes: Bools, fleets: dict[str, Fleet], handover:
             shares_prefixes=True,
             is_seen=handover.first_token == PREFILL,
         ),
-        Transfer(takes=goes_on, duration_s=duration_s, latency_s=handover.link.latency_s),
+        Transfer(takes=goes_on, duration_s=duration_s, latency_s=handover.link.latency_s, link=handover.link.name),
         Call(
             pool=second,
             takes=goes_on,

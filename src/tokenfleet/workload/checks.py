@@ -60,7 +60,7 @@ def _cap(side: str, tokens: Ints) -> list[str]:
     at_top = int((tokens == top).sum())
     share = at_top / len(tokens)
     just_below = int(((tokens < top) & (tokens >= 0.98 * top)).sum())
-    if share < 0.005 or at_top < 3 * max(just_below, 1):
+    if top == 0 or share < 0.005 or at_top < 3 * max(just_below, 1):
         return []
     return [
         f"{share:.1%} of requests have exactly {top} {side} tokens: a limit cuts them; a higher one changes the demand"

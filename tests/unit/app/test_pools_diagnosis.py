@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from commands import ended
@@ -90,6 +91,57 @@ def test_a_pool_that_ranks_is_judged_by_the_end_of_its_calls(diagnosed):
     calm = diagnosed(HEAD % ("900:2000", "50:100", 0.5) + pools + chain)[1]["peak"]["diagnosis"]["pools"]["rank"]
     assert calm["verdict"] == "fine"
     assert calm["ttft"]["factor"] < 3.0, "the twenty calls of one request are no congestion"
+
+
+def test_a_link_that_cannot_carry_the_kv_is_named(diagnosed):
+    pools = "main: {model: Qwen/Qwen1.5-7B-Chat, gpu: h100_sxm, prefill: {}, decode: {}, link: ethernet_100g_tcp}"
+    out, found = diagnosed(HEAD % ("6000:7000", "20:30", 2.5) + f"pools: {{{pools}}}\n")
+    peak = found["peak"]["diagnosis"]
+    assert (peak["held_up_by"], peak["verdict"]) == ("ethernet_100g_tcp", "link")
+    assert "ethernet_100g_tcp from main-prefill to main-decode holds the others up: the link is saturated" in out
+    (link,) = peak["links"]
+    # 524,288 bytes of KV a token over 4.5 GB/s.
+    carried = 2.5 * pl.read_parquet("out/requests.parquet")["input_tokens"].mean() * 524_288 / 4.5e9
+    assert link["asked_fraction"] == pytest.approx(carried, rel=0.15)
+
+
+def test_the_neighbour_on_shared_gpus_is_named(diagnosed):
+    pools = """pools:
+  small: {model: Qwen/Qwen3-0.6B, beside: main, memory_share: 15%, takes: {input_up_to: 600}}
+  main: {memory_share: 65%}
+"""
+    out, found = diagnosed(HEAD % ("900:2500", "150:300", 2.5) + pools)
+    peak = found["peak"]["diagnosis"]
+    assert (peak["held_up_by"], peak["verdict"]) == ("main", "shared_gpus")
+    assert "main holds small up: steps of small wait for those of main on the same GPUs" in out
+
+
+def test_requests_without_output_are_judged_by_their_end_and_nobody_is_cut(diagnosed):
+    rows = "".join(f"{index / 50},{400 + index},0\n" for index in range(600))
+    Path("log.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    head = HEAD % (1, 1, 1)
+    head = head.replace(head.splitlines()[1], "workload: {trace: log.csv, zero_output: keep}").replace("l40s", "l4")
+    out, found = diagnosed(head)
+    assert found["peak"]["diagnosis"]["verdict"] == "prefill"
+    assert "calls wait for those before them. More replicas" in out
+    assert "promise e2e instead" in out
+    assert "a limit cuts them" not in out
+    peak = diagnosed(head + "pools: {e: {}}\n")[1]["peak"]["diagnosis"]
+    assert (peak["held_up_by"], peak["verdict"]) == ("e", "prefill")
+    assert peak["pools"]["e"]["text"][0] == "the pool is saturated: calls wait for those before them."
+
+
+def test_pools_say_who_got_no_answer_and_parts_of_the_others_add_up(diagnosed):
+    pools = "main: {prefill: {}, decode: {}, link: infiniband_200g}"
+    events = "events: [{pool: main-prefill, at: 20s, replicas: [0], back_after: 10s}]\n"
+    out, found = diagnosed(HEAD % ("900:2000", "20:40", 2) + f"{events}pools: {{{pools}}}\n")
+    assert found["rejected_count"] > 0
+    assert "who is served is served in time, yet TTFT p95, errors break the promise" in out
+    assert f"{found['rejected_count']} found no replica ready" in out
+    finished = pl.read_parquet("out/requests.parquet").filter(pl.col("status") == "finished")
+    mean_s = (finished["finish_s"] - finished["arrival_s"]).mean()
+    parts = [pool["mean_s"] for pool in found["pools"]]
+    assert sum(parts) + found["transfer_mean_s"] + found["outside_mean_s"] == pytest.approx(mean_s)
 
 
 def test_one_pool_is_told_what_one_fleet_is(diagnosed):
