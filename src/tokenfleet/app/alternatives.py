@@ -15,7 +15,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.plan import Bill, Plan, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import described_hours, gpus_by_slot
+from tokenfleet.planner import described_gpus, gpus_by_slot
 
 _MONTHS_PER_YEAR = 12.0
 _DAY_S = 86_400.0
@@ -39,7 +39,11 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         note="the plan, all hours, at its price" + (", what cannot be had included" if scarce > 1.0 else ""),
     )
     beside = service(bill, asked.beside, gpu_count=sum(sized.gpu_count for sized in plan.fleets))
-    ways = (rented, *_owned(plan, trace, asked), *_apis(plan, hosted_usd_per_hour(bill, beside), record, asked))
+    ways = (
+        rented,
+        *_owned(plan, trace, asked),
+        *_apis(plan, hosted_usd_per_hour(bill, beside), bill.span_s, record, asked),
+    )
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
 
 
@@ -105,14 +109,9 @@ def _needed(plan: Plan, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:
     """GPUs of each hour described, or else seen in the trace, which every pool follows; and what is thin about it."""
     facts = plan.question.buying
     if facts.hour_fraction:
-        described = ((sized, described_hours(sized, facts)) for sized in plan.fleets)
-        hours = [
-            (needed + sized.spare_count) * sized.replica.deployment.layout.gpu_count
-            for sized, needed in described
-            if needed is not None
-        ]
-        return np.sum(hours, axis=0), ""
-    seen = [gpus_by_slot(sized, trace) for sized in plan.fleets]
+        hours = [described_gpus(plan.question, sized) for sized in plan.fleets]
+        return np.sum([gpus for gpus in hours if gpus is not None], axis=0), ""
+    seen = [gpus_by_slot(plan.question, sized, trace) for sized in plan.fleets]
     slot_s, slots = seen[0][0], np.sum([gpus for _, gpus in seen], axis=0)
     span_s = len(slots) * slot_s
     if span_s >= _DAY_S:
@@ -120,7 +119,9 @@ def _needed(plan: Plan, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:
     return slots, f"; {shown_duration(span_s)} of traffic stand for all hours, and quieter ones may lie outside"
 
 
-def _apis(plan: Plan, hosted: float | None, record: RunRecord, asked: CompareSpec) -> Iterator[Alternative]:
+def _apis(
+    plan: Plan, hosted: float | None, span_s: float, record: RunRecord, asked: CompareSpec
+) -> Iterator[Alternative]:
     if hosted is None:
         yield from (_unknown(f"api {name}", "a line beside the gpus has no price yet") for name in asked.apis)
         return
@@ -128,7 +129,7 @@ def _apis(plan: Plan, hosted: float | None, record: RunRecord, asked: CompareSpe
     cached = float(record.cached_tokens.sum())
     inputs, outputs = float(record.input_tokens.sum()) - cached, float(record.output_tokens.sum())
     total = inputs + cached + outputs
-    tokens_per_s = total * parts / max(record.end_s, float(record.arrival_s[-1]))
+    tokens_per_s = total * parts / span_s
     per_request = total / len(record.arrival_s)
     rows = cost.host_or_buy(
         [price for price in catalog.api_prices() if price.model in asked.apis],

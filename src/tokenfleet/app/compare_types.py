@@ -79,7 +79,7 @@ class TasksSpec(Strict):
     tries: Annotated[Count, Field(ge=1)] = 1
     """Tries of one task at most; what none of them solves is done by hand."""
     failed_tool_calls: Annotated[Fraction, Field(lt=1.0)] = 0.0
-    """Share of requests that are sent once more, because the tool that they called failed."""
+    """Share of requests that are sent again, until they succeed, because the tool that they called failed."""
     usd_by_hand: Annotated[float, Field(ge=0.0)] = 0.0
     """Hand work for each task that no try solved, in dollars."""
 

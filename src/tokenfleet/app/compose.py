@@ -438,7 +438,7 @@ def gpu_prices(gpu: Gpu, scenario: Scenario) -> tuple[GpuPrice, ...]:
     """Prices a scenario plans with for one gpu; none when unknown.
 
     The person's own, else the quotes of the provider named, else the catalog's reference, which compares gpus like for
-    like, between the lowest and highest published.
+    like, between the lowest and highest published. A market index or a range is nobody's offer.
     """
     wanted = scenario.prices
     own = wanted.usd_per_gpu_hour.get(gpu.name)
@@ -461,6 +461,6 @@ def gpu_prices(gpu: Gpu, scenario: Scenario) -> tuple[GpuPrice, ...]:
         return (found.price,)
     return tuple(
         price
-        for price in catalog.gpu_prices(gpu.name)
+        for price in catalog.offers(catalog.gpu_prices(gpu.name))
         if price.term == wanted.term and wanted.provider in (None, price.provider)
     )

@@ -33,7 +33,7 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
     if record.ledger is None:
         raise ValueError("a record without a ledger says nothing of gpu time")
     usage = cost.usage_by_key(record, tenant, names, work=cost.request_work(record.ledger))
-    months = _HOURS_PER_MONTH * 3600.0 / max(record.end_s, trace.duration_s)
+    months = _HOURS_PER_MONTH * 3600.0 / bill.span_s * plan.question.stands_for_count
     used = {name: counts.times(months) for name, counts in usage.items() if counts.request_count}
     start = datetime(made_on.year + made_on.month // 12, made_on.month % 12 + 1, 1, tzinfo=UTC)
     charged_until = start + timedelta(hours=_HOURS_PER_MONTH)

@@ -43,6 +43,29 @@ def check_folder(folder: Path) -> None:
         raise BadInput.at(str(folder), f"cannot be written: {nearest} does not allow it", "give another one with -o")
 
 
+def check_file(path: Path, option: str, *, beside: Path) -> None:
+    """Make sure, before any work, that a file can be written.
+
+    Args:
+        path: The file.
+        option: Where it was asked for, such as ``--focus``.
+        beside: The folder of the plan, which need not exist yet.
+
+    Raises:
+        BadInput: it is a folder, stands in none, or nobody may write there.
+    """
+    mend = f"give another one with {option}"
+    if path.is_dir():
+        raise BadInput.at(str(path), "is a folder, not a file", mend)
+    folder = path.absolute().parent
+    if folder == beside.absolute() and not folder.exists():
+        return
+    if not folder.is_dir():
+        raise BadInput.at(str(path), f"cannot be written: there is no folder {folder}", mend)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput.at(str(path), f"cannot be written: {folder} does not allow it", mend)
+
+
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[Path]:
     """A temporary folder beside ``folder`` whose files move there at the end, and vanish on any error.

@@ -13,7 +13,8 @@ from tokenfleet.app.takes_types import ClockTime, TakesSpec
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import Deadline, LatencyTarget, Metric, RateTarget, Slo, TrafficClass, clock
 
-SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(\d{{1,2}}(?:\.\d+)?)")
+SLO_KEY: Final = re.compile(rf"({'|'.join(get_args(Metric))})_p(?!0+(?:\.0+)?$)(\d{{1,2}}(?:\.\d{{1,6}})?)")
+"""Above p0 and below p100: no request is the slowest of none, or of endlessly many."""
 MOST_CLASSES: Final = 30
 """As many as there are bits for, and one for the batch of a ladder."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenfleet.catalog.links import link, link_names, link_words
     from tokenfleet.catalog.models import model, model_names
     from tokenfleet.catalog.prices import ApiPrice, api_prices, gpu_prices, providers, reference_price
+    from tokenfleet.catalog.prices_level import offers
 
 _HOME = {
     "ApiPrice": "prices",
@@ -34,6 +35,7 @@ _HOME = {
     "link_words": "links",
     "model": "models",
     "model_names": "models",
+    "offers": "prices_level",
     "providers": "prices",
     "read_config": "config",
     "reference_price": "prices",
@@ -57,6 +59,7 @@ __all__ = [
     "link_words",
     "model",
     "model_names",
+    "offers",
     "providers",
     "read_config",
     "reference_price",

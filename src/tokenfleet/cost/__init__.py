@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenfleet.cost.billing import bill, together
+    from tokenfleet.cost.billing import bill, span_of, together
     from tokenfleet.cost.counted import KINDS, Counted, bill_of_counters
     from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
     from tokenfleet.cost.external import (
@@ -115,6 +115,7 @@ _HOME = {
     "reserved_peak": "sharing",
     "split_step": "steps",
     "task_cost": "denominators",
+    "span_of": "billing",
     "together": "billing",
     "token_work": "work",
     "unit_costs": "denominators",
@@ -183,6 +184,7 @@ __all__ = [
     "request_work",
     "rerank_line",
     "reserved_peak",
+    "span_of",
     "split_step",
     "task_cost",
     "together",

@@ -42,7 +42,7 @@ def bill(
         usd_per_gpu_hour: Price of one gpu for one hour.
         gpus_per_replica_count: Gpus of one replica.
         spare_count: Replicas paid for beside those of the record.
-        span_s: Time the record stands for, from second 0 of the trace: at least the end of the last request.
+        span_s: Time the record stands for, see :func:`span_of`.
         peak_window_s: When the fleet has most to do.
         full: What a token takes of a full replica; a line of work is never more than the time it took. ``None``: that
             time, for a run of which nobody knows how much fuller its replicas could be.
@@ -64,6 +64,23 @@ def bill(
     spent = dict(zip((*_WORK, "headroom"), (*work_s, free_s), strict=True))
     lines = lines_of(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
     return _bill(total, lines, record, span_s)
+
+
+def span_of(runs: Sequence[RunRecord], *, period_s: float, until_done: bool = False) -> float:
+    """The time that a demand stands for in bills by the hour.
+
+    It is the demand's own period: requests an hour are those that arrive in one, and what is still to be answered when
+    a log ends makes no hour longer. Where replicas need more time than that for the work, it is the time they need; and
+    for work that only has to be done by some time, it is the time until the last is done.
+
+    Args:
+        runs: Of the carrying replicas of one fleet, or of each of several pools.
+        period_s: From second 0 of the demand to its end.
+        until_done: The promise is one of deadlines.
+    """
+    arrived = [float(run.arrival_s[-1]) for run in runs if len(run.arrival_s)]
+    needed = [(run.busy.prefill_s + run.busy.decode_s) / run.replica_count for run in runs if run.replica_count]
+    return max(period_s, *arrived, *needed, *(run.end_s for run in runs if until_done))
 
 
 def together(bills: Sequence[Bill], record: RunRecord, *, span_s: float) -> Bill:
@@ -88,6 +105,7 @@ def _bill(total: float, lines: Mapping[str, float], record: RunRecord, span_s: f
     served = tokens_by_kind(record)
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     return Bill(
+        span_s=span_s,
         total_usd_per_hour=total,
         **{f"{name}_usd_per_hour": line for name, line in lines.items()},
         usd_per_million_input_tokens=usd_per_million(lines["input"], served.input * per_s),

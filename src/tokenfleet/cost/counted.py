@@ -66,6 +66,7 @@ def bill_of_counters(
     per_s = {name: count / (interval_s * len(tokens)) for name, count in counts.items()}
     return Counted(
         bill=Bill(
+            span_s=interval_s * len(tokens),
             total_usd_per_hour=total,
             **{f"{name}_usd_per_hour": line for name, line in lines.items()},
             usd_per_million_input_tokens=usd_per_million(lines["input"], per_s["input"]),

@@ -175,6 +175,8 @@ class Bill:
     Input, cached and output are priced as on a fleet that is full.
     """
 
+    span_s: float
+    """Time that the replayed demand stands for, see :func:`tokenfleet.cost.span_of`."""
     total_usd_per_hour: float
     input_usd_per_hour: float
     cached_usd_per_hour: float

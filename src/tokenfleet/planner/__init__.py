@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.answer import Cheapest, cheapest
     from tokenfleet.planner.assumed import FEW_REQUESTS
     from tokenfleet.planner.bursting import Bounded, Burst, bursts, bursts_of_pools
-    from tokenfleet.planner.buying import described_hours
+    from tokenfleet.planner.buying import described_gpus
     from tokenfleet.planner.counting import smallest_enough
     from tokenfleet.planner.document import plan_document, why_it_lost
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
@@ -94,7 +94,7 @@ _HOME = {
     "bursts_of_pools": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
-    "described_hours": "buying",
+    "described_gpus": "buying",
     "drills": "drilling",
     "excess_of": "trading",
     "filled": "utilization",
@@ -171,7 +171,7 @@ __all__ = [
     "bursts_of_pools",
     "cheapest",
     "cheapest_counts",
-    "described_hours",
+    "described_gpus",
     "drills",
     "excess_of",
     "filled",

@@ -24,7 +24,7 @@ from tokenfleet.planner.curve import frontier, load_curve, odd_loads
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
-from tokenfleet.planner.money import invoices, tenant_invoice
+from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
@@ -395,7 +395,7 @@ def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -
         usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
         gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
         spare_count=sized.spare_count,
-        span_s=max(record.end_s, work.traffic.trace.duration_s),
+        span_s=billed_span_s(work.question, work.traffic, [record]),
         peak_window_s=work.traffic.window_s,
         full=None if full is None else full.work,
     )

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenfleet import cost
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.gpu import Term
-from tokenfleet.domain.plan import Plan, Purchase, PurchaseLine, Sized, TermPrice
+from tokenfleet.domain.plan import Plan, PlanQuestion, Purchase, PurchaseLine, Sized, TermPrice
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, carrying_by_slot
+from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, spare_beside
 
 _TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
 _TO_GIVE = "describe it with buy: {busy_hours: 10, quiet: 30%}, or buy: {day: [24 shares of the busiest hour]}"
@@ -21,10 +20,10 @@ _RENT = "give prices: {term: on_demand}"
 def purchase(plan: Plan, trace: Trace) -> Purchase | None:
     """The cheapest mix of commitments, rent and spot for the demand of a day or a week.
 
-    The replicas of an hour are those of the peak times its demand over that of the peak, rounded up, and the spare ones
-    on top: a formula, not a replay. What the question says of the hours counts, and their busiest is the peak planned
-    for; where it says nothing, the busiest minute of each hour of the trace does. Spot takes the work that may be
-    interrupted, never other traffic and no spare replica.
+    The replicas of an hour are those of the peak times its demand over that of the peak, rounded up, and on top the
+    spare ones that so many need: a formula, not a replay. What the question says of the hours counts, and their busiest
+    is the peak planned for; where it says nothing, the busiest minute of each hour of the trace does. Spot takes the
+    work that may be interrupted, never other traffic and no spare replica.
 
     Returns:
         ``None`` where :func:`purchase_missing` says why. Where nobody publishes a price to commit at, everything is
@@ -40,7 +39,7 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
     waiting = np.floor(carrying * facts.interruptible_fraction + 1e-9).astype(np.int64)
     horizon_h = None if facts.believed_s is None else facts.believed_s / HOUR_S
     mix = cost.purchase_mix(
-        (carrying - waiting + chosen.spare_count) * size,
+        (carrying - waiting + spare_beside(plan.question, chosen, carrying)) * size,
         rent=rent,
         commitments=market.commitments,
         interruptible_gpu_count=waiting * size,
@@ -82,13 +81,19 @@ def purchase_missing(plan: Plan, trace: Trace) -> str:
     return ""
 
 
-def described_hours(chosen: Sized, facts: Buying) -> npt.NDArray[np.int64] | None:
+def described_gpus(question: PlanQuestion, chosen: Sized) -> Counts | None:
+    """GPUs of each hour that somebody described, spare ones included; ``None`` where nobody did."""
+    carrying = described_hours(chosen, question.buying)
+    if carrying is None:
+        return None
+    return (carrying + spare_beside(question, chosen, carrying)) * chosen.replica.deployment.layout.gpu_count
+
+
+def described_hours(chosen: Sized, facts: Buying) -> Counts | None:
     """Carrying replicas in each hour that somebody described; ``None`` where nobody did."""
     if not facts.hour_fraction:
         return None
-    needed: npt.NDArray[np.int64] = np.ceil(chosen.carrying_count * np.array(facts.hour_fraction) - 1e-9).astype(
-        np.int64
-    )
+    needed: Counts = np.ceil(chosen.carrying_count * np.array(facts.hour_fraction) - 1e-9).astype(np.int64)
     return needed
 
 

@@ -1,15 +1,19 @@
 """Who pays for the chosen fleet, and how much of it each hour needs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import cost
-from tokenfleet.domain.plan import Bill, Plan, Sized, TenantInvoice, TenantShare
+from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Sized, TenantInvoice, TenantShare
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Ints, Trace
+from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.traffic import Traffic
+
+Counts = npt.NDArray[np.int64]
 
 HOURS_PER_MONTH = 730.0
 HOUR_S = 3600.0
@@ -82,7 +86,7 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
     month = cost.invoice(bill, usage, hours=HOURS_PER_MONTH, reserved=reserved)
     # Each request of the trace stands for so many of the month, where a part of the demand was replayed for more.
     parts = plan.question.stands_for_count
-    months = HOURS_PER_MONTH * HOUR_S / max(record.end_s, trace.duration_s) * parts
+    months = HOURS_PER_MONTH * HOUR_S / bill.span_s * parts
     shares = [_share(name, used, month, months) for name, used in usage.items()]
     return TenantInvoice(
         duration_s=HOURS_PER_MONTH * HOUR_S,
@@ -93,6 +97,12 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
         tenants=tuple(sorted(shares, key=lambda share: (-share.loaded_usd, share.tenant))),
         by=by,
     )
+
+
+def billed_span_s(question: PlanQuestion, traffic: Traffic, runs: Sequence[RunRecord]) -> float:
+    """The time that a plan's demand stands for in its bill."""
+    period_s = max(traffic.trace.duration_s, traffic.window_length_s)
+    return cost.span_of(runs, period_s=period_s, until_done=bool(question.slo.deadlines))
 
 
 def _share(name: str, used: cost.TokenCounts, month: cost.Invoice, months: float) -> TenantShare:
@@ -131,18 +141,42 @@ def _explained(bill: Bill, usage: Mapping[str, cost.TokenCounts]) -> bool:
 SLOTS_S = (3600.0, 1200.0, 300.0, 60.0)
 
 
-def gpus_by_slot(chosen: Sized, trace: Trace) -> tuple[float, npt.NDArray[np.int64]]:
+def gpus_by_slot(question: PlanQuestion, chosen: Sized, trace: Trace) -> tuple[float, Counts]:
     """The longest of ``SLOTS_S`` of which the trace shows a day's worth (24), in seconds, and the GPUs of each.
 
     Returns:
         Minutes where the trace shows fewer; none where it is shorter than one. Spare GPUs included.
     """
     slot_s = next((each for each in SLOTS_S if trace.duration_s // each >= LEAST_SLOTS), SLOTS_S[-1])
-    replicas = carrying_by_slot(chosen, trace, slot_s) + chosen.spare_count
+    carrying = carrying_by_slot(chosen, trace, slot_s)
+    replicas = carrying + spare_beside(question, chosen, carrying)
     return slot_s, replicas * chosen.replica.deployment.layout.gpu_count
 
 
-def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> npt.NDArray[np.int64]:
+def spare_beside(question: PlanQuestion, chosen: Sized, carrying: Counts) -> Counts:
+    """Spare replicas of each hour: a zone that may be lost takes half of a few at night, as of many at the peak.
+
+    Args:
+        question: What may be lost.
+        chosen: The fleet of the peak. What it has beyond what is asked for stays at all hours.
+        carrying: Replicas that each hour needs, up to those of the peak; where none is, there is nothing to spare.
+    """
+    least = spare_replicas(question, chosen.replica, chosen.carrying_count)
+    beyond = 0 if least is None else max(0, chosen.spare_count - least)
+    counts, place = np.unique(carrying, return_inverse=True)
+    spare = [_spare_beside(question, chosen, int(count), beyond) for count in counts]
+    return np.array(spare, dtype=np.int64)[place]
+
+
+def _spare_beside(question: PlanQuestion, chosen: Sized, carrying_count: int, beyond: int) -> int:
+    if not carrying_count:
+        return 0
+    least = spare_replicas(question, chosen.replica, carrying_count)
+    # Pools that depend on each other may keep fewer spare ones than each would need alone.
+    return chosen.spare_count if least is None else min(chosen.spare_count, least + beyond)
+
+
+def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> Counts:
     """Carrying replicas of each whole slot: those of the peak times its busiest minute over that of the peak."""
     slot_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
     if slot_count == 0:
@@ -153,5 +187,5 @@ def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> npt.NDArray[
     peak_of_slot = by_minute.reshape(slot_count, minutes).max(axis=1)
     highest = peak_of_slot.max()
     share = peak_of_slot / highest if highest > 0.0 else np.ones(slot_count)
-    needed: npt.NDArray[np.int64] = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64)
+    needed: Counts = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64)
     return needed

@@ -22,7 +22,7 @@ from tokenfleet.planner.answer import DETAIL_REQUESTS, SEARCH_REQUESTS, full_rep
 from tokenfleet.planner.assumed import few_requests
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.disaggregated import handover_of
-from tokenfleet.planner.money import invoices, tenant_invoice
+from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.phases import phase_pools
 from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
@@ -183,7 +183,8 @@ class Buyer:
 
     def _plan(self, planned: _Planned, degraded: Proof, whole: Proof) -> Plan:
         one, traffic = self._one, self._traffic
-        span_s = max(degraded.run.record.end_s, traffic.trace.duration_s)
+        runs = [degraded.run.pools[pool.name].record for pool in planned.pools]
+        span_s = billed_span_s(self._question, traffic, runs)
         pools = tuple(self._billed(pool, degraded.run, span_s) for pool in planned.pools)
         factor = joint.load_factor(pools)
         # What was just proved is sustained, whatever one pool does where the other smooths nothing.

@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -89,9 +90,9 @@ def test_what_cannot_be_had_is_counted_in_every_way_to_rent(made, tmp_path):
 def test_a_mix_of_owned_and_rented_holds_the_gpus_of_every_pool():
     pools = sized(carrying=4), sized(tensor_parallel=1, carrying=2)
     buying = Buying(hour_fraction=(1.0, 0.5))
-    asked = SimpleNamespace(fleets=pools, question=SimpleNamespace(buying=buying))
+    asked = SimpleNamespace(fleets=pools, question=replace(toy.question([], []), buying=buying))
     slots, thin = _needed(asked, toy.trace())
-    spare = sum(each.spare_count * each.replica.deployment.layout.gpu_count for each in pools)
+    spare = sum(each.replica.deployment.layout.gpu_count for each in pools)
     assert (slots.tolist(), thin) == ([4 * 2 + 2 + spare, 2 * 2 + 1 + spare], "")
 
 

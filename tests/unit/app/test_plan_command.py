@@ -127,8 +127,9 @@ def test_what_nobody_can_keep_is_an_answer_without_a_contract(run):
     assert (document["feasible"], document["fleet"], document["price_usd_per_hour"]) == (False, [], None)
     assert document["reasons"]
     assert document["reasons"][0]["text"]
-    code, _, _ = run("plan", "small.yaml", "--quiet", "--require-feasible", text=IMPOSSIBLE)
+    code, out, _ = run("plan", "small.yaml", "--quiet", "--require-feasible", "--focus", "bill.csv", text=IMPOSSIBLE)
     assert code == 1
+    assert "no fleet, so no bill: bill.csv is not written" in out
 
 
 def test_an_old_contract_is_left_alone_and_called_stale(run):
@@ -201,6 +202,12 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(run, monkeypatch):
     code, _, err = run("plan", "small.yaml", "-o", "taken")
     assert code == 2
     assert "taken: is a file; the plan needs a folder" in err
+    Path("out").mkdir()
+    for focus, problem in (("no/bill.csv", "there is no folder"), ("out", "is a folder, not a file")):
+        code, _, err = run("plan", "small.yaml", "-o", "new", "--focus", focus)
+        assert code == 2
+        assert problem in err
+        assert not Path("new").exists()
 
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (RuntimeError("broken"), 70)])

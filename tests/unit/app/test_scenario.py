@@ -117,6 +117,8 @@ NOT_A_SCENARIO = "chat.yaml: is not a scenario: the file must hold key: value li
         (SLO, "slo:", "chat.yaml:6: slo: nothing is not a mapping"),
         ("error_rate: 0.1%", "error_rate: 0.1", "chat.yaml:6: slo.error_rate: 0.1 may mean 0.1 % or 10 %"),
         ("ttft_p99", "ttft_p100", "chat.yaml:6: slo.ttft_p100: unknown promise"),
+        ("ttft_p99", "ttft_p0", "chat.yaml:6: slo.ttft_p0: unknown promise"),
+        ("ttft_p99", "ttft_p00.0", "chat.yaml:6: slo.ttft_p00.0: unknown promise"),
         ("ttft_p99", "latency", "chat.yaml:6: slo.latency: unknown promise"),
         (GPUS, "gpus: []", "chat.yaml:7: gpus: is an empty list; name at least one"),
         (GPUS, "gpus: h1000", "chat.yaml:7: gpus: "),

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenfleet.cost import TokenWork, bill, token_work, usd_per_million
+from tokenfleet.cost import TokenWork, bill, span_of, token_work, usd_per_million
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord
 
 EMPTY = GapHistogram(lower_s=np.array([0.0, 1.0]), count=np.array([0]))
@@ -231,3 +233,15 @@ def test_nothing_produced_costs_an_unknown_amount():
     assert usd_per_million(2.5, 10.0, busy_fraction=0.0) is None
     with pytest.raises(ValueError, match="busy fraction"):
         usd_per_million(2.5, 10.0, busy_fraction=1.5)
+
+
+def test_a_bill_counts_by_the_period_of_its_demand():
+    """A long last answer makes no hour longer; work that takes longer than the demand, or is due by then, does."""
+    record = run(prefill_s=10.0, decode_s=30.0, replicas=2)
+    drained = replace(record, end_s=400.0)
+    assert span_of([drained], period_s=300.0) == 300.0
+    assert span_of([drained], period_s=300.0, until_done=True) == 400.0
+    assert span_of([drained], period_s=0.0) == 20.0, "two replicas need 20 s each for 40 s of work"
+    assert span_of([drained, run(decode_s=90.0, replicas=1)], period_s=0.0) == 100.0
+    late = replace(record, arrival_s=np.array([0.0, 350.0]))
+    assert span_of([late], period_s=300.0) == 350.0, "clients that wait for their answers come later"

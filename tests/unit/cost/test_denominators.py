@@ -68,6 +68,7 @@ def test_nothing_succeeds_at_no_price():
 def an_hour(**changes):
     lines = {"input": 3.0, "cached": 0.5, "output": 4.5, "headroom": 1.0, "idle": 1.0, "spare": 5.0} | changes
     return Bill(
+        span_s=3600.0,
         total_usd_per_hour=sum(lines.values()),
         **{f"{name}_usd_per_hour": usd for name, usd in lines.items()},
         usd_per_million_input_tokens=0.3 if lines["input"] else None,

@@ -20,7 +20,10 @@ def bill_of(*usd):
         ]
     )
     return Bill(
-        total_usd_per_hour=sum(usd), **{f"{part}_usd_per_hour": each for part, each in lines.items()}, **unknown
+        span_s=3600.0,
+        total_usd_per_hour=sum(usd),
+        **{f"{part}_usd_per_hour": each for part, each in lines.items()},
+        **unknown,
     )
 
 

@@ -8,10 +8,11 @@ import pytest
 from tokenfleet import cost
 from tokenfleet.app.buying_words import dearer_lines
 from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import plan, plan_document
-from tokenfleet.planner.buying import purchase, purchase_missing
-from tokenfleet.planner.money import carrying_by_slot
+from tokenfleet.planner.buying import described_gpus, purchase, purchase_missing
+from tokenfleet.planner.money import carrying_by_slot, spare_beside
 from tokenfleet.workload import profile
 from unit.planner import toy
 
@@ -82,6 +83,22 @@ def test_a_day_that_somebody_describes_stands_for_a_short_trace(quotes):
     lines = {line.name: (line.mean_gpu_count, line.usd_per_hour) for line in bought.lines}
     assert lines == {"reserved_1y": (8.0, 16.0), "on_demand": pytest.approx((14 / 3, 14.0))}
     assert quotes == [None]
+
+
+def test_an_hour_has_the_spare_replicas_that_its_own_load_needs(quotes):
+    """Half of the fleet stands in each of two zones: three replicas at night are three and three, not three and ten."""
+    made = of_ten(replace(DAY, usd_per_gpu_hour={"reserved_1y": {"h100_sxm": 2.9}}))
+    zones = Redundancy(zone_count=1, zones=(Zone(name="a"), Zone(name="b")))
+    asked = replace(made.question, redundancy=zones)
+    made = replace(made, question=asked, chosen=replace(made.chosen, spare_count=10))
+    bought = purchase(made, toy.trace())
+    assert bought.all_on_demand_usd_per_hour == pytest.approx(3.0 * 2 * (20 * 8 + 6 * 16) / 24)
+    # 97 % of rent pays from 97 % of the hours on: what the night needs is committed, the day is rented.
+    assert bought.committed_gpu_count == 12
+    assert described_gpus(asked, made.chosen).tolist() == [40] * 8 + [12] * 16
+    # What a fleet has beyond what is asked for stays, and an hour that needs nothing keeps nothing.
+    more = replace(made.chosen, spare_count=12)
+    assert spare_beside(asked, more, np.array([10, 3, 0])).tolist() == [12, 5, 0]
 
 
 def test_what_is_described_counts_before_what_the_trace_shows(quotes):

@@ -296,6 +296,7 @@ def rejected():
 
 def bill():
     return Bill(
+        span_s=1200.0,
         total_usd_per_hour=29.50,
         input_usd_per_hour=9.104,
         cached_usd_per_hour=0.0,

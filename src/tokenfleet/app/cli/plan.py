@@ -87,7 +87,7 @@ class _Job:
         from tokenfleet.app.cli.progress import shown
         from tokenfleet.app.compose import answer, compose, kept_replays, kept_work
         from tokenfleet.app.focus_file import write_focus
-        from tokenfleet.app.plan_files import check_folder, write_plan
+        from tokenfleet.app.plan_files import check_file, check_folder, write_plan
         from tokenfleet.app.scenario import lines_of, load_scenario, placed
         from tokenfleet.app.spreading import spread_replays
         from tokenfleet.planner import plan_document
@@ -96,6 +96,8 @@ class _Job:
         asked = load_scenario(self.scenario)
         target = self.folder if self.folder is not None else Path(f"{asked.name}-plan")
         check_folder(target)
+        if self.focus is not None:
+            check_file(self.focus, "--focus", beside=target)
         with shown(self.face) as teller, placed(lines_of(self.scenario)):
             kept = kept_replays(teller, cache=self.cache)
             recall = kept_work(kept, teller)
@@ -112,7 +114,7 @@ class _Job:
             # The file of a plan is the same bytes each time; how long this one took is told beside it.
             self.face.document(timed(document, time.perf_counter() - start_s))
         else:
-            _tell(self.face, plan, composition, written)
+            _tell(self.face, plan, composition, written, self.focus)
         return plan
 
     def files(self) -> "Stamps":
@@ -149,13 +151,15 @@ def timed(document: dict[str, object], wall_s: float) -> dict[str, object]:
     return {**document, "search": {**search, "wall_s": round(wall_s, 3)}} if isinstance(search, dict) else document
 
 
-def _tell(face: Face, plan: "Plan", composition: "Composition", written: "Written") -> None:
+def _tell(face: Face, plan: "Plan", composition: "Composition", written: "Written", focus: Path | None) -> None:
     from tokenfleet.app.summary import summary
 
     face.blocks([("Model", [plan.question.model.name]), *summary(plan, composition.workload)])
     lines = [f"wrote {', '.join(written.files)} to {written.folder}/"]
     if written.stale_contract:
         lines.append(f"{written.folder}/contract.yaml is of an earlier plan and does not hold for this one")
+    if focus is not None:
+        lines.append(f"wrote the bill to {focus}" if plan.fleets else f"no fleet, so no bill: {focus} is not written")
     if plan.fleets:
         lines.append(f"open {written.folder}/report.html in a browser")
     face.blocks([("Next", lines)])
