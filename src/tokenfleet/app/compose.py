@@ -99,8 +99,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
     Raises:
         BadInput: the demand cannot be read or drawn, the model cannot be read, or online traffic would be on spot.
     """
-    if scenario.pools is not None:
-        raise BadInput.at("pools", "are not planned as one fleet", "tokenfleet size and simulate answer")
+    _refuse_named_pools(scenario)
     refuse_spot_for_online(scenario)
     model = catalog.model(scenario.model)
     must_generate(model)
@@ -148,6 +147,12 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         compare=scenario.compare,
         scaling=scenario.autoscaling,
     )
+
+
+def _refuse_named_pools(scenario: Scenario) -> None:
+    if scenario.pools is not None:
+        mend = "tokenfleet size finds how many replicas each takes, and its price; plan chooses pools by also_try"
+        raise BadInput.at("pools", "are named here, and are not planned as one fleet", mend)
 
 
 def apart_question(scenario: Scenario, gpus: tuple[Gpu, ...]) -> ApartQuestion | None:

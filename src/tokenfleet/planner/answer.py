@@ -87,7 +87,7 @@ class Cheapest:
     sized: Sized | None
     """With ``slo`` judged in the peak window, the spare gone; ``None`` when no fleet keeps the promise."""
     reasons: tuple[Reason, ...]
-    """Why there is none."""
+    """Why there is none: what the nearest candidate lacks. Which changes would help, only a plan looks for."""
     replayed_count: int
     router: Router = "least_in_flight"
     """Behind which the fleet serves: that of the question, or the best of those it lets be tried."""
@@ -107,8 +107,8 @@ def cheapest(
         sized = whole_of(found.answers[0].sized, question)
         router = work.replays.router
         return Cheapest(sized=sized, reasons=(), replayed_count=work.counted.count, router=router)
-    made = _infeasible(work, screened, found, Reporter(progress))
-    return Cheapest(sized=None, reasons=made.reasons, replayed_count=work.counted.count)
+    told = reasons((*screened.rejected, *found.rejected), (), _told(screened, _nearest(work, screened, found)))
+    return Cheapest(sized=None, reasons=told, replayed_count=work.counted.count)
 
 
 def _traffic(trace: Trace, replay: Replay | None) -> Traffic:
@@ -452,8 +452,7 @@ def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated 
 
 
 def _infeasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
-    part = work.question.stands_for_count
-    nearest = nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
+    nearest = _nearest(work, screened, found)
 
     def seek(question: PlanQuestion, traffic: Traffic, told: Reporter) -> Sought:
         other, sorted_out, sought, _ = _sought(question, traffic, told, work.replays.replay)
@@ -486,6 +485,11 @@ def _infeasible(work: Work, screened: Screened, found: Found, reporter: Reporter
         peak_rate_per_s=work.traffic.peak_rate_per_s,
         anomalies=tuple(found.anomalies),
     )
+
+
+def _nearest(work: Work, screened: Screened, found: Found) -> Failure | None:
+    part = work.question.stands_for_count
+    return nearest_failure(work.replays, work.searched, found.failures, screened.floored, part)
 
 
 def _told(screened: Screened, nearest: Failure | None) -> tuple[Reason, ...]:

@@ -310,7 +310,9 @@ def test_the_cheapest_is_what_a_plan_chooses():
     assert found.replayed_count < made.replayed_count
     nobody = cheapest(replace(question, prices=()), trace)
     assert nobody.sized is None
-    assert nobody.reasons == plan(replace(question, prices=()), trace).reasons
+    planned = plan(replace(question, prices=()), trace)
+    assert nobody.reasons == tuple(replace(reason, relax="") for reason in planned.reasons)
+    assert nobody.replayed_count < planned.replayed_count
 
 
 def test_target_utilization_is_what_the_promise_and_the_spare_leave():
