@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from fidelity.errors import Measured, Run
 from reference import plain_fleet
@@ -164,7 +164,7 @@ def fitted() -> Fit:
     columns, figures_ms = calibration()
     relative, weights = columns / figures_ms[:, None], np.ones(len(figures_ms))
     for _ in range(REWEIGHTING_COUNT):
-        found, _ = nnls(relative * weights[:, None], weights)
+        found, _ = scipy.optimize.nnls(relative * weights[:, None], weights)
         weights = 1.0 / np.sqrt(np.maximum(np.abs(relative @ found - 1.0), SMALLEST_RESIDUAL_FRACTION))
     return Fit(
         table_ms=np.cumsum(found[: len(KNOTS)]),

@@ -73,13 +73,13 @@ def check_pools(seed: int) -> RunRecord:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_one_model(seed: int) -> None:
-    for step in range(40):
+    for step in range(20):
         check_sharing(1000 * seed + step)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_several_models(seed: int) -> None:
-    for step in range(40):
+    for step in range(20):
         check_pools(1000 * seed + step)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from reference.fleets import engine, fleet, physics, step_time
 from tokenfleet.domain.gpu import Link
@@ -46,7 +46,7 @@ def test_two_queues_in_a_row_are_two_queues() -> None:
         )
         run = replay_stages(rows, Pools(fleets={"a": server(), "b": server()}, stages=calls))
         stays.append(float(run.record.e2e_s[REQUESTS // 10 :].mean()))
-    half = stats.t.ppf(0.9995, RUNS - 1) * np.std(stays, ddof=1) / np.sqrt(RUNS)
+    half = scipy.stats.t.ppf(0.9995, RUNS - 1) * np.std(stays, ddof=1) / np.sqrt(RUNS)
     mean_s = mean_tokens * STEP_S
     square_s2 = (2.0 * mean_tokens**2 - mean_tokens) * STEP_S**2
     one_s = mean_s + rate_per_s * square_s2 / (2.0 * (1.0 - rate_per_s * mean_s))
@@ -83,7 +83,7 @@ def test_prefill_apart_is_a_queue_with_equal_services() -> None:
         rows = poisson(70.0, 100, 20, REQUESTS, seed)
         run = replay_stages(rows, apart(rows, one, one, AT_ONCE))
         waits.append(float(run.record.ttft_s[REQUESTS // 10 :].mean()))
-    half = stats.t.ppf(0.9995, RUNS - 1) * np.std(waits, ddof=1) / np.sqrt(RUNS)
+    half = scipy.stats.t.ppf(0.9995, RUNS - 1) * np.std(waits, ddof=1) / np.sqrt(RUNS)
     expected_s = 0.010 + 70.0 * 0.010**2 / (2.0 * (1.0 - 0.7))
     assert np.mean(waits) == pytest.approx(expected_s, abs=half)
 

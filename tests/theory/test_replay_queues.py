@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from reference.fleets import engine, fleet, physics, step_time
 from tokenfleet.domain.run import RunRecord
@@ -48,7 +48,7 @@ def interval(measure: Callable[[RunRecord], float], rate_per_s: float, draw_outp
     for seed in range(RUNS):
         draw = np.random.default_rng(seed)
         values.append(measure(replay(poisson_trace(draw, rate_per_s, draw_outputs(draw)), on)))
-    half = stats.t.ppf(0.9995, RUNS - 1) * np.std(values, ddof=1) / np.sqrt(RUNS)
+    half = scipy.stats.t.ppf(0.9995, RUNS - 1) * np.std(values, ddof=1) / np.sqrt(RUNS)
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
@@ -80,7 +80,7 @@ def test_one_server_with_geometric_service_is_m_g_1_and_nearly_m_m_1(load: float
 
 def erlang_c_stay_s(rate_per_s: float, mean_s: float, servers: int) -> float:
     offered = rate_per_s * mean_s
-    below = stats.poisson.cdf(servers - 1, offered) / stats.poisson.pmf(servers, offered)
+    below = scipy.stats.poisson.cdf(servers - 1, offered) / scipy.stats.poisson.pmf(servers, offered)
     waits = 1.0 / (1.0 + (1.0 - offered / servers) * below)
     return mean_s + waits * mean_s / (servers - offered)
 
@@ -141,6 +141,6 @@ def test_users_who_think_are_the_machine_repair_model(users: int, servers: int, 
             poisson_trace(np.random.default_rng(seed), 1.0, outputs), user_count=users, think_s=think_s, seed=seed
         )
         stays_s.append(mean_stay_s(replay(rows, fleet(replica(servers)), world=World(closed_loop=loop))))
-    half_s = stats.t.ppf(0.9995, RUNS - 1) * np.std(stays_s, ddof=1) / np.sqrt(RUNS)
+    half_s = scipy.stats.t.ppf(0.9995, RUNS - 1) * np.std(stays_s, ddof=1) / np.sqrt(RUNS)
     expected_s = machine_repair_stay_s(users, servers, mean * STEP_S, think_s)
     assert np.mean(stays_s) - half_s - STEP_S <= expected_s <= np.mean(stays_s) + half_s

@@ -179,18 +179,22 @@ def planned(folder, *options, **changes):
     return {path.name: path.read_bytes() for path in sorted((folder / "out").iterdir())}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"prices": {"usd_per_gpu_hour": {"l40s": 0.2}}},
-        {"redundancy": {"replicas": "n+2"}},
-        {"slo": {"ttft_p99": "700ms", "itl_p99": "90ms"}},
-        {"slo": {"ttft_p99": "1200ms", "itl_p99": "80ms"}},
-        {"workload": SCENARIO["workload"] | {"growth": 1.1}},
-        {"gpus": ["h100_sxm"]},
-    ],
+CHANGES = (
+    {"prices": {"usd_per_gpu_hour": {"l40s": 0.2}}},
+    {"redundancy": {"replicas": "n+2"}},
+    {"slo": {"ttft_p99": "700ms", "itl_p99": "90ms"}},
+    {"slo": {"ttft_p99": "1200ms", "itl_p99": "80ms"}},
+    {"workload": SCENARIO["workload"] | {"growth": 1.1}},
+    {"gpus": ["h100_sxm"]},
 )
-@pytest.mark.parametrize("few", [5_000, 500])
+QUESTIONS = [
+    pytest.param(changes, few, marks=[pytest.mark.long] if (number + half) % 2 else [])
+    for number, changes in enumerate(CHANGES)
+    for half, few in enumerate([5_000, 500])
+]
+
+
+@pytest.mark.parametrize(("changes", "few"), QUESTIONS)
 def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes, few):
     monkeypatch.setattr(replays, "FEW_REQUESTS", few)
     folder = tmp_path / "replays"
