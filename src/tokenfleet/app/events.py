@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.standing import nodes_of, struck
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.world import Happening
 
 
