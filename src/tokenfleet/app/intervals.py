@@ -250,8 +250,22 @@ class FleetIntervals:
     starting_count: Counts
     ended_counts: Mapping[str, Counts]
     """Requests that arrived in the interval and got no answer in the end: ``rejected_count``, ``lost_count``..."""
-    usd_per_million_output_tokens: Floats | None
-    """What the gpus held cost over the tokens that left; NaN where none did, ``None`` where a price is not known."""
+    usd: Floats | None
+    """What the gpus held cost; ``None`` where a price is not known."""
+    output_tokens: Counts
+    """Those that left."""
+
+    @property
+    def usd_per_million_output_tokens(self) -> Floats | None:
+        """The one over the other; NaN where no token left."""
+        return None if self.usd is None else unit_price(self.usd, self.output_tokens)
+
+
+def unit_price(usd: Floats, output_tokens: Counts | Floats) -> Floats:
+    """Dollars per million tokens of each span; NaN where none left."""
+    left = output_tokens > 0
+    price: Floats = np.where(left, 1e6 * usd / np.where(left, output_tokens, 1), np.nan)
+    return price
 
 
 def left_tokens(record: RunRecord, done: Intervals) -> Counts:
@@ -291,19 +305,17 @@ def fleet_intervals(
             )
             for word, which in contract.unanswered(record.status).items()
         },
-        usd_per_million_output_tokens=_unit_price(
-            done.held_s, list(_replica_prices(fleet, usd_per_gpu_hour)), output_tokens
-        ),
+        usd=_cost(done.held_s, list(_replica_prices(fleet, usd_per_gpu_hour))),
+        output_tokens=output_tokens,
     )
 
 
-def _unit_price(held_s: Floats, usd_per_hour: Sequence[float | None], output_tokens: Counts) -> Floats | None:
-    """Dollars of the replicas that held gpus over the tokens that left."""
+def _cost(held_s: Floats, usd_per_hour: Sequence[float | None]) -> Floats | None:
+    """Dollars of the replicas that held gpus."""
     if None in usd_per_hour:
         return None
-    usd = held_s @ np.array(usd_per_hour, dtype=np.float64) / 3600.0
-    price: Floats = np.where(output_tokens > 0, 1e6 * usd / np.maximum(output_tokens, 1), np.nan)
-    return price
+    usd: Floats = held_s @ np.array(usd_per_hour, dtype=np.float64) / 3600.0
+    return usd
 
 
 def _replica_prices(fleet: Fleet, usd_per_gpu_hour: Mapping[str, float]) -> Iterator[float | None]:

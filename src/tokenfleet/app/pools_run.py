@@ -20,7 +20,9 @@ from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_notes
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.sending import sending_s
 from tokenfleet.app.simulate_run import How, Window, cheapest, in_time, interval_for
+from tokenfleet.app.world_question import lane_of
 from tokenfleet.contract import DiagnosisLimits, Fairness, Minutes
 from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
@@ -149,6 +151,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     text, described = demand_of(asked)
+    simulator.check_span(text)
     text, loop = looped(asked, text)
     system = system_of(asked, text)
     check_pool_events(asked, system.named)
@@ -157,7 +160,8 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     system = replace(system, trace=arrived(asked, system, loop))
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
-    sampled_s = how.interval_s or interval_for(float(trace.arrival_s.max(initial=0.0)))
+    lane = lane_of(asked, trace)
+    sampled_s = how.interval_s or interval_for(sending_s(trace, system.batch, lane, system.windows.values()))
     worlds = PoolWorlds(asked, system.named)
     through = partial(simulator.replay_stages, read_tokens_per_s=_reads(asked))
     staged = through(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds)

@@ -64,6 +64,17 @@ def parse_duration_s(value: object) -> float:
     return duration_s
 
 
+def parse_moment_s(value: object) -> float:
+    """Seconds after a start, written as a duration; ``0s`` is the start itself.
+
+    Raises:
+        Unreadable: no duration.
+    """
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    is_start = found is not None and found.group(2) in _SECONDS and float(found.group(1)) == 0.0
+    return 0.0 if is_start else parse_duration_s(value)
+
+
 def _duration_mend(number: str, unit: str) -> str:
     if unit == "s":
         return f"write {number}s or {float(number) * 1000:g}ms"

@@ -39,6 +39,7 @@ _BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
 _END: Final = "<!-- end of generated part -->"
 _QUANTITIES: Final = {
     scenario_words.Duration: "duration",
+    scenario_words.Moment: "duration",
     scenario_words.Fraction: "percent",
     scenario_words.Rate: "rate",
     scenario_words.Tokens: "tokens",

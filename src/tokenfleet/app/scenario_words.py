@@ -12,6 +12,7 @@ from tokenfleet.app.quantities import (
     Unreadable,
     parse_duration_s,
     parse_fraction,
+    parse_moment_s,
     parse_positive,
     parse_rate_per_s,
     parse_tokens,
@@ -91,6 +92,7 @@ def _lengths(value: object) -> str:
 
 
 Duration = Annotated[float, read_by(parse_duration_s)]
+Moment = Annotated[float, read_by(parse_moment_s)]
 Fraction = Annotated[float, read_by(parse_fraction)]
 Rate = Annotated[float, read_by(parse_rate_per_s)]
 Tokens = Annotated[int, read_by(parse_tokens)]

@@ -23,6 +23,7 @@ from tokenfleet.app.intervals import (
 from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.sending import sending_s
 from tokenfleet.contract import Diagnosis, DiagnosisLimits, Fairness, Minutes
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -95,8 +96,12 @@ class Simulated:
 
 
 def interval_for(duration_s: float) -> float:
-    """Seconds between two samples of the gauges: a round number, 20,160 samples of the trace at most."""
+    """Seconds between two samples of the gauges: a round number, 20,160 samples of so long a run at most."""
     return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
+
+
+def _interval_s(how: How, trace: Trace, around: Around) -> float:
+    return how.interval_s or interval_for(sending_s(trace, around.in_lane, around.lane))
 
 
 def prefill_fraction_in(record: RunRecord, window_s: Window) -> float | None:
@@ -144,12 +149,13 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     """
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     trace, described = demand_of(asked)
+    simulator.check_span(trace)
     seen = _seen_by_client(trace, asked.workload.growth) if how.as_logged else (None, None)
     simulator.warm_up(announce=teller.announce)
     around, sent = around_of(asked, fleet, trace)
     trace = sent if around.loop is None else arrived(sent, around)
     controller = around.controller()
-    interval_s = how.interval_s or interval_for(trace.duration_s)
+    interval_s = _interval_s(how, trace, around)
     window_s = workload.peak_window(trace if around.loop is None else in_time(trace))
     teller.say("replaying the demand")
     record = simulator.replay(
@@ -223,7 +229,7 @@ def _judged(
             _at(fleet, slow=slow),
             peak_window_s=peak_s,
             # Gaps are counted class by class along with telemetry.
-            telemetry_interval_s=how.interval_s or interval_for(trace.duration_s) if slo.gaps_apart else None,
+            telemetry_interval_s=_interval_s(how, trace, around) if slo.gaps_apart else None,
             world=around.world(),
         )
         for slow in (False, True)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tokenfleet.app.phase_types import PhaseSpec
-from tokenfleet.app.scenario_words import Count, Duration, Fraction, Positive, Rate, Strict, problem
+from tokenfleet.app.scenario_words import Count, Duration, Fraction, Moment, Positive, Rate, Strict, problem
 from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 
 EventKind = Literal["fail", "drain", "slow", "rollout"]
@@ -14,8 +14,8 @@ EventKind = Literal["fail", "drain", "slow", "rollout"]
 class EventSpec(Strict):
     """Something that becomes of replicas at a time."""
 
-    at: Duration
-    """After the start of the traffic."""
+    at: Moment
+    """After the start of the traffic; ``0s``: from the start on."""
     what: EventKind = "fail"
     """``fail``: gone at once, with every request they hold. ``drain``: they take no more and finish what they have.
     ``slow``: each of their steps takes ``factor`` times as long. ``rollout``: a new version takes the place of every

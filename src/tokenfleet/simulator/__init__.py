@@ -14,14 +14,22 @@ from tokenfleet.domain.world import ClosedLoop, World
 
 if TYPE_CHECKING:
     from tokenfleet.domain.stages import Pools, StagedRun
+    from tokenfleet.simulator.checking import check_span
     from tokenfleet.simulator.splitting import apart, apart_stages
     from tokenfleet.simulator.staging import narrowed, of_requests
 
-_HOME = {"apart": "splitting", "apart_stages": "splitting", "narrowed": "staging", "of_requests": "staging"}
+_HOME = {
+    "apart": "splitting",
+    "apart_stages": "splitting",
+    "check_span": "checking",
+    "narrowed": "staging",
+    "of_requests": "staging",
+}
 
 __all__ = [
     "apart",
     "apart_stages",
+    "check_span",
     "kernel_digest",
     "narrowed",
     "of_requests",

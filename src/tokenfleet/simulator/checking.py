@@ -20,6 +20,8 @@ from tokenfleet.simulator.rules import foreign_settings, owner_of, rule_set
 LONGEST_S = 90 * 86_400.0
 """Longest trace: 90 days leave 13 days for a backlog within the picoseconds that 63 bits hold."""
 MOST_REQUESTS = 200_000_000
+MOST_REPLICAS = 1 << 20
+"""Far more than any machine has the memory to replay; beyond, even counting what they take does."""
 SHORTEST_SCRAPE_S = 1e-3
 MOST_PRIORITIES = 128
 MOST_ROUTED = 1 << 16
@@ -60,13 +62,24 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
             f"{arrival_s[row]} s comes after {arrival_s[row - 1]} s; {len(falls)} such rows",
             "sort the requests by arrival",
         )
-    if count and arrival_s[-1] > LONGEST_S:
-        what = f"{arrival_s[-1]} s, at most {LONGEST_S:.0f} s can be replayed"
-        yield Problem(f"trace.arrival_s[{count - 1}]", what, "cut the trace")
+    yield from _span_problems(trace)
     if trace.priority is not None and len(np.unique(trace.priority)) > MOST_PRIORITIES:
         what = f"{len(np.unique(trace.priority))} different priorities, at most {MOST_PRIORITIES} fit"
         yield Problem("trace.priority", what, "group them")
     yield from _length_problems(trace)
+
+
+def check_span(trace: Trace) -> None:
+    """Refuse a trace that is too long to be replayed, before anything is counted minute by minute."""
+    problems = [*_span_problems(trace)]
+    if problems:
+        raise BadInput(problems)
+
+
+def _span_problems(trace: Trace) -> Iterator[Problem]:
+    if trace.request_count and trace.arrival_s[-1] > LONGEST_S:
+        what = f"{trace.arrival_s[-1]} s, at most {LONGEST_S:.0f} s can be replayed"
+        yield Problem(f"trace.arrival_s[{trace.request_count - 1}]", what, "cut the trace")
 
 
 def _length_problems(trace: Trace) -> Iterator[Problem]:
@@ -103,6 +116,9 @@ def _fleet_problems(fleet: Fleet) -> Iterator[Problem]:
         weights, default=1.0
     ):
         yield Problem("fleet.groups", f"weights {weights}", "positive, the largest at most 1000 times the smallest")
+    replicas = sum(group.replica_count for group in fleet.groups)
+    if replicas > MOST_REPLICAS:
+        yield Problem("replicas", f"{replicas:,} replicas, at most {MOST_REPLICAS:,} fit", "take fewer replicas")
     if not fleet.groups:
         yield Problem("fleet.groups", "no replica group", "give at least one")
     for index, group in enumerate(fleet.groups):

@@ -95,11 +95,12 @@ def peak_window(trace: Trace, *, least_count: int = 500) -> tuple[float, float]:
     tokens = (tally.minute_input_tokens + tally.minute_output_tokens)[:whole]
     begin = int(np.argmax(tokens))
     end = begin + 1
-    while int(requests[begin:end].sum()) < least_count and (begin > 0 or end < whole):
+    before = np.concatenate(([0], np.cumsum(requests)))
+    while before[end] - before[begin] < least_count and (begin > 0 or end < whole):
         left = int(tokens[begin - 1]) if begin > 0 else -1
         right = int(tokens[end]) if end < whole else -1
         begin, end = (begin - 1, end) if left > right else (begin, end + 1)
-    if int(requests[begin:end].sum()) < least_count and begin == 0:
+    if before[end] - before[begin] < least_count and begin == 0:
         return 0.0, max(trace.duration_s, end * MINUTE_S)
     return begin * MINUTE_S, end * MINUTE_S
 

@@ -10,6 +10,7 @@ from tokenfleet.app.quantities import (
     Unreadable,
     parse_duration_s,
     parse_fraction,
+    parse_moment_s,
     parse_positive,
     parse_rate_per_s,
     parse_tokens,
@@ -117,3 +118,9 @@ def test_shown_to_a_person():
         "4.2 ms", "38 ms", "149 ms", "0.71 s", "12.4 s", "6 min 10 s", "2.5 h",
     ]  # fmt: skip
     assert [shown_usd(usd) for usd in (0.00041, 0.15, 29.5, 12345.6)] == ["$0.00041", "$0.15", "$29.50", "$12,346"]
+
+
+def test_a_moment_may_be_the_start_itself():
+    assert [parse_moment_s(value) for value in ("0s", "0.0min", "2s")] == [0.0, 0.0, 2.0]
+    with pytest.raises(Unreadable, match="is not a duration"):
+        parse_moment_s("0")

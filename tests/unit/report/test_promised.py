@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tokenfleet.app.report.decision import decide
+from tokenfleet.app.report.decision import decide, predicted
 from tokenfleet.app.summary import promised
 from tokenfleet.planner.document import plan_document
 
@@ -28,6 +28,16 @@ def test_a_clause_without_a_request_in_the_peak_shows_what_decided(plan, workloa
     assert spare["kept"] is True
     assert spare["slo_peak"][0]["kept"] is None
     assert spare["slo_overall"][0]["kept"] is True
+
+
+def test_a_value_that_never_came_is_no_want_of_samples(plan):
+    first, *others = plan.slo_degraded
+    never = replace(first, predicted=None, predicted_low=None, predicted_high=None, kept=False)
+    assert predicted(never) == "never: too few requests got an answer"
+    assert predicted(replace(never, sample_count=0)) == "cannot be said from 0 samples"
+    line = promised(replace(plan, slo_degraded=(never, *others)))[1]
+    assert "never" in line
+    assert line.endswith("broken")
 
 
 def test_a_peak_of_fewer_and_longer_requests_is_explained(plan, workload):

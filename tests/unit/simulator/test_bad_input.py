@@ -29,6 +29,7 @@ def test_a_fleet_that_no_machine_can_replay() -> None:
     said = problems(trace(GOOD), fleet(wide, count=500_000))
     assert "2 requests on 500,000 replicas take" in said
     assert "fewer replicas" in said
+    assert "999,999,999 replicas, at most" in problems(trace(GOOD), fleet(wide, count=999_999_999))
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,8 @@ def _promise_row(result: SloResult, whole: SloResult | None) -> PromiseRow:
 
 def predicted(result: SloResult) -> str:
     """The prediction with its range, or why there is none."""
+    if result.predicted is None and result.sample_count:
+        return "never: too few requests got an answer"
     if result.predicted is None:
         return f"cannot be said from {plural(result.sample_count, 'sample')}"
     return measure_range(
@@ -219,7 +221,7 @@ def predicted(result: SloResult) -> str:
 
 
 def _judged(result: SloResult) -> tuple[str, str]:
-    if result.predicted is None:
+    if result.predicted is None and not result.sample_count:
         return "not known, so not promised", "open"
     # One rule for what is thin, here and in the terminal.
     text = verdict(result)

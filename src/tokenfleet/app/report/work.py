@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from tokenfleet.app.intervals import unit_price
 from tokenfleet.app.report.charts import (
     FIRST,
     SECOND,
@@ -31,8 +32,10 @@ def work_charts(run: Simulated, scale: TimeAxis, window: Window) -> tuple[Chart,
     time = scale.of(gauges.time_s[joined.start])
     over = (scale, window, f"In spans of {duration(joined.width_count * run.interval_s)}.")
     charts = [_busy(run, time, over), _tokens(run, time, over), _waits(run, gauges.time_s, time, over)]
-    price = run.fleet_intervals.usd_per_million_output_tokens
-    if price is not None and np.isfinite(price).any():
+    usd, tokens = run.fleet_intervals.usd, run.fleet_intervals.output_tokens
+    if usd is not None and tokens.any():
+        # Spans have equal numbers of intervals, so means stand for sums.
+        price = unit_price(in_buckets(usd).mean, in_buckets(tokens).mean)
         charts.append(_price(price, time, over))
     return tuple(charts)
 
@@ -106,7 +109,7 @@ def _price(price: Floats, time: Points, over: Over) -> Chart:
             "Price of a million output tokens",
             "What the GPUs held cost over the tokens that left, if any.",
         ),
-        [line("price", time, plain(in_buckets(price).mean), FIRST, "$%{y:.3~r}")],
+        [line("price", time, plain(price), FIRST, "$%{y:.3~r}")],
         axis("dollars per million", rangemode="tozero", tickprefix="$"),
         over,
     )
