@@ -59,6 +59,7 @@ from tokenfleet.simulator.layout import (
     STEP_TOKENS,
     TARGET,
     TRTLLM,
+    WAITING,
     WATERMARK_BLOCKS,
 )
 from tokenfleet.simulator.memory import (
@@ -323,7 +324,7 @@ def schedule(memory: Memory, replica: int) -> int:
     if memory[group + RULES] == SGLANG:
         return schedule_round(memory, replica)
     first = serve_running(memory, replica)
-    if memory[replica + PREEMPTED] == 0:
+    if memory[replica + PREEMPTED] == 0 and memory[replica + WAITING] > 0:
         admitted = admit_waiting(memory, replica)
         if first == NONE:
             first = admitted

@@ -74,11 +74,17 @@ def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
     if memory[replica + PROMISED] > 0:
         memory[replica + PROMISED] -= blocks
     if memory[replica + UNHASHED] < 0:
-        each = growth_blocks(memory, memory[replica + GROUP])
-        missing = -memory[replica + UNHASHED]
-        named = missing if each == 1 else (missing + each - 1) // each
-        evict(memory, replica, named)
-        memory[replica + UNHASHED] = named * each - missing
+        evict_missing(memory, replica)
+
+
+@compiled
+def evict_missing(memory: Memory, replica: int) -> None:
+    """More blocks were taken than hold nothing: the cache gives the others."""
+    each = growth_blocks(memory, memory[replica + GROUP])
+    missing = -memory[replica + UNHASHED]
+    named = missing if each == 1 else (missing + each - 1) // each
+    evict(memory, replica, named)
+    memory[replica + UNHASHED] = named * each - missing
 
 
 @compiled

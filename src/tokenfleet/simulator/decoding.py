@@ -393,9 +393,9 @@ def collect_events(memory: Memory, replica: int) -> None:
 @compiled
 def apply_outputs(memory: Memory, replica: int) -> None:
     """At a boundary: end the requests whose last token is there, take those out of the batch whose last is fixed."""
-    if memory[memory[replica + GROUP] + LAG] > 0:
+    lag = memory[memory[replica + GROUP] + LAG]
+    if lag > 0 and memory[replica + PENDING] != NONE:
         end_pending(memory, replica)
-        collect_events(memory, replica)
-    else:
-        collect_events(memory, replica)
+    collect_events(memory, replica)
+    if lag == 0 and memory[replica + PENDING] != NONE:
         end_pending(memory, replica)

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from llvmlite import ir
 
 from tokenfleet.simulator.compiling import COMPILED
-from tokenfleet.simulator.memory import fetch_ahead, float_bits
+from tokenfleet.simulator.memory import fetch_ahead, float_bits, lowest_bit
 
 INTEGER = ir.IntType(64)
 TRUTH = ir.IntType(1)
@@ -317,6 +317,9 @@ class Expressions:
         root = self._function.module.declare_intrinsic("llvm.sqrt", [FLOAT])
         return self._build.call(root, [self._real(value)])
 
+    def _lowest_bit(self, value: ir.Value) -> ir.Value:
+        return self._build.cttz(self._number(value), TRUTH(0))
+
     def _bits(self, value: ir.Value) -> ir.Value:
         return self._build.bitcast(self._real(value), INTEGER)
 
@@ -356,6 +359,7 @@ INSTRUCTIONS: dict[object, str] = {
     float: "_real",
     math.sqrt: "_root",
     float_bits: "_bits",
+    lowest_bit: "_lowest_bit",
     fetch_ahead: "_fetch",
 }
 """Calls for which the processor has an instruction or two."""

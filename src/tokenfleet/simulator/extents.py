@@ -21,6 +21,7 @@ from tokenfleet.simulator.layout import (
     FIRST_SHADOW,
     FRESH_EXTENT,
     HALF,
+    LEAD,
     NEWER,
     NEWEST,
     NONE,
@@ -30,12 +31,16 @@ from tokenfleet.simulator.layout import (
     OWNER,
     PREFIX,
     RESIDENT,
+    SCOUT,
     SPAN,
     SPARE_EXTENT,
     USERS,
 )
 from tokenfleet.simulator.memory import Memory, fetch_ahead
 from tokenfleet.simulator.residents import drop_if_empty
+
+SCOUTED_EXTENTS = 8
+"""How many of the oldest extents are brought near before they are evicted: more than one request takes as a rule."""
 
 
 @compiled
@@ -121,22 +126,41 @@ def insert_unused(memory: Memory, replica: int, extent: int, older: int) -> None
 
 @compiled
 def remove_unused(memory: Memory, replica: int, extent: int) -> None:
-    """Take an extent out from among those nobody uses.
-
-    The next to be evicted has not been looked at for longest, so it is fetched ahead, with what will be asked of it.
-    """
+    """Take an extent out from among those nobody uses."""
     older = memory[extent + OLDER]
     newer = memory[extent + NEWER]
+    if memory[replica + SCOUT] == extent:
+        memory[replica + SCOUT] = newer
     if older == NONE:
         memory[replica + OLDEST] = newer
-        fetch_ahead(memory, memory[newer + RESIDENT])
-        fetch_ahead(memory, memory[newer + NEWER])
+        memory[replica + LEAD] -= 1
     else:
         memory[older + NEWER] = newer
     if newer == NONE:
         memory[replica + NEWEST] = older
     else:
         memory[newer + OLDER] = older
+
+
+@compiled
+def scout(memory: Memory, replica: int) -> None:
+    """Have one more of the extents brought near that are evicted next, as nobody has looked at them for longest.
+
+    Their list is walked a step at a time, well before it is needed: each step waits for the memory behind the last one.
+    """
+    if memory[replica + LEAD] >= SCOUTED_EXTENTS:
+        return
+    extent = memory[replica + SCOUT]
+    if extent == NONE:
+        memory[replica + SCOUT] = memory[replica + OLDEST]
+        memory[replica + LEAD] = 0
+        return
+    fetch_ahead(memory, memory[extent + RESIDENT])
+    newer = memory[extent + NEWER]
+    if newer != NONE:
+        fetch_ahead(memory, newer)
+        memory[replica + SCOUT] = newer
+        memory[replica + LEAD] += 1
 
 
 @compiled

@@ -9,6 +9,7 @@ from tokenfleet.simulator.attention import has_window_pairs
 from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
+from tokenfleet.simulator.extents import scout
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
 from tokenfleet.simulator.lane import has_lane, is_batch, leave_lane, release_next, waits_in_lane
 from tokenfleet.simulator.late import pop_late
@@ -91,7 +92,7 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import charge_before_change, close_accounts
 from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens, set_produced_tokens
 from tokenfleet.simulator.patience import has_given_up, patience_of, start_waiting
-from tokenfleet.simulator.prefixes import expect_path
+from tokenfleet.simulator.prefixes import expect_arrivals
 from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, next_replica
 from tokenfleet.simulator.sessions import begin_in_session, end_in_session
@@ -236,8 +237,7 @@ def send(memory: Memory, request: int) -> None:
     memory[request + READY] = ready_ps
     if memory[group + PREFIX_CACHING] == 0:
         memory[request + PREFIX] = NONE
-    else:
-        expect_path(memory, request)
+    scout(memory, replica)
     memory[memory[IN_FLIGHT_AT] + number] += 1
     memory[TOTAL_IN_FLIGHT] += 1
     if has_lane(memory) and is_batch(memory, request):
@@ -385,6 +385,7 @@ def advance(memory: Memory, until_ps: int) -> int:
             coming = request
             if arrival_ps <= memory[LATE_PS]:
                 request += REQUEST_WORDS
+                expect_arrivals(memory, request, end)
                 arrival_ps = memory[request + READY] if request < end else NEVER_PS
             else:
                 coming = pop_late(memory)

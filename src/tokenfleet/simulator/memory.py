@@ -23,6 +23,12 @@ def float_bits(value: int) -> int:
 
 
 @compiled
+def lowest_bit(word: int) -> int:
+    """Position of the lowest set bit of a word that is not zero."""
+    return (word & -word).bit_length() - 1
+
+
+@compiled
 def fetch_ahead(memory: Memory, row: int) -> None:
     """Have the first cache line of a row brought near, where it will be looked at soon; nothing waits for it."""
 

@@ -15,8 +15,11 @@ from tokenfleet.simulator.classes import MOST_CLASSES
 from tokenfleet.simulator.pools import berth_words, pool_sizes
 
 Buffer = npt.NDArray[np.int64]
-LONGEST_RING = 2048
-"""Buckets of the ring at most; sequences with more steps to go are put in again on the far side."""
+LONGEST_RING = at.WORD_BITS * at.WORD_BITS
+"""Buckets of the ring at most: one word has a bit for each word of its bitmap.
+
+Sequences with more steps to go are put in again on the far side.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from tokenfleet.simulator.layout import (
     HALF,
     HASHED,
     HIT_BLOCKS,
+    HIT_NODE,
     HIT_UNUSED,
     IS_CONTENDED,
     LAG,
@@ -54,6 +55,7 @@ from tokenfleet.simulator.layout import (
     LAST_SHADOW,
     LEFT_OUT,
     NEWEST,
+    NODE,
     NODE_END,
     NONE,
     OLDER,
@@ -64,6 +66,7 @@ from tokenfleet.simulator.layout import (
     PREFILL,
     PREFIX,
     REQUEST,
+    REQUEST_WORDS,
     RULES,
     SGLANG,
     STATE,
@@ -72,7 +75,10 @@ from tokenfleet.simulator.layout import (
     USERS,
 )
 from tokenfleet.simulator.memory import Memory, fetch_ahead, input_tokens, output_tokens
-from tokenfleet.simulator.residents import drop_if_empty, find_resident, need_resident
+from tokenfleet.simulator.residents import drop_if_empty, find_resident, make_resident, need_resident
+
+LONGEST_WALK = 4
+"""Nodes of a path that are brought near before its request arrives: those of earlier requests, seen long ago."""
 
 
 @compiled
@@ -158,8 +164,6 @@ def contend(memory: Memory, replica: int, sequence: int) -> None:
 def stop_growing(memory: Memory, replica: int, sequence: int) -> None:
     """A sequence extends the resident it grows in no more."""
     resident = memory[sequence + GROWS_IN]
-    if resident == NONE:
-        return
     before = memory[sequence + GROWER_PREVIOUS]
     after = memory[sequence + GROWER_NEXT]
     if before == NONE:
@@ -194,41 +198,49 @@ def first_order(memory: Memory, replica: int) -> int:
 
 
 @compiled
+def next_resident(memory: Memory, replica: int, sequence: int, ends: int) -> int:
+    """The resident of the node that names the next block that a sequence writes."""
+    resident = memory[sequence + GROWS_IN]
+    if resident != NONE:
+        return resident
+    node = node_at(memory, memory[sequence + REQUEST], memory[sequence + HASHED], ends)
+    return need_resident(memory, replica, node)
+
+
+@compiled
 def write_blocks(memory: Memory, replica: int, sequence: int, until: int) -> None:
     """Put the blocks of a sequence up to position ``until`` on its path into the cache by name."""
     ends = node_ends(memory, replica)
     while memory[sequence + HASHED] < until:
-        node = node_at(memory, memory[sequence + REQUEST], memory[sequence + HASHED], ends)
-        write_in(memory, replica, sequence, node, min(until, memory[node + ends]))
+        resident = next_resident(memory, replica, sequence, ends)
+        write_in(memory, replica, sequence, resident, until)
 
 
 @compiled
-def write_in(memory: Memory, replica: int, sequence: int, node: int, until: int) -> None:
-    """The same for the blocks that one node names; those before it are in the cache."""
-    request = memory[sequence + REQUEST]
+def write_in(memory: Memory, replica: int, sequence: int, resident: int, until: int) -> None:
+    """The same for the blocks that the node of one resident names; those before it are in the cache."""
     ends = node_ends(memory, replica)
+    node = memory[resident + NODE]
+    until = min(until, memory[node + ends])
     position = memory[sequence + HASHED]
-    while position < until:
-        resident = need_resident(memory, replica, node)
-        end = until
-        reach = chain_end(memory, resident, node_start(memory, node, ends))
-        if position < reach:
-            end = min(until, reach)
-            extent = new_extent(memory, replica, resident, position, end, 1)
-            make_shadow(memory, extent, sequence)
-            link_extent(memory, extent, memory[resident + LAST_SHADOW])
+    reach = chain_end(memory, resident, node_start(memory, node, ends))
+    if position < reach:
+        extent = new_extent(memory, replica, resident, position, min(until, reach), 1)
+        make_shadow(memory, extent, sequence)
+        link_extent(memory, extent, memory[resident + LAST_SHADOW])
+        position = min(until, reach)
+    if position < until:
+        last = memory[resident + LAST_EXTENT]
+        if last != NONE and memory[last + USERS] == 1 and memory[resident + FIRST_SHADOW] == NONE:
+            set_extent_end(memory, last, until)
         else:
-            last = memory[resident + LAST_EXTENT]
-            if last != NONE and memory[last + USERS] == 1 and memory[resident + FIRST_SHADOW] == NONE:
-                set_extent_end(memory, last, end)
-            else:
-                link_extent(memory, new_extent(memory, replica, resident, position, end, 1), last)
-        position = end
-        memory[sequence + HASHED] = end
-        if memory[sequence + GROWS_IN] != NONE:
-            stop_growing(memory, replica, sequence)
-            if end < path_blocks(memory, replica, request):
-                grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, end, ends)))
+            link_extent(memory, new_extent(memory, replica, resident, position, until, 1), last)
+    memory[sequence + HASHED] = until
+    if memory[sequence + GROWS_IN] != NONE:
+        stop_growing(memory, replica, sequence)
+        request = memory[sequence + REQUEST]
+        if until < path_blocks(memory, replica, request):
+            grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, until, ends)))
 
 
 @compiled
@@ -260,11 +272,10 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served
     ends = node_ends(memory, replica)
     until = min(full_blocks(memory, memory[replica + GROUP], tokens), path_blocks(memory, replica, request))
     while memory[sequence + HASHED] < until:
-        node = node_at(memory, request, memory[sequence + HASHED], ends)
-        resident = find_resident(memory, replica, node)
-        if resident != NONE:
+        resident = next_resident(memory, replica, sequence, ends)
+        if memory[resident + FIRST_GROWER] != NONE:
             watch_growth(memory, replica, resident, sequence, served)
-        write_in(memory, replica, sequence, node, min(until, memory[node + ends]))
+        write_in(memory, replica, sequence, resident, until)
 
 
 @compiled
@@ -275,8 +286,10 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
     if position >= path_blocks(memory, replica, request):
         return
     ends = node_ends(memory, replica)
+    resident = first = NONE
     node = memory[request + PREFIX] & HALF
     while node != NONE and memory[node + ends] > position:
+        first = node
         resident = find_resident(memory, replica, node)
         if resident != NONE:
             start = node_start(memory, node, ends)
@@ -286,18 +299,29 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
             if grower != NONE:
                 watch_growth(memory, replica, resident, sequence, first_order(memory, replica))
         node = memory[node + PARENT]
-    grow_in(memory, sequence, need_resident(memory, replica, node_at(memory, request, position, ends)))
+    if resident == NONE:
+        resident = make_resident(memory, replica, first)
+    grow_in(memory, sequence, resident)
 
 
 # ---- look up and hold
 
 
 @compiled
-def expect_path(memory: Memory, request: int) -> None:
-    """A request has arrived that will be looked up soon: nobody has walked the end of its path lately."""
-    node = memory[request + PREFIX] & HALF
-    if node != NONE:
-        fetch_ahead(memory, memory[node + PARENT])
+def expect_arrivals(memory: Memory, request: int, end: int) -> None:
+    """Have the rows of the requests behind this one brought near, and the ends of their paths.
+
+    A path is walked a node at each arrival, as each step waits for the memory behind the last one. The row of no node
+    names no node as its parent.
+    """
+    fetch_ahead(memory, request + 2 * LONGEST_WALK * REQUEST_WORDS)
+    if request + LONGEST_WALK * REQUEST_WORDS >= end or memory[request + PREFIX] == NONE:
+        return
+    for steps in range(LONGEST_WALK):
+        node = memory[request + (LONGEST_WALK - steps) * REQUEST_WORDS + PREFIX] & HALF
+        for _ in range(steps):
+            node = memory[node + PARENT]
+        fetch_ahead(memory, node)
 
 
 @compiled
@@ -330,10 +354,11 @@ def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
 def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     """Look up the blocks of a waiting request, from its first to the first miss; the last token is never served.
 
-    The result is in ``HIT_BLOCKS`` and ``HIT_UNUSED``.
+    The result is in ``HIT_BLOCKS``, ``HIT_UNUSED`` and ``HIT_NODE``.
     """
     memory[replica + HIT_BLOCKS] = 0
     memory[replica + HIT_UNUSED] = 0
+    memory[replica + HIT_NODE] = NONE
     ends = node_ends(memory, replica)
     limit = full_blocks(memory, memory[replica + GROUP], known - 1)
     path = memory[PATH_AT]
@@ -348,8 +373,10 @@ def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
         node = memory[path + count]
         start = node_start(memory, node, ends)
         end = memory[node + ends]
-        if end > start and find_hits_in(memory, replica, request, node, start, min(end, limit)) < end:
-            return
+        if end > start:
+            memory[replica + HIT_NODE] = node
+            if find_hits_in(memory, replica, request, node, start, min(end, limit)) < end:
+                return
     trim_own(memory, replica, request, limit)
     own = memory[request + PREFIX] >> 32
     if own != NONE:
@@ -391,7 +418,7 @@ def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
         spare_extent(memory, replica, own)
         memory[request + PREFIX] &= HALF
     ends = node_ends(memory, replica)
-    node = memory[request + PREFIX] & HALF
+    node = memory[replica + HIT_NODE]
     while node != NONE:
         if node_start(memory, node, ends) < min(shared, memory[node + ends]):
             extent = memory[find_resident(memory, replica, node) + FIRST_EXTENT]
@@ -453,7 +480,8 @@ def release_path(memory: Memory, replica: int, sequence: int) -> None:
             release_in(memory, replica, sequence, find_resident(memory, replica, node), start, end)
             end = start
         node = memory[node + PARENT]
-    stop_growing(memory, replica, sequence)
+    if memory[sequence + GROWS_IN] != NONE:
+        stop_growing(memory, replica, sequence)
     if memory[sequence + IS_CONTENDED] != 0:
         memory[sequence + IS_CONTENDED] = 0
         memory[replica + CONTENDED] -= 1

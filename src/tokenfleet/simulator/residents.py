@@ -138,8 +138,12 @@ def new_resident(memory: Memory, replica: int) -> int:
 def need_resident(memory: Memory, replica: int, node: int) -> int:
     """The resident row of a node, made if there is none."""
     resident = find_resident(memory, replica, node)
-    if resident != NONE:
-        return resident
+    return make_resident(memory, replica, node) if resident == NONE else resident
+
+
+@compiled
+def make_resident(memory: Memory, replica: int, node: int) -> int:
+    """A resident row for a node that has none."""
     resident = new_resident(memory, replica)
     memory[resident + NODE] = node
     memory[resident + FIRST_EXTENT] = NONE

@@ -10,6 +10,7 @@ from tokenfleet.simulator.layout import (
     EVENT_STEP,
     GROUP,
     NONE,
+    OCCUPIED,
     ORDER,
     RING_AT,
     RING_MASK,
@@ -18,7 +19,7 @@ from tokenfleet.simulator.layout import (
     STEP,
     WORD_BITS,
 )
-from tokenfleet.simulator.memory import Memory, float_bits
+from tokenfleet.simulator.memory import Memory, lowest_bit
 
 
 @compiled
@@ -41,6 +42,7 @@ def put_in_ring(memory: Memory, replica: int, sequence: int, step: int) -> None:
         memory[sequence + RING_NEXT] = sequence
         memory[sequence + RING_PREVIOUS] = sequence
         memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] |= 1 << (slot % WORD_BITS)
+        memory[replica + OCCUPIED] |= 1 << (slot // WORD_BITS)
         return
     head = memory[bucket]
     before = memory[head + RING_PREVIOUS]
@@ -63,7 +65,9 @@ def take_from_ring(memory: Memory, replica: int, sequence: int) -> None:
     bucket = memory[replica + RING_AT] + slot
     after = memory[sequence + RING_NEXT]
     if after == sequence:
-        memory[memory[replica + BITMAP_AT] + slot // WORD_BITS] &= ~(1 << (slot % WORD_BITS))
+        place = memory[replica + BITMAP_AT] + slot // WORD_BITS
+        memory[place] ^= 1 << (slot % WORD_BITS)
+        memory[replica + OCCUPIED] ^= (memory[place] == 0) << (slot // WORD_BITS)
         return
     before = memory[sequence + RING_PREVIOUS]
     memory[before + RING_NEXT] = after
@@ -80,20 +84,20 @@ def bucket_of(memory: Memory, replica: int, step: int) -> int:
 
 
 @compiled
-def lowest_bit(word: int) -> int:
-    """Position of the lowest set bit of a word that is not zero."""
-    return (float_bits(word & -word) >> 52) - 1023
-
-
-@compiled
 def steps_to_next_event(memory: Memory, replica: int) -> int:
-    """Steps from the next one up to and including the next occupied bucket. Some bucket must be occupied."""
+    """Steps from the next one up to and including the next occupied bucket. Some bucket must be occupied.
+
+    Whether that is in the same word of the bitmap is left to chance, so nothing branches there.
+    """
     mask = memory[memory[replica + GROUP] + RING_MASK]
     bitmap = memory[replica + BITMAP_AT]
+    occupied = memory[replica + OCCUPIED]
     start = memory[replica + STEP] & mask
-    index = start // WORD_BITS
-    word = memory[bitmap + index] >> (start % WORD_BITS) << (start % WORD_BITS)
-    while word == 0:
-        index = (index + 1) & (mask // WORD_BITS)
-        word = memory[bitmap + index]
-    return ((index * WORD_BITS + lowest_bit(word) - start) & mask) + 1
+    here = start // WORD_BITS
+    behind = occupied >> (here + 1) << (here + 1)
+    there = lowest_bit(behind if behind != 0 else occupied)
+    bits_there = memory[bitmap + there]
+    bits_here = memory[bitmap + here] >> (start % WORD_BITS) << (start % WORD_BITS)
+    index = here if bits_here != 0 else there
+    bits = bits_here if bits_here != 0 else bits_there
+    return ((index * WORD_BITS + lowest_bit(bits) - start) & mask) + 1

@@ -347,7 +347,7 @@ def serve_running(memory: Memory, replica: int) -> int:
     memory[replica + AHEAD_BLOCKS] = draft_blocks(memory, replica)
     take_blocks(memory, replica, decode_blocks_now(memory, replica))
     give_back_decodes(memory, replica)
-    return prefill_partials(memory, replica)
+    return NONE if memory[replica + PARTIAL] == NONE else prefill_partials(memory, replica)
 
 
 @compiled

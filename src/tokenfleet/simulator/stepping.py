@@ -12,6 +12,7 @@ from tokenfleet.simulator.blocks import take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import apply_outputs, correct_pauses, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
+from tokenfleet.simulator.extents import scout
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.giving_up import let_go
 from tokenfleet.simulator.layout import (
@@ -196,7 +197,8 @@ def finish_run(memory: Memory, replica: int) -> None:
         apart = 1
     elif apart > 0:
         record_first(memory, replica, step_ps)
-    emit_joined(memory, replica, counted_ps, horizon + step_ps)
+    if memory[replica + JOINED] > 0:
+        emit_joined(memory, replica, counted_ps, horizon + step_ps)
     if memory[memory[replica + GROUP] + RULES] == SGLANG:
         memory[replica + DECODED] = horizon + duration_ps
         memory[replica + DECODES_DUE] = max(0, memory[replica + DECODES_DUE] - steps)
@@ -279,7 +281,8 @@ def run_prefill_step(memory: Memory, replica: int, first: int) -> None:
     if decoding > 0:
         memory[replica + DRAFTED] = 1 if memory[group + STEP_TOKENS] > 1 else 0
         record_first(memory, replica, step_ps)
-        emit_joined(memory, replica, step_ps, start_ps + step_ps)
+        if memory[replica + JOINED] > 0:
+            emit_joined(memory, replica, step_ps, start_ps + step_ps)
     memory[replica + HORIZON] = start_ps + step_ps
     memory[replica + BUSY_UNTIL] = start_ps + step_ps
     memory[replica + CLOCK] = start_ps if memory[group + LAG] else start_ps + step_ps
@@ -349,6 +352,7 @@ def fix_step(memory: Memory, replica: int) -> int:
 @compiled
 def pass_boundary(memory: Memory, replica: int) -> None:
     """Everything that a replica does at one boundary: apply what is done, fix what comes next, run it when ready."""
+    scout(memory, replica)
     if shares(memory, replica) and is_held(memory, replica):
         first = let_go_of_step(memory, replica)
     else:

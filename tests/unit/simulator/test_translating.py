@@ -17,7 +17,7 @@ from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.building import build
 from tokenfleet.simulator.compiling import compiled, machine_code
 from tokenfleet.simulator.entry import advance
-from tokenfleet.simulator.memory import Memory, fetch_ahead, float_bits
+from tokenfleet.simulator.memory import Memory, fetch_ahead, float_bits, lowest_bit
 from tokenfleet.simulator.translating import definitions
 
 WORDS = 40
@@ -60,6 +60,7 @@ def arithmetic(memory: Memory, left: int, right: int) -> int:
     memory[23] += left
     memory[23] *= 3
     memory[24], memory[25] = right, left
+    memory[26] = lowest_bit(left | 1 << 40)
     fetch_ahead(memory, right)
     return left if left != right else -1
 
