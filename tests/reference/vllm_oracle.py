@@ -234,10 +234,10 @@ class RecordingReplica(plain_engine.Replica):
         super().__init__(*arguments)
         self.steps, self.lost = [], []
 
-    def preempt(self, request) -> None:
+    def preempt(self, request, served: int = 0) -> None:
         """Note it for the next step."""
         self.lost.append(request)
-        super().preempt(request)
+        super().preempt(request, served)
 
     def launch(self, planned) -> None:
         """Note the batch."""

@@ -36,11 +36,8 @@ from tokenfleet.simulator.layout import (
     SPARE_EXTENT,
     USERS,
 )
-from tokenfleet.simulator.memory import Memory, fetch_ahead
+from tokenfleet.simulator.memory import Memory
 from tokenfleet.simulator.residents import drop_if_empty
-
-SCOUTED_EXTENTS = 8
-"""How many of the oldest extents are brought near before they are evicted: more than one request takes as a rule."""
 
 
 @compiled
@@ -140,27 +137,6 @@ def remove_unused(memory: Memory, replica: int, extent: int) -> None:
         memory[replica + NEWEST] = older
     else:
         memory[newer + OLDER] = older
-
-
-@compiled
-def scout(memory: Memory, replica: int) -> None:
-    """Have one more of the extents brought near that are evicted next, as nobody has looked at them for longest.
-
-    Their list is walked a step at a time, well before it is needed: each step waits for the memory behind the last one.
-    """
-    if memory[replica + LEAD] >= SCOUTED_EXTENTS:
-        return
-    extent = memory[replica + SCOUT]
-    if extent == NONE:
-        memory[replica + SCOUT] = memory[replica + OLDEST]
-        memory[replica + LEAD] = 0
-        return
-    fetch_ahead(memory, memory[extent + RESIDENT])
-    newer = memory[extent + NEWER]
-    if newer != NONE:
-        fetch_ahead(memory, newer)
-        memory[replica + SCOUT] = newer
-        memory[replica + LEAD] += 1
 
 
 @compiled

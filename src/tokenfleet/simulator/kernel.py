@@ -9,7 +9,7 @@ from tokenfleet.simulator.attention import has_window_pairs
 from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
-from tokenfleet.simulator.extents import scout
+from tokenfleet.simulator.foresight import expect_arrivals, scout
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
 from tokenfleet.simulator.lane import has_lane, is_batch, leave_lane, release_next, waits_in_lane
 from tokenfleet.simulator.late import pop_late
@@ -92,7 +92,6 @@ from tokenfleet.simulator.layout import (
 from tokenfleet.simulator.ledger import charge_before_change, close_accounts
 from tokenfleet.simulator.memory import Memory, input_tokens, next_in_queue, output_tokens, set_produced_tokens
 from tokenfleet.simulator.patience import has_given_up, patience_of, start_waiting
-from tokenfleet.simulator.prefixes import expect_arrivals
 from tokenfleet.simulator.queues import queue_last
 from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, next_replica
 from tokenfleet.simulator.sessions import begin_in_session, end_in_session

@@ -66,7 +66,6 @@ from tokenfleet.simulator.layout import (
     PREFILL,
     PREFIX,
     REQUEST,
-    REQUEST_WORDS,
     RULES,
     SGLANG,
     STATE,
@@ -74,11 +73,8 @@ from tokenfleet.simulator.layout import (
     TARGET,
     USERS,
 )
-from tokenfleet.simulator.memory import Memory, fetch_ahead, input_tokens, output_tokens
+from tokenfleet.simulator.memory import Memory, input_tokens, output_tokens
 from tokenfleet.simulator.residents import drop_if_empty, find_resident, make_resident, need_resident
-
-LONGEST_WALK = 4
-"""Nodes of a path that are brought near before its request arrives: those of earlier requests, seen long ago."""
 
 
 @compiled
@@ -305,23 +301,6 @@ def start_growing(memory: Memory, replica: int, sequence: int) -> None:
 
 
 # ---- look up and hold
-
-
-@compiled
-def expect_arrivals(memory: Memory, request: int, end: int) -> None:
-    """Have the rows of the requests behind this one brought near, and the ends of their paths.
-
-    A path is walked a node at each arrival, as each step waits for the memory behind the last one. The row of no node
-    names no node as its parent.
-    """
-    fetch_ahead(memory, request + 2 * LONGEST_WALK * REQUEST_WORDS)
-    if request + LONGEST_WALK * REQUEST_WORDS >= end or memory[request + PREFIX] == NONE:
-        return
-    for steps in range(LONGEST_WALK):
-        node = memory[request + (LONGEST_WALK - steps) * REQUEST_WORDS + PREFIX] & HALF
-        for _ in range(steps):
-            node = memory[node + PARENT]
-        fetch_ahead(memory, node)
 
 
 @compiled

@@ -12,7 +12,7 @@ from tokenfleet.simulator.blocks import take_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.decoding import apply_outputs, correct_pauses, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
-from tokenfleet.simulator.extents import scout
+from tokenfleet.simulator.foresight import scout
 from tokenfleet.simulator.gaps import record_run, record_step
 from tokenfleet.simulator.giving_up import let_go
 from tokenfleet.simulator.layout import (
