@@ -5,6 +5,7 @@ from dataclasses import replace
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Composition, Teller, compose
 from tokenfleet.app.pool_sizes import refuse_unsizable, size_pools
+from tokenfleet.app.pools_beside import refuse_shared
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import Sized
@@ -82,6 +83,7 @@ def _fits_a_node(part: Part) -> bool:
 def _sized(asked: Scenario, teller: Teller) -> tuple[list[Way], tuple[str, ...]]:
     """The pools that a scenario names, as ``size`` sizes them."""
     refuse_unsizable(asked)
+    refuse_shared(asked, "nodes are packed pool by pool")
     found = size_pools(asked, teller)
     if not found.pools:
         broken = dict.fromkeys(each.name for each in (*found.peak, *found.whole) if not each.kept)

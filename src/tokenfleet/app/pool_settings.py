@@ -35,7 +35,8 @@ def with_fewer(trials: Trials, counts: Counts, caps: dict[int, Capped]) -> tuple
         The trials of the pools chosen, and their counts.
     """
     for index, named in enumerate(trials.system.named):
-        if _is_free(trials.asked, named):
+        # Beside another pool there are as many as of that one, whatever the setting.
+        if named.beside is None and _is_free(trials.asked, named):
             trials, counts = _Pool(trials, counts, index, caps.get(index)).shrunk()
     return trials, counts
 

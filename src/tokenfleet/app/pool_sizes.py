@@ -1,6 +1,6 @@
 """How many replicas each pool of a scenario needs: the cheapest counts that keep the promise, by replay."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -8,8 +8,7 @@ from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pool_settings import setting_notes, with_fewer
-from tokenfleet.app.pool_trials import Counts, Tally, Trials, caps_of, of_count
-from tokenfleet.app.pools_beside import refuse_shared
+from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, caps_of, of_count
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import stage_words
@@ -46,9 +45,14 @@ class SizedPool:
     """How full it is; ``None`` where it is asked too little to say."""
 
     @property
+    def gpu_count(self) -> int:
+        """GPUs of its own; those it shares count where they belong."""
+        return 0 if self.named.beside is not None else self.named.fleet.gpu_count
+
+    @property
     def price_usd_per_hour(self) -> float | None:
         """What the pool costs for one hour."""
-        return None if self.price is None else self.named.fleet.gpu_count * self.price.price_usd_per_gpu_hour
+        return None if self.price is None else self.gpu_count * self.price.price_usd_per_gpu_hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,11 @@ def refuse_unsizable(asked: Scenario) -> None:
     if scaled or asked.events:
         where = scaled[0] if scaled else "events"
         raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
-    refuse_shared(asked, "counts of pools on the same GPUs are not searched for")
+    shares = any(pool.beside is not None for pool in (asked.pools or {}).values())
+    capped = [f"pools.{name}" for name, pool in (asked.pools or {}).items() if pool.utilization_cap is not None]
+    if shares and (capped or asked.utilization_cap is not None):
+        where = f"{capped[0]}.utilization_cap" if capped else "utilization_cap"
+        raise BadInput.at(where, "how full pools on the same GPUs are, each sees of all of them", "leave it out")
     if asked.users is not None:
         what = "wait for answers before they ask again, so that they never come too fast"
         raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
@@ -110,13 +118,13 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     start = tuple(named.fleet.groups[0].replica_count for named in system.named)
     prices = tuple(_price(asked, named) for named in system.named)
     teller.say("replaying pools of every size")
+    own = [index for index, named in enumerate(system.named) if named.beside is None]
     caps = {cap.index: cap for cap in caps_of(trials, start, _CAP_FACTOR)}
-    floor = tuple(caps[index].least_count(start) if index in caps else 1 for index in range(len(start)))
-    weights = _weights(system, prices)
-    counts = planner.cheapest_counts(trials.enough, start, weights, cap_factor=_CAP_FACTOR, floor=floor)
+    counts = _cheapest(trials, own, start, _weights(system, prices), caps)
     if counts is not None:
         teller.say("replaying pools with other settings")
         trials, counts = with_fewer(trials, counts, caps)
+        counts = trials.tied(counts)
     settings = tuple(setting_notes(system.named, trials.system.named))
     # Without an answer the largest counts say what stands in the way.
     peak, whole = trials.judged(counts or trials.largest)
@@ -134,6 +142,25 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         assumptions=(*about_demand(asked.workload, asked.seed, system.trace), *system.notes, *settings),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
     )
+
+
+def _cheapest(
+    trials: Trials, own: Sequence[int], start: Counts, weights: Sequence[float], caps: Mapping[int, Capped]
+) -> Counts | None:
+    """The cheapest counts of pools with GPUs of their own; those beside others follow them."""
+
+    def all_of(counts: Counts) -> Counts:
+        known = dict(zip(own, counts, strict=True))
+        return trials.tied(tuple(known.get(index, 1) for index in range(len(start))))
+
+    counts = planner.cheapest_counts(
+        lambda some: trials.enough(all_of(some)),
+        tuple(start[index] for index in own),
+        tuple(weights[index] for index in own),
+        cap_factor=_CAP_FACTOR,
+        floor=tuple(caps[index].least_count(start) if index in caps else 1 for index in own),
+    )
+    return None if counts is None else all_of(counts)
 
 
 def _price(asked: Scenario, named: NamedPool) -> GpuPrice | None:
@@ -162,7 +189,10 @@ def _sized(
             spare_count=spare_count,
             price=price,
             windowed=named.behind in system.windows,
-            filled=planner.filled(
+            # What one of several engines on a GPU could do alone says nothing.
+            filled=None
+            if named.fleet.groups[0].berth is not None
+            else planner.filled(
                 run.pools[named.name].trace,
                 of_count(named.fleet, count + spare_count),
                 simulator.replay,
@@ -184,7 +214,7 @@ def sizes_document(found: PoolSizes) -> dict[str, object]:
         "feasible": bool(found.pools),
         "stages": found.stages,
         "pools": [_pool(pool) for pool in found.pools],
-        "gpu_count": sum(pool.named.fleet.gpu_count for pool in found.pools) if found.pools else None,
+        "gpu_count": sum(pool.gpu_count for pool in found.pools) if found.pools else None,
         "price_usd_per_hour": found.price_usd_per_hour,
         "peak": {
             "start_s": found.peak_window_s[0],
@@ -202,6 +232,7 @@ def _pool(pool: SizedPool) -> dict[str, object]:
     return {
         "name": pool.named.name,
         "does": pool.named.does,
+        "beside": pool.named.beside,
         "model": pool.named.model.name,
         "carrying_replica_count": pool.carrying_count,
         "spare_replica_count": pool.spare_count,
@@ -223,7 +254,7 @@ def sizes_blocks(found: PoolSizes) -> list[Block]:
             ("Assumed", list(found.assumptions)),
         ]
     total = found.price_usd_per_hour
-    gpus = sum(pool.named.fleet.gpu_count for pool in found.pools)
+    gpus = sum(pool.gpu_count for pool in found.pools)
     cost = "no price is known for all of it" if total is None else f"{shown_usd(total)}/h"
     return [
         ("Way", [found.stages]),
@@ -264,4 +295,6 @@ def _line(pool: SizedPool) -> str:
     spare = f", {pool.spare_count} of them spare" if pool.spare_count else ""
     usd = pool.price_usd_per_hour
     cost = "price unknown" if usd is None else f"{shown_usd(usd)}/h"
+    if pool.named.beside is not None:
+        cost = f"on the GPUs of {pool.named.beside}"
     return f"{pool.named.name} {pool.named.does}: {pool.named.model.name} on {fleet_name(group)}{spare}, {cost}"

@@ -47,10 +47,16 @@ class Trials:
         self.system: PoolSystem = replace(found, pools=without_gates(found.pools))
         self.asked, self.text, self.window_s, self.tally = asked, text, window_s, tally
         self._slo = asked.slo.targets()
+        self._hosts = _hosts(self.system.named)
         self._seen: dict[Counts, tuple[tuple[SloResult, ...], tuple[SloResult, ...]]] = {}
+
+    def tied(self, counts: Counts) -> Counts:
+        """As many replicas of each pool beside another as that one has: one stands on the GPUs of each."""
+        return tuple(counts[host] for host in self._hosts)
 
     def judged(self, counts: Counts) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
         """The promise at the peak and over the whole run."""
+        counts = self.tied(counts)
         if counts not in self._seen:
             self.tally.replayed_count += 1
             run = self.run(counts)
@@ -65,7 +71,7 @@ class Trials:
 
     def run(self, counts: Counts) -> StagedRun:
         """Replays pools of so many replicas."""
-        pools = with_counts(self.system.pools, self.system.named, counts)
+        pools = with_counts(self.system.pools, self.system.named, self.tied(counts))
         trace = self.system.trace
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, trace.duration_s) if self._slo.gaps_apart else None
@@ -122,11 +128,31 @@ def caps_of(trials: Trials, start: Counts, cap_factor: int) -> Iterator[Capped]:
 
 
 def with_counts(pools: Pools, named: Sequence[NamedPool], counts: Sequence[int]) -> Pools:
-    """The same pools with other numbers of replicas."""
-    return replace(
-        pools,
-        fleets={each.name: of_count(each.fleet, count) for each, count in zip(named, counts, strict=True)},
-    )
+    """The same pools with other numbers of replicas, those that share GPUs on as many of them."""
+    fleets: dict[str, Fleet] = {}
+    first = 0
+    for index, host in enumerate(named):
+        fleets.setdefault(host.name, of_count(host.fleet, counts[index]))
+        if host.beside is None and host.fleet.groups[0].berth is not None:
+            fleets.update(
+                {
+                    each.name: _at(of_count(each.fleet, count), first)
+                    for each, count in zip(named, counts, strict=True)
+                    if host.name in (each.name, each.beside)
+                }
+            )
+            first += counts[index]
+    return replace(pools, fleets=fleets)
+
+
+def _at(fleet: Fleet, berth: int) -> Fleet:
+    return replace(fleet, groups=tuple(replace(group, berth=berth) for group in fleet.groups))
+
+
+def _hosts(named: Sequence[NamedPool]) -> Counts:
+    """The pool on whose GPUs each stands, by its number: itself for most."""
+    numbers = {each.name: index for index, each in enumerate(named)}
+    return tuple(numbers[each.beside or each.name] for each in named)
 
 
 def of_count(fleet: Fleet, count: int) -> Fleet:

@@ -53,14 +53,14 @@ def hosts_of(asked: Scenario) -> dict[str, list[str]]:
 
 
 def refuse_shared(asked: Scenario, what: str) -> None:
-    """Refuse pools that share GPUs where their number is searched for.
+    """Refuse pools that share GPUs where each is taken for itself.
 
     Raises:
         BadInput: some do.
     """
     for name, spec in (asked.pools or {}).items():
         if spec.beside is not None:
-            mend = "leave beside out to size each pool on its own GPUs, then simulate the shared ones"
+            mend = "leave beside out to pack each pool on its own GPUs; tokenfleet size takes the shared ones"
             raise BadInput.at(f"pools.{name}.beside", f"shares GPUs with {spec.beside}, and {what}", mend)
 
 

@@ -1,6 +1,7 @@
 """Pools of a scenario on the same GPUs: what each gets of memory and time, what is counted once, what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from commands import ended
 from tokenfleet import catalog
+from tokenfleet.app.compose import demand_of
+from tokenfleet.app.pool_trials import Tally, Trials, with_counts
 from tokenfleet.app.pools_beside import hosts_of
 from tokenfleet.app.pools_question import pool_system
 from tokenfleet.app.scenario import load_scenario
@@ -151,11 +154,73 @@ def test_replicas_on_two_gpus_stand_beside_others_on_two(tmp_path) -> None:
         pool_system(asked(tmp_path, text), ROWS)
 
 
-@pytest.mark.parametrize("command", ["size", "pack"])
-def test_searches_ask_for_pools_on_their_own(capsys, tmp_path, command) -> None:
+BUSY = (
+    SCENARIO.replace("mean_rate: 4", "mean_rate: 12")
+    .replace("duration: 2min", "duration: 1min")
+    .replace("{ttft_p95: 2s}", "{ttft_p95: 250ms, tpot_p95: 14ms}")
+)
+
+
+def test_sizes_put_as_many_beside_a_pool_as_it_needs(capsys, tmp_path) -> None:
+    path = Path(tmp_path / "shared.yaml")
+    path.write_text(BUSY)
+    code, out, err = ended(capsys, "size", path, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    sized = {pool["name"]: pool for pool in found["pools"]}
+    carrying = {name: pool["carrying_replica_count"] for name, pool in sized.items()}
+    assert carrying["embed"] == carrying["small"] == carrying["main"] > 1
+    assert [sized[name]["beside"] for name in ("embed", "small", "main")] == ["main", "main", None]
+    # GPUs that are shared are paid for once, with the spare ones of the pool that they are of.
+    assert found["gpu_count"] == carrying["main"] + 1 + carrying["apart"] + 1
+    paid = sized["main"]["price_usd_per_hour"] + sized["apart"]["price_usd_per_hour"]
+    assert found["price_usd_per_hour"] == pytest.approx(paid)
+    assert sized["embed"]["price_usd_per_hour"] == 0.0
+
+    # With the engine's own steps one fewer of them all breaks the promise, or steps were made smaller for that.
+    scenario, window_s = asked(tmp_path, BUSY), (found["peak"]["start_s"], found["peak"]["end_s"])
+    usual = Trials(scenario, demand_of(scenario)[0], window_s, Tally())
+    names = [named.name for named in usual.system.named]
+    fewer = tuple(carrying[name] - (name != "apart") for name in names)
+    assert not usual.enough(fewer)
+    step = sized["main"]["fleet"][0]["max_batched_tokens"]
+    smaller = BUSY.replace("{memory_share: 65%}", f"{{memory_share: 65%, max_batched_tokens: {step}}}")
+    chosen = usual.with_asked(asked(tmp_path, smaller))
+    assert chosen.enough(tuple(carrying[name] for name in names))
+    assert not chosen.enough(fewer)
+
+
+def test_counts_of_pools_on_shared_gpus_leave_each_its_own(tmp_path) -> None:
+    text = SCENARIO.replace("gpu: l4}", "gpu: h100_sxm, memory_share: 50%}").replace(
+        "  main: {",
+        "  other: {model: Qwen/Qwen3-0.6B, beside: apart, memory_share: 20%, takes: {input_over: 2500}}\n  main: {",
+    )
+    longer = replace(ROWS, input_tokens=np.array([100, 2000, 100, 3000], dtype=np.int32))
+    system = pool_system(asked(tmp_path, text), longer)
+    counts = {"embed": 3, "small": 3, "main": 3, "apart": 2, "other": 2}
+    pools = with_counts(system.pools, system.named, [counts[named.name] for named in system.named])
+    assert {name: fleet.groups[0].replica_count for name, fleet in pools.fleets.items()} == counts
+    berths = {name: fleet.groups[0].berth for name, fleet in pools.fleets.items()}
+    assert berths["embed"] == berths["small"] == berths["main"]
+    assert berths["apart"] == berths["other"]
+    first, second = sorted({berths["main"], berths["apart"]})
+    assert first == 0
+    assert second == (3 if berths["main"] == 0 else 2)
+    assert pools.gpu_count == 5
+
+
+def test_a_cap_on_shared_gpus_is_not_sized(capsys, tmp_path) -> None:
+    path = Path(tmp_path / "shared.yaml")
+    path.write_text(SCENARIO + "utilization_cap: 70%\n")
+    code, _, err = ended(capsys, "size", path)
+    assert code == 2
+    assert "utilization_cap: how full pools on the same GPUs are" in " ".join(err.split())
+
+
+def test_packing_asks_for_pools_on_their_own(capsys, tmp_path) -> None:
     path = Path(tmp_path / "shared.yaml")
     path.write_text(SCENARIO)
-    code, _, err = ended(capsys, command, path)
+    code, _, err = ended(capsys, "pack", path)
     assert code == 2
     assert "shares GPUs with main" in err
     assert "leave beside out" in err

@@ -48,7 +48,7 @@ def sizes_page(found: PoolSizes) -> SizesPage:
 def _lead(found: PoolSizes) -> str:
     if not found.pools:
         return "No counts up to 64 times those of the scenario keep the promise; what the largest tried make of it:"
-    gpus = sum(pool.named.fleet.gpu_count for pool in found.pools)
+    gpus = sum(pool.gpu_count for pool in found.pools)
     usd = found.price_usd_per_hour
     cost = "no price is known for all of them"
     if usd is not None:
@@ -100,12 +100,12 @@ def _sizes(found: PoolSizes) -> Table:
             fleet_name(pool.named.fleet.groups[0]),
             exact(pool.carrying_count),
             exact(pool.spare_count),
-            exact(pool.named.fleet.gpu_count),
+            exact(pool.gpu_count),
             _usd(pool.price_usd_per_hour),
         )
         for pool in found.pools
     ]
-    gpus = sum(pool.named.fleet.gpu_count for pool in found.pools)
+    gpus = sum(pool.gpu_count for pool in found.pools)
     rows.append(("Together", "", "", "", "", "", exact(gpus), _usd(found.price_usd_per_hour)))
     return Table(
         head=("Pool", "Does", "Model", "Replicas", "Carry", "Spare", "GPUs", "US dollars an hour"),
