@@ -262,6 +262,13 @@ def demand(source: WorkloadSource, seed: int) -> tuple[Trace, Workload]:
             trace = workload.grow(trace, source.growth)
         if source.max_output is not None:
             trace = replace(trace, output_tokens=trace.output_tokens.clip(max=source.max_output))
+        if source.max_input is not None:
+            trace = workload.cut_inputs(trace, source.max_input)
+        if source.max_request is not None:
+            if source.max_request < 2:
+                what = f"{source.max_request} tokens hold no prompt and its answer"
+                raise BadInput.at("workload.max_request", what, "give 2 or more")
+            trace = workload.cut_requests(trace, source.max_request)
     except BadInput as error:
         raise BadInput(_as_keys(each) for each in error.problems) from None
     return trace, workload.profile(trace, quality)
@@ -407,7 +414,7 @@ def _sorted(
     for deployment in tried:
         missing = performance.unsupported(model, gpu, deployment)
         if missing:
-            out.append(_rejected(deployment, tuple(Reason(kind="unsupported", text=text) for text in missing)))
+            out.append(_rejected(deployment, _unsupported(model, gpu, deployment, missing)))
             continue
         physics = performance.replica_physics(model, gpu, deployment)
         if physics.memory.fits:
@@ -430,9 +437,22 @@ def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple
     """Reasons, known before any replay, why a deployment cannot run; none when it can."""
     missing = performance.unsupported(model, gpu, deployment)
     if missing:
-        return tuple(Reason(kind="unsupported", text=text) for text in missing)
+        return _unsupported(model, gpu, deployment, missing)
     budget = performance.memory_budget(model, gpu, deployment)
     return () if budget.fits else _no_room(budget)
+
+
+def _unsupported(
+    model: ModelArchitecture, gpu: Gpu, deployment: Deployment, missing: Sequence[str]
+) -> tuple[Reason, ...]:
+    """Why it cannot run, each with what in the scenario would let it, where that is known."""
+    mend = f"model: a config.json of your own that has {' and '.join(model.missing)}" if model.missing else ""
+    if not mend and deployment.layout.gpu_count == deployment.layout.tensor_parallel:
+        sizes = [size for size in (1, 2, 4, 8) if size <= gpu.gpus_per_node_count]
+        layouts = [replace(deployment, layout=Layout(tensor_parallel=size)) for size in sizes]
+        able = [size for size, one in zip(sizes, layouts, strict=True) if not performance.unsupported(model, gpu, one)]
+        mend = f"tensor_parallel: [{', '.join(map(str, able))}]" if able else ""
+    return tuple(Reason(kind="unsupported", text=text, relax=mend) for text in missing)
 
 
 def _no_room(budget: MemoryBudget) -> tuple[Reason, ...]:

@@ -17,10 +17,14 @@ def at_max_output(source: WorkloadSource, trace: Trace) -> int | None:
 
 
 def _about_cuts(source: WorkloadSource, trace: Trace) -> tuple[str, ...]:
+    bounds = {"max_input": source.max_input, "max_request": source.max_request}
+    cuts = " and ".join(f"{name} {most:,}" for name, most in bounds.items() if most is not None)
+    cut = (f"Prompts are cut: {cuts} tokens.",) if cuts else ()
     count = at_max_output(source, trace)
     if count is None:
-        return ()
+        return cut
     return (
+        *cut,
         f"Outputs end at {source.max_output:,} tokens (max_output), with finish reason length: "
         f"{count:,} of {trace.request_count:,} get that far.",
     )

@@ -98,6 +98,7 @@ def drilled(
         BadInput: as for a plan; a plan or a contract of another scenario.
     """
     from tokenfleet import simulator
+    from tokenfleet.simulator.checking import check_room
 
     harder = options.plan()
     composition = compose(scenario, teller)
@@ -107,6 +108,8 @@ def drilled(
     grounds, why_not = _grounds(scenario, composition, plan, options.replicas, teller)
     if not grounds:
         return Drilled(grounds=(), why_not=why_not, drills=())
+    for ground in grounds:
+        check_room(ground.trace, Fleet(groups=(ground.group,), router=ground.router))
     if document is not None:
         _must_be_of(document, grounds, paper)
     results = tuple(drill for ground in grounds for drill in _drills(composition, ground, harder, teller))

@@ -9,6 +9,11 @@ from tokenfleet.domain.plan import Plan, Reason, Rejected
 _MOST_REJECTED: Final = 6
 
 
+def nothing_runs(plan: Plan) -> bool:
+    """No candidate got as far as the promise: none can run as it is asked, or none has a price."""
+    return not plan.question.candidates
+
+
 def broken_promises(plan: Plan) -> str:
     """The clauses that no fleet keeps: ``ttft_p99 = 5ms``."""
     metrics = {reason.kind.removesuffix("_floor") for reason in plan.reasons if reason.kind.endswith("_floor")}

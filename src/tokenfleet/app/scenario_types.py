@@ -106,6 +106,10 @@ class WorkloadSource(Strict):
     """How much traffic to draw; for everything but ``trace``."""
     max_output: Tokens | None = None
     """Where engines cut an output, as clients ask for with ``max_tokens``; left out, every output is complete."""
+    max_input: Tokens | None = None
+    """Where your application cuts a prompt; left out, prompts are as long as they come."""
+    max_request: Tokens | None = None
+    """Most tokens of a prompt and its output together; the prompt is cut as far as that takes."""
     growth: Positive = 1.0
     """Demand to plan for, as a multiple of today's: ``1.3`` is 30 % more."""
 

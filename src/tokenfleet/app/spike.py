@@ -243,7 +243,7 @@ def _known_blocks(found: Spike, known: planner.KnownSpike) -> Iterator[Block]:
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
     lines = [f"{replicas_said(needed.replica_count)}: {needed.carrying_count} carry it{lost}; {hour_said(needed)}"]
-    if formula != needed.carrying_count:
+    if formula not in (None, needed.carrying_count):
         lines.append(
             f"tokens of the busiest minute alone would say {formula} carry it: they know neither queues nor quantiles"
         )
@@ -263,10 +263,11 @@ def _event_lines(known: planner.KnownSpike) -> Iterator[str]:
         f"{shown_count(budget.input_tokens)} input + {shown_count(budget.output_tokens)} output tokens, "
         f"{shown_rate(budget.mean_tokens_per_s)} tokens/s on average"
     )
-    yield (
-        f"by the plain formula {shown_duration(budget.work_s)} of work at the "
-        f"{shown_rate(budget.carried_tokens_per_s)} tokens/s of the usual peak"
-    )
+    if budget.work_s is not None and budget.full_tokens_per_s is not None:
+        yield (
+            f"by the plain formula {shown_duration(budget.work_s)} of work at the "
+            f"{shown_rate(budget.full_tokens_per_s)} tokens/s that the usual replicas which carry do when they are full"
+        )
     yield (
         f"KV {gigabytes_said(budget.kv_at_once_bytes)} if all of it were there at once, "
         f"{gigabytes_said(budget.kv_pool_bytes)} on the replicas that carry"

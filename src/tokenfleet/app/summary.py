@@ -11,7 +11,7 @@ from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.buying_words import dearer_lines
 from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
-from tokenfleet.app.infeasible_words import broken_promises, rejected_lines
+from tokenfleet.app.infeasible_words import broken_promises, nothing_runs, rejected_lines
 from tokenfleet.app.loss_words import told_losses
 from tokenfleet.app.obtaining import obtainable_lines
 from tokenfleet.app.outlook_words import likely, sensitive
@@ -473,14 +473,17 @@ def infeasible(plan: Plan) -> list[Block]:
     reasons = list(dict.fromkeys(reason.text for reason in plan.reasons))
     offers = (offer for reason in plan.reasons for offer in reason.relax.split("   or   ") if offer)
     relaxed = list(dict.fromkeys(offers))
+    answer, change = f"no fleet keeps {broken_promises(plan)}", "smallest that works"
+    if nothing_runs(plan):
+        answer, change = "nothing can be tried as it is asked, so the promise was not looked at", "so that one can run"
     blocks: list[Block] = [
-        ("Answer", [f"no fleet keeps {broken_promises(plan)}"]),
+        ("Answer", [answer]),
         ("Why", reasons or ["no candidate is left"]),
     ]
     blocks += _warned(plan)
     if relaxed:
         first, *others = relaxed
-        blocks.append(("Change", [f"smallest that works: {first}", *(f"or  {each}" for each in others)]))
+        blocks.append(("Change", [f"{change}: {first}", *(f"or  {each}" for each in others)]))
     if plan.rejected:
         blocks.append(("Tried", rejected_lines(plan.rejected)))
     return blocks

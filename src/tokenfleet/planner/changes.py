@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import numpy as np
-
+from tokenfleet import workload
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
@@ -15,7 +14,7 @@ from tokenfleet.planner.floors import pool_tokens, shapes, too_long_fraction
 from tokenfleet.planner.placement import usable_zones
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import asked, limits_wanted
-from tokenfleet.planner.traffic import Traffic, at_load, with_inputs_capped
+from tokenfleet.planner.traffic import Traffic, at_load
 
 _PART = 10
 """Of a smaller part than a tenth too few requests are left to speak of a p99."""
@@ -191,17 +190,12 @@ def _too_long(case: Case) -> Obstacle:
         return ()
     return (
         plain(
-            f"cap prompt plus output at {words.tokens(room)}",
-            lambda case: replace(case, traffic=_of_length(case.traffic, room)),
+            f"cap prompt plus output at {words.tokens(room)} (workload.max_request: {room})",
+            lambda case: replace(
+                case, traffic=replace(case.traffic, trace=workload.cut_requests(case.traffic.trace, room))
+            ),
         ),
     )
-
-
-def _of_length(traffic: Traffic, most_tokens: int) -> Traffic:
-    """The same requests, none longer than so many tokens, prompt and output: prompts are cut as far as that does it."""
-    outputs = np.minimum(traffic.trace.output_tokens, most_tokens - 1).astype(np.int32)
-    shorter = replace(traffic, trace=replace(traffic.trace, output_tokens=outputs))
-    return with_inputs_capped(shorter, most_tokens - outputs)
 
 
 def _cut_offs(slo: Slo) -> Iterable[Obstacle]:

@@ -278,5 +278,5 @@ def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, rate: 
             f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); "
             f"the promise allows {rate.limit_fraction:.2%} errors."
         ),
-        relax=f"cap prompt plus output at {words.tokens(room)}",
+        relax=f"cap prompt plus output at {words.tokens(room)} (workload.max_request: {room})",
     )

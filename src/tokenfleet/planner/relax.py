@@ -177,7 +177,7 @@ def _promises(
 def _shorter(cap_tokens: int, longest_tokens: int) -> Graded:
     def at(step: int) -> Change:
         cap = round(cap_tokens * _CAP_STEP**step)
-        text = f"cap input at {words.tokens(cap)}"
+        text = f"cap input at {words.tokens(cap)} (workload.max_input: {cap})"
         return plain(text, lambda now: replace(now, traffic=with_inputs_capped(now.traffic, cap)))
 
     larger = min(_LARGER, _steps(cap_tokens / _SMALLEST_CAP_TOKENS, _CAP_STEP))

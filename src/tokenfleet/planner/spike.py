@@ -17,13 +17,13 @@ from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
-from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.answer import DETAIL_REQUESTS, cheapest, full_replicas
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic, cut
+from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic, cut, stretch
 from tokenfleet.planner.warming import Warmed, warmed
 
 _AROUND_S = 600.0
@@ -57,12 +57,13 @@ class TokenBudget:
     input_tokens: int
     output_tokens: int
     mean_tokens_per_s: float
-    carried_tokens_per_s: float
-    """Tokens per second that the usual carrying replicas take in their peak window: a rate they are known to keep."""
-    work_s: float
+    full_tokens_per_s: float | None
+    """Tokens per second that the usual carrying replicas get through with a queue that never empties; ``None`` where
+    the demand has too few requests to say."""
+    work_s: float | None
     """Tokens of the window over that rate: the plain formula."""
-    formula_carrying_count: int
-    """Usual carrying replicas times the busiest minute's tokens with the event over those without."""
+    formula_carrying_count: int | None
+    """Tokens of the busiest minute, the event in it, over what one such replica gets through in a minute."""
     kv_at_once_bytes: float
     """KV cache if every request of the window were there at once, on all gpus."""
     kv_pool_bytes: float
@@ -144,7 +145,7 @@ def known_spike(
     added = max(0, needed.replica_count - usual.replica_count) if needed else 0
     return KnownSpike(
         event=event,
-        budget=_budget(trace, surged, usual, event),
+        budget=_budget(replays, trace, surged, usual, event),
         usual=as_is,
         needed=needed,
         reasons=found.reasons,
@@ -276,13 +277,11 @@ def endured(
     )
 
 
-def _budget(trace: Trace, surged: Trace, usual: Sized, event: Event) -> TokenBudget:
+def _budget(replays: Replays, trace: Trace, surged: Trace, usual: Sized, event: Event) -> TokenBudget:
     window_s = event.start_s, event.start_s + event.length_s
     requests, inputs, outputs = _asked(surged, window_s)
-    peak_s = workload.peak_window(trace)
-    _, peak_inputs, peak_outputs = _asked(trace, peak_s)
-    carried = (peak_inputs + peak_outputs) / (peak_s[1] - peak_s[0])
-    busiest = [_busiest_minute_tokens(each) for each in (trace, surged)]
+    full = _full_tokens_per_s(replays, trace, usual)
+    busiest = _busiest_minute_tokens(surged) / 60.0
     replica = usual.replica
     per_token = replica.memory.kv_bytes_per_token * replica.deployment.layout.gpu_count
     return TokenBudget(
@@ -291,12 +290,21 @@ def _budget(trace: Trace, surged: Trace, usual: Sized, event: Event) -> TokenBud
         input_tokens=inputs,
         output_tokens=outputs,
         mean_tokens_per_s=(inputs + outputs) / event.length_s,
-        carried_tokens_per_s=carried,
-        work_s=(inputs + outputs) / carried,
-        formula_carrying_count=math.ceil(usual.carrying_count * busiest[1] / busiest[0]),
+        full_tokens_per_s=full,
+        work_s=None if full is None else (inputs + outputs) / full,
+        formula_carrying_count=None if full is None else math.ceil(usual.carrying_count * busiest / full),
         kv_at_once_bytes=float(inputs + outputs) * per_token,
         kv_pool_bytes=float(replica.memory.kv_capacity_tokens) * per_token * usual.carrying_count,
     )
+
+
+def _full_tokens_per_s(replays: Replays, trace: Trace, usual: Sized) -> float | None:
+    detail = stretch(Traffic(trace, workload.peak_window(trace)), DETAIL_REQUESTS)
+    full = full_replicas(replays, detail, usual)
+    if full is None:
+        return None
+    tokens = detail.trace.input_tokens.sum(dtype=np.int64) + detail.trace.output_tokens.sum(dtype=np.int64)
+    return full.rate_per_s * float(tokens) / detail.trace.request_count
 
 
 def _asked(trace: Trace, window_s: tuple[float, float]) -> tuple[int, int, int]:

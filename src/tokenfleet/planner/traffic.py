@@ -192,19 +192,9 @@ def at_load(traffic: Traffic, factor: float) -> Traffic | None:
         return None
 
 
-def with_inputs_capped(traffic: Traffic, cap_tokens: int | Ints) -> Traffic:
-    """The same requests with prompts cut to ``cap_tokens``, one for all or each to its own.
-
-    A prompt cut inside its shared prefix shares nothing any more: no hit is assumed for it.
-    """
-    trace = traffic.trace
-    nodes = trace.prefix_node
-    if nodes is not None and trace.prefixes is not None and len(trace.prefixes.parent):
-        depth = trace.prefixes.depth_tokens[np.maximum(nodes, 0)]
-        nodes = np.where((nodes >= 0) & (trace.input_tokens > cap_tokens) & (depth > cap_tokens), -1, nodes)
-        nodes = nodes.astype(np.int32)
-    inputs = np.minimum(trace.input_tokens, cap_tokens).astype(np.int32)
-    return Traffic(replace(trace, input_tokens=inputs, prefix_node=nodes), traffic.window_s)
+def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:
+    """The same requests with prompts cut to ``cap_tokens``."""
+    return Traffic(workload.cut_inputs(traffic.trace, cap_tokens), traffic.window_s)
 
 
 def with_hits(traffic: Traffic, fraction: float) -> Traffic:

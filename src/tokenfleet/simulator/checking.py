@@ -1,6 +1,7 @@
 """What a replay refuses, before anything runs: every problem of trace, fleet and world at once."""
 
 import difflib
+import os
 from collections.abc import Iterator
 from typing import get_args
 
@@ -12,9 +13,11 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.replica import EngineSettings, FrontEnd, Preemption, ReplicaPhysics, Scheduling, Speculation
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
+from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.checking_sharing import sharing_problems
 from tokenfleet.simulator.checking_world import lane_fleet_problems, world_problems
 from tokenfleet.simulator.layout import SGLANG
+from tokenfleet.simulator.placing import cache_words, ring_size, state_words
 from tokenfleet.simulator.rules import foreign_settings, owner_of, rule_set
 
 LONGEST_S = 90 * 86_400.0
@@ -24,6 +27,7 @@ MOST_REPLICAS = 1 << 20
 """Far more than any machine has the memory to replay; beyond, even counting what they take does."""
 SHORTEST_SCRAPE_S = 1e-3
 MOST_PRIORITIES = 128
+_WORD_BYTES = 8
 MOST_ROUTED = 1 << 16
 """Replicas that can be told apart by length and by tier."""
 
@@ -31,11 +35,36 @@ MOST_ROUTED = 1 << 16
 def check(trace: Trace, fleet: Fleet, world: World | None) -> None:
     """Raise one :class:`BadInput` with everything that is wrong with trace, fleet and world."""
     problems = [*_trace_problems(trace), *_fleet_problems(fleet), *sharing_problems(fleet, world)]
+    if not problems:
+        check_room(trace, fleet)
     if world is not None:
         problems += world_problems(world, trace.request_count, sum(group.replica_count for group in fleet.groups))
         problems += [] if world.lane is None else lane_fleet_problems(fleet)
     if problems:
         raise BadInput(problems)
+
+
+def check_room(trace: Trace, fleet: Fleet) -> None:
+    """Refuse more replicas than this machine has memory for, before anything as large as their number is made.
+
+    Args:
+        trace: What they would serve.
+        fleet: A checked fleet.
+
+    Raises:
+        BadInput: what they take, and how many there is room for.
+    """
+    ring = ring_size(trace)
+    words = at.REPLICA_WORDS + at.SAMPLE_WORDS + at.SCRAPE_WORDS
+    sizes = [words + sum(state_words(trace, group, ring)) + sum(cache_words(trace, group)) for group in fleet.groups]
+    counts = [group.replica_count for group in fleet.groups]
+    taken_bytes = sum(count * size for count, size in zip(counts, sizes, strict=True)) * _WORD_BYTES
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if taken_bytes > machine_bytes:
+        held = f"{sum(counts):,} replicas take {taken_bytes / 2**30:,.0f} GiB of memory to replay"
+        most = int(sum(counts) * machine_bytes / taken_bytes)
+        what = f"{held}, and this machine has {machine_bytes / 2**30:,.0f} GiB"
+        raise BadInput.at("replicas", what, f"less than {most:,} of them fit")
 
 
 def _trace_problems(trace: Trace) -> Iterator[Problem]:

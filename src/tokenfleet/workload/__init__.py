@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.profiling import profile
     from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
-    from tokenfleet.workload.scale import grow, peak_window
+    from tokenfleet.workload.scale import cut_inputs, cut_requests, grow, peak_window
     from tokenfleet.workload.splicing import splice, stretch
     from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge
     from tokenfleet.workload.synthesizing import synthesize
@@ -57,6 +57,8 @@ _HOME = {
     "format_of": "read",
     "grow": "scale",
     "load_profile": "profile_file",
+    "cut_inputs": "scale",
+    "cut_requests": "scale",
     "peak_window": "scale",
     "preset": "preset_files",
     "preset_document": "preset_files",
@@ -99,6 +101,8 @@ __all__ = [
     "between",
     "close_loop",
     "compare",
+    "cut_inputs",
+    "cut_requests",
     "draw_clients",
     "draw_trace",
     "format_names",

@@ -105,6 +105,31 @@ def peak_window(trace: Trace, *, least_count: int = 500) -> tuple[float, float]:
     return begin * MINUTE_S, end * MINUTE_S
 
 
+def cut_inputs(trace: Trace, most_tokens: int | Ints) -> Trace:
+    """The same requests with prompts cut to ``most_tokens``, one number for all or each to its own.
+
+    A prompt cut inside its shared prefix shares nothing any more: no hit is assumed for it.
+    """
+    nodes = trace.prefix_node
+    if nodes is not None and trace.prefixes is not None and len(trace.prefixes.parent):
+        depth = trace.prefixes.depth_tokens[np.maximum(nodes, 0)]
+        nodes = np.where((nodes >= 0) & (trace.input_tokens > most_tokens) & (depth > most_tokens), -1, nodes)
+        nodes = nodes.astype(np.int32)
+    inputs = np.minimum(trace.input_tokens, most_tokens).astype(np.int32)
+    return replace(trace, input_tokens=inputs, prefix_node=nodes)
+
+
+def cut_requests(trace: Trace, most_tokens: int) -> Trace:
+    """The same requests, none longer than ``most_tokens``, prompt and output: prompts are cut as far as that does it.
+
+    Args:
+        trace: The requests.
+        most_tokens: at least 2, one of the prompt and one of the output.
+    """
+    outputs = np.minimum(trace.output_tokens, most_tokens - 1).astype(np.int32)
+    return cut_inputs(replace(trace, output_tokens=outputs), (most_tokens - outputs).astype(np.int32))
+
+
 def select(observed: Observed, rows: Longs) -> Observed:
     """What a log says about the chosen requests, in the given order."""
     return Observed(

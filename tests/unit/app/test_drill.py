@@ -108,6 +108,7 @@ def test_results_go_into_the_contract_of_the_same_fleet(run):
         (("--flood", "2"), "--flood"),
         (("--burst-length", "10h"), "--burst-length: the burst lasts 10.0 h, the demand 5 min"),
         (("--plan", "nowhere"), "cannot be read"),
+        (("--replicas", "1000000000"), "1,000,000,000 replicas take"),
     ],
 )
 def test_what_cannot_be_drilled_is_a_problem(run, options, problem):

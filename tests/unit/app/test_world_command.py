@@ -167,11 +167,17 @@ def test_connections_of_those_who_time_out_are_counted(tmp_path):
 
 
 def test_outputs_end_where_engines_cut_them(tmp_path):
-    cut = SCENARIO.replace("duration: 10min", "duration: 10min\n  max_output: 150")
+    cut = SCENARIO.replace(
+        "duration: 10min", "duration: 10min\n  max_output: 150\n  max_input: 600\n  max_request: 700"
+    )
     out = simulated(tmp_path, cut)
     summary = json.loads((out / "summary.json").read_text())
-    tokens = polars.read_parquet(out / "requests.parquet")["output_tokens"]
+    rows = polars.read_parquet(out / "requests.parquet")
+    tokens = rows["output_tokens"]
     assert tokens.max() == 150
+    assert rows["input_tokens"].max() == 600
+    assert (rows["input_tokens"] + tokens).max() == 700
+    assert "Prompts are cut: max_input 600 and max_request 700 tokens." in summary["assumptions"]
     assert summary["at_max_output_count"] == (tokens == 150).sum() > 0
     assert any("finish reason length" in line for line in summary["assumptions"])
     whole = json.loads((simulated(tmp_path, SCENARIO) / "summary.json").read_text())

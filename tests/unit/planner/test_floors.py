@@ -127,7 +127,7 @@ def test_requests_longer_than_the_pool_count_as_errors():
     assert reason.kind == "context"
     assert "2.00% of requests" in reason.text
     assert "3,009 tokens" in reason.text
-    assert reason.relax == "cap prompt plus output at 1,600 tokens"
+    assert reason.relax == "cap prompt plus output at 1,600 tokens (workload.max_request: 1600)"
     assert floors(replica, shapes(made, slo, caching=False), replace(slo, error_rate_fraction=0.02)) == ()
 
 

@@ -38,7 +38,12 @@ def test_an_event_takes_more_and_a_formula_stands_beside_it(real_time):
     budget = found.budget
     assert budget.request_count == pytest.approx(3 * budget.usual_request_count, abs=2)
     assert budget.mean_tokens_per_s == pytest.approx((budget.input_tokens + budget.output_tokens) / 40.0)
-    assert budget.work_s == pytest.approx((budget.input_tokens + budget.output_tokens) / budget.carried_tokens_per_s)
+    assert budget.work_s == pytest.approx((budget.input_tokens + budget.output_tokens) / budget.full_tokens_per_s)
+    # A fleet that keeps a promise is not full: it does more than is asked of it at its peak.
+    start_s, end_s = workload.peak_window(TRACE)
+    inside = (TRACE.arrival_s >= start_s) & (TRACE.arrival_s < end_s)
+    asked = (TRACE.input_tokens[inside].sum() + TRACE.output_tokens[inside].sum()) / (end_s - start_s)
+    assert budget.full_tokens_per_s > asked
     assert budget.kv_at_once_bytes == (budget.input_tokens + budget.output_tokens) * 2
     assert found.warm is None
 

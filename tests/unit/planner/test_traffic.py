@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenfleet import workload
 from tokenfleet.domain.trace import Observed, PrefixTree, Trace
 from tokenfleet.planner.traffic import Traffic, cut, demand, stretch, with_inputs_capped
 from unit.planner import toy
@@ -89,3 +90,5 @@ def test_capped_prompts_keep_their_prefix_only_as_far_as_they_reach():
     capped = with_inputs_capped(Traffic(trace, (0.0, 3.0)), 200).trace
     assert capped.input_tokens.tolist() == [200, 200, 90]
     assert capped.prefix_node.tolist() == [0, -1, 0]
+    whole = workload.cut_requests(replace(trace, output_tokens=np.array([50, 700, 1], dtype=np.int32)), 300)
+    assert (whole.input_tokens.tolist(), whole.output_tokens.tolist()) == ([250, 1, 90], [50, 299, 1])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from tokenfleet.app.infeasible_words import nothing_runs
 from tokenfleet.app.loss_words import survived
 from tokenfleet.app.pooled_words import only, saved
 from tokenfleet.app.report.charts import Table
@@ -62,6 +63,8 @@ class Infeasible:
 
     title: str
     sentence: str
+    change: str
+    """What the changes are for."""
     changes: tuple[str, ...]
     """What to relax, the first being the smallest known."""
     reasons: tuple[str, ...]
@@ -251,12 +254,18 @@ def _infeasible(plan: Plan) -> Infeasible:
     asked = ", ".join(f"{promise_name(name)} ≤ {promise(most, unit)}" for name, unit, most in clauses_of(slo))
     tried = len(plan.question.candidates) + len(plan.question.rejected)
     changes = _changes(plan.reasons)
+    title, change = "No fleet keeps this promise", "The smallest change that works"
+    sentence = (
+        f"Not one of {plural(tried, 'candidate')} serves {plan.question.model.name} within "
+        f"{asked or 'the limits asked'}, with any number of replicas."
+    )
+    if nothing_runs(plan):
+        title, change = "Nothing can be tried as it is asked", "So that one can run"
+        sentence = f"Not one of {plural(tried, 'candidate')} can serve {plan.question.model.name}: see why below."
     return Infeasible(
-        title="No fleet keeps this promise",
-        sentence=(
-            f"Not one of {plural(tried, 'candidate')} serves {plan.question.model.name} within "
-            f"{asked or 'the limits asked'}, with any number of replicas."
-        ),
+        title=title,
+        sentence=sentence,
+        change=change,
         changes=changes,
         reasons=tuple(_reason_text(reason) for reason in plan.reasons),
         promises=Table(
