@@ -8,6 +8,7 @@ the way, one replay on one clock foresees when they come, which the next one con
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ from tokenfleet.simulator.surroundings import token_read_ps
 from tokenfleet.simulator.turning import heard_first, turns_of
 
 Buffer = npt.NDArray[np.int64]
+STRIDE_PS = 1_000_000
+"""By how much each replay is right for longer, at least; else what is not known to be right is left out of the next."""
 
 
 def quiet(_name: str, _calls: Trace) -> World | None:
@@ -74,9 +77,6 @@ def replay_stages(
     unknown_ps = np.full(trace.request_count, -1, dtype=np.int64)
     clock_ps = to_ps_column(trace.arrival_s)
     script = Script(arrivals_ps=arrivals_ps(closed_loop, clock_ps, unknown_ps), turns={}, ends_ps=unknown_ps)
-    if closed_loop is not None and read_tokens_per_s is None:
-        foreseen_ps = arrivals_foreseen_ps(trace, pools, worlds, closed_loop)
-        script = script if foreseen_ps is None else replace(script, arrivals_ps=foreseen_ps)
     if closed_loop is not None or gates_of(pools):
         script = settled(trace, pools, worlds, closed_loop, script, read_tokens_per_s)
     passing = Passing(
@@ -111,20 +111,52 @@ def settled(
     """The script that a replay by it confirms."""
     clock_ps = to_ps_column(trace.arrival_s)
     gates = gates_of(pools)
+    nothing, right_ps = script, -1
+    foreseen_ps = None if reads_per_s is not None or loop is None else arrivals_foreseen_ps(trace, pools, worlds, loop)
+    if foreseen_ps is not None:
+        script = replace(script, arrivals_ps=foreseen_ps)
     while True:
         found = Passing(trace, pools, worlds, script).run()
         sent = script.arrivals_ps >= 0
         last_ps = int(found.journey.now_ps[sent].max(initial=0))
         ends_ps = np.where(sent, read_ps(found.journey, trace, reads_per_s), -1)
         heard = heard_first(pools, found.journey.moved)
+        comes_ps = arrivals_ps(loop, clock_ps, ends_ps)
+        last_ps = max(last_ps, int(comes_ps.max(initial=0)))
         following = Script(
-            arrivals_ps=arrivals_ps(loop, clock_ps, ends_ps),
+            arrivals_ps=comes_ps,
             turns={gate.name: turns_of(gate, found, heard, last_ps) for gate in gates},
             ends_ps=ends_ps,
         )
         if is_confirmed(script, following, gates):
             return following
-        script = following
+        parted_ps = parts_at_ps(script, following)
+        if script.arrivals_ps is foreseen_ps:
+            following = nothing
+        elif parted_ps - right_ps < STRIDE_PS:
+            following = up_to(following, parted_ps)
+        script, right_ps = following, parted_ps
+
+
+def parts_at_ps(script: Script, following: Script) -> int:
+    """The moment up to which a script and what a replay by it found are the same: what both say until then is right."""
+    apart_ps = [at.NEVER_PS]
+    for said, found in ((script.arrivals_ps, following.arrivals_ps), (script.ends_ps, following.ends_ps)):
+        times = np.stack([said, found])[:, said != found]
+        apart_ps.append(int(times[times >= 0].min(initial=at.NEVER_PS)))
+    for name, turns in following.turns.items():
+        pairs = zip_longest(script.turns.get(name, ()), turns)
+        apart_ps += [min(each.time_ps for each in pair if each) for pair in pairs if pair[0] != pair[1]][:1]
+    return min(apart_ps)
+
+
+def up_to(script: Script, time_ps: int) -> Script:
+    """Only what a script says up to a moment: what is not right yet may come again and again a picosecond later."""
+    return Script(
+        arrivals_ps=np.where(script.arrivals_ps > time_ps, -1, script.arrivals_ps),
+        turns={name: tuple(turn for turn in turns if turn.time_ps <= time_ps) for name, turns in script.turns.items()},
+        ends_ps=np.where(script.ends_ps > time_ps, -1, script.ends_ps),
+    )
 
 
 def read_ps(journey: Journey, trace: Trace, tokens_per_s: float | None) -> Buffer:
