@@ -118,11 +118,11 @@ def settled(
     while True:
         found = Passing(trace, pools, worlds, script).run()
         sent = script.arrivals_ps >= 0
-        last_ps = int(found.journey.now_ps[sent].max(initial=0))
         ends_ps = np.where(sent, read_ps(found.journey, trace, reads_per_s), -1)
         heard = heard_first(pools, found.journey.moved)
         comes_ps = arrivals_ps(loop, clock_ps, ends_ps)
-        last_ps = max(last_ps, int(comes_ps.max(initial=0)))
+        # Doors are watched until the last one comes, too, who may not have come yet in this replay.
+        last_ps = max(int(found.journey.now_ps[sent].max(initial=0)), int(comes_ps.max(initial=0)))
         following = Script(
             arrivals_ps=comes_ps,
             turns={gate.name: turns_of(gate, found, heard, last_ps) for gate in gates},
@@ -130,12 +130,12 @@ def settled(
         )
         if is_confirmed(script, following, gates):
             return following
-        parted_ps = parts_at_ps(script, following)
         if script.arrivals_ps is foreseen_ps:
-            following = nothing
-        elif parted_ps - right_ps < STRIDE_PS:
-            following = up_to(following, parted_ps)
-        script, right_ps = following, parted_ps
+            script = nothing
+            continue
+        parted_ps = parts_at_ps(script, following)
+        script = up_to(following, parted_ps) if parted_ps - right_ps < STRIDE_PS else following
+        right_ps = parted_ps
 
 
 def parts_at_ps(script: Script, following: Script) -> int:
