@@ -16,11 +16,11 @@ def nothing_runs(plan: Plan) -> bool:
 
 def broken_promises(plan: Plan) -> str:
     """The clauses that no fleet keeps: ``ttft_p99 = 5ms``."""
-    metrics = {reason.kind.removesuffix("_floor") for reason in plan.reasons if reason.kind.endswith("_floor")}
+    clauses = {reason.clause for reason in plan.reasons}
     named = [
         f"{target.name} = {written_duration(target.limit_s)}"
         for target in plan.question.slo.latency
-        if target.metric in metrics
+        if target.name in clauses
     ]
     return " and ".join(named) or "this promise"
 

@@ -61,6 +61,8 @@ class Reason:
     """For a person, with numbers and units."""
     relax: str = ""
     """The smallest change that helps, when one is known."""
+    clause: str = ""
+    """Name of the clause whose floor breaks it; empty where it is about none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,13 +258,13 @@ def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
     if target.metric == "ttft":
         fresh = found.fresh_input_tokens[target.name] or 0
         text = f"Prefill of the {percent} input ({words.tokens(fresh)}) alone takes {band} on {where}."
-        return Reason(kind="ttft_floor", text=text, relax=relax)
+        return Reason(kind="ttft_floor", text=text, relax=relax, clause=target.name)
     if target.metric == "e2e":
         text = f"The {percent} request alone takes at least {band} from arrival to its last token on {where}."
-        return Reason(kind="e2e_floor", text=text, relax=relax)
+        return Reason(kind="e2e_floor", text=text, relax=relax, clause=target.name)
     context = found.context_tokens[target.name] or 0
     text = f"One decode step of a single sequence ({words.tokens(context)} of context) takes {band} on {where}."
-    return Reason(kind="itl_floor", text=text, relax=relax)
+    return Reason(kind="itl_floor", text=text, relax=relax, clause=target.name)
 
 
 def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, rate: RateTarget) -> Reason:

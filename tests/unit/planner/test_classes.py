@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenfleet.app.infeasible_words import broken_promises
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo, TrafficClass
@@ -66,6 +67,13 @@ def test_floors_are_those_of_the_class(toy_world):
     assert reason.kind == "ttft_floor"
     assert reason.relax.startswith("ttft_p50 of long >= ")
     assert "4,000 tokens" in reason.text
+
+
+def test_only_clauses_below_their_own_floor_are_said_to_be_kept_by_nobody(toy_world):
+    slo = promise(clause("ttft", 0.5, 1.0), clause("ttft", 0.5, 0.05, "long"))
+    made = plan(toy.question([toy.replica()], [toy.price("h100_sxm", 3.0)], promise=slo), two_kinds())
+    assert made.chosen is None
+    assert broken_promises(made) == "ttft_p50 of long = 50ms"
 
 
 def test_a_class_may_have_fewer_errors_than_all(toy_world):
