@@ -176,7 +176,7 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         clients=Clients(
             attempt_count=int(draw.choice([1, 2, 5, 12])),
             backoff_s=float(draw.choice([0.0, 0.001, 0.02, 0.3])),
-            longest_backoff_s=float(draw.choice([0.0, 0.05, 60.0])),
+            longest_backoff_s=float(draw.choice([0.0, 0.05, 2.0])),
             first_token_timeout_s=random_timeout_s(draw),
             timeout_s=random_timeout_s(draw),
             read_tokens_per_s=None if draw.random() < 0.8 else float(draw.choice([20.0, 77.7, 100.0, 1000.0])),
