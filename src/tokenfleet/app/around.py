@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tokenfleet import workload
 from tokenfleet.app.events import happenings_of
 from tokenfleet.app.fleet_rollout import versions_of
+from tokenfleet.app.lane_queue import without_batch
 from tokenfleet.app.leaving import leaving_of
 from tokenfleet.app.scaling_question import (
     batch_of,
@@ -32,7 +33,7 @@ from tokenfleet.app.world_question import (
 from tokenfleet.control import Ladder, ScalingPolicy
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord, requests_of
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Admission, BatchLane, Clients, ClosedLoop, Happening, Leaving, World
 from tokenfleet.planner.scaling import ScalingSetting, scaler_of
@@ -89,7 +90,7 @@ class Around:
 
     def waiting_for(self, record: RunRecord) -> RunRecord:
         """The requests that somebody waits for: all of them, or all but those in the batch lane."""
-        return record if self.in_lane is None else requests_of(record, ~self.in_lane)
+        return record if self.in_lane is None else without_batch(record, self.in_lane)
 
     def controller(self) -> Controller:
         """Somebody new to watch: every replay needs its own."""

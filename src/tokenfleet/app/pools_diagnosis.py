@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenfleet import contract, simulator
 from tokenfleet.app.alone import alone, answered
+from tokenfleet.app.lane_queue import without_batch
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem
 from tokenfleet.app.simulate_run import Window, prefill_fraction_in
@@ -151,9 +152,9 @@ def _waited_for(run: PoolRun, batch: Bools | None) -> PoolRun:
     """The calls that somebody waits for; all of them where nobody does."""
     if batch is None or batch[run.caller].all() or not batch[run.caller].any():
         return run
-    chosen = ~batch[run.caller]
+    mine = batch[run.caller]
     return replace(
-        run, trace=rows_of(run.trace, chosen), record=requests_of(run.record, chosen), caller=run.caller[chosen]
+        run, trace=rows_of(run.trace, ~mine), record=without_batch(run.record, mine), caller=run.caller[~mine]
     )
 
 

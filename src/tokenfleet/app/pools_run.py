@@ -28,7 +28,7 @@ from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.run import RunRecord, Status, requests_of
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
@@ -130,6 +130,11 @@ class SimulatedPools:
         """How tenants were served; ``None`` where fewer than two are known."""
         tenant = self.trace.tenant
         return None if tenant is None else contract.fairness_of(self.record, tenant, self.trace.tenants)
+
+    @property
+    def waited_for(self) -> RunRecord:
+        """The requests that somebody waits for: all but batch in a lane, unless all are."""
+        return self.record if self.batch is None or self.batch.all() else requests_of(self.record, ~self.batch)
 
     @property
     def record(self) -> RunRecord:

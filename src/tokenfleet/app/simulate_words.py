@@ -24,6 +24,8 @@ _LONG_TAIL: Final = 3.0
 """The slowest gaps are worth a word from this multiple of the middle one on."""
 _SLOWED: Final = 1.05
 """A slowdown worth a word."""
+_BEHIND: Final = 8
+"""A queue so many times that of any other replica is its own affair."""
 _RATES: Final = ("error_rate", "rejection_rate")
 _BURSTS: Final = 0.4
 """Below this share of the work, prefill cannot be the limit all the time."""
@@ -87,10 +89,31 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     lines = [f"{READERS_FULL}." if reads and found.verdict == "prefill" else verdict_line(found)]
     if found.verdict == "fine" and broken:
         lines = in_time_yet(found, broken, "not saturated")
-    lines += evidence_lines(found, run.limits, run.fleet, reads=reads)
+    behind = _behind_lines(found, run) if broken else []
+    evidence = evidence_lines(found, run.limits, run.fleet, reads=reads)
+    if behind:
+        lines, evidence = behind, [line for line in evidence if line not in mend_lines(found)]
+    lines += evidence
     if reads and any(not result.sample_count for result in broken):
         lines.append("No request generates anything, so none has a first token or a gap: promise e2e instead.")
     return [*lines, *_too_slow_alone(found.ttft, run)]
+
+
+def _behind_lines(found: Diagnosis, run: Simulated) -> list[str]:
+    """Where one replica is behind and the others have nothing to do with it; none elsewhere."""
+    most, elsewhere, replica = found.waiting_peak_count, found.waiting_elsewhere_count, found.waiting_peak_replica
+    if not found.ttft.up or most is None or elsewhere is None or most <= run.limits.waiting_warning_count:
+        return []
+    if most < _BEHIND * max(elsewhere, 1):
+        return []
+    where = f"{most:,} wait there while {elsewhere:,} at most wait on any other"
+    lines = [f"replica {replica} is behind, the fleet is not: {where}."]
+    decisions = () if run.record.turmoil is None else run.record.turmoil.decisions
+    if any(each.kind == "slow" and replica in each.replicas for each in decisions):
+        lines.append("An event slowed it down.")
+    if run.fleet.router == "round_robin":
+        lines.append("The router, round_robin, sends there all the same; least_in_flight sees who is behind.")
+    return lines
 
 
 def verdict_line(found: Diagnosis) -> str:
@@ -290,11 +313,13 @@ def _why_gaps(engines: Sequence[EngineSettings]) -> str:
 
 def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     """The blocks a terminal shows."""
+    waited_for = run.around.waiting_for(run.record)
+    aside = [] if run.around.in_lane is None else ["of all but batch, which has its own lines below"]
     blocks: list[Block] = [
         ("Model", [run.model]),
         ("Fleet", [fleet_name(group) for group in run.fleet.groups]),
-        ("Demand", demand_lines(run.record, run.slo)),
-        ("Latency", latency_lines(run.record)),
+        ("Demand", demand_lines(run.record, run.slo, waited_for)),
+        ("Latency", [*latency_lines(waited_for), *aside]),
         ("Promise", promise_lines(run.peak_window_s, run.peak.slo, run.whole.slo)),
         ("Load", _load(run)),
         ("Peak", diagnosis_words(run.peak, run)),
@@ -315,13 +340,13 @@ def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     return [*blocks, ("Assumed", list(run.assumptions)), ("Next", next_lines)]
 
 
-def demand_lines(record: RunRecord, slo: Slo) -> list[str]:
-    """How many requests there were, and how many were served well."""
+def demand_lines(record: RunRecord, slo: Slo, waited_for: RunRecord) -> list[str]:
+    """How many requests there were, and how many of those that somebody waits for were served well."""
     finished = int((record.status == Status.FINISHED).sum())
     total = len(record.arrival_s)
     span_s = record.end_s - float(record.arrival_s[0])
     rates = f", {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
-    good = goodput(record, slo)
+    good = goodput(waited_for, slo)
     lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {ending_words(record.status)}"]
     if good.rate_per_s is not None and good.fraction is not None and good.clauses:
         named = ", ".join(spoken(clause) for clause in good.clauses)

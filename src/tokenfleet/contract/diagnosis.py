@@ -101,6 +101,8 @@ class Diagnosis:
     waiting_peak_count: int | None
     """Most requests that waited at one sampled moment on one replica."""
     waiting_peak_replica: int | None
+    waiting_elsewhere_count: int | None
+    """Most that waited at that moment on any other replica that was ready; ``None`` where there was none."""
     queued_fraction: float | None
     """Share of sampled moments and replicas with somebody waiting."""
     kv_held_fraction: float | None
@@ -177,8 +179,7 @@ def diagnose(
     Raises:
         ValueError: A window without its gaps.
     """
-    bounds = limits or DiagnosisLimits()
-    chosen, gaps = _chosen(record, window_s), _gaps(record, window_s)
+    bounds, chosen, gaps = limits or DiagnosisLimits(), _chosen(record, window_s), _gaps(record, window_s)
     ttft, itl = _up(record, alone, bounds, chosen, gaps, mixed=mixed)
     queue, front_end = _queue(record, bounds, window_s, slot_counts), _front_end(record, chosen)
     work = _prefill_fraction(record.busy) if prefill_fraction is None else prefill_fraction
@@ -192,6 +193,7 @@ def diagnose(
         client_e2e=seen[1],
         waiting_peak_count=queue.most,
         waiting_peak_replica=queue.replica,
+        waiting_elsewhere_count=queue.elsewhere,
         queued_fraction=queue.queued,
         kv_held_fraction=queue.kv_held,
         slots_held_fraction=queue.slots_held,
@@ -286,6 +288,7 @@ def _typical(against: Callable[[float], Against], quantile: float) -> Against:
 class _Queue:
     most: int | None = None
     replica: int | None = None
+    elsewhere: int | None = None
     queued: float | None = None
     kv_held: float | None = None
     slots_held: float | None = None
@@ -307,6 +310,10 @@ def _queue(
     if not waiting.size:
         return _Queue()
     place = int(np.argmax(waiting))
+    sample, replica = divmod(place, waiting.shape[1])
+    others = np.arange(waiting.shape[1]) != replica
+    if gauges.state is not None:
+        others &= gauges.state[inside][sample] == ReplicaState.READY
     most = int(waiting.flat[place])
     # In a healthy engine, too, an arrival waits for the next step to begin; only the longest queues tell a cause.
     long = np.where(2 * waiting >= max(most, 1), waiting, 0)
@@ -315,7 +322,8 @@ def _queue(
     taken = None if slot_counts is None else gauges.running[inside] >= np.asarray(slot_counts)
     return _Queue(
         most=most,
-        replica=place % waiting.shape[1],
+        replica=replica,
+        elsewhere=int(waiting[sample][others].max()) if others.any() else None,
         queued=int((waiting > 0).sum()) / waiting.size,
         kv_held=int(long[full].sum(dtype=np.int64)) / total if total else None,
         slots_held=int(long[taken].sum(dtype=np.int64)) / total if total and taken is not None else None,

@@ -49,6 +49,10 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     assert f"{batch['finished_count']:,} of {batch['request_count']:,} requests done" in out
     ttft = next(clause for clause in found["whole"]["slo"] if clause["name"].startswith("ttft"))
     assert ttft["predicted"] < 20.0, "nobody counts the night"
+    rows = pl.read_parquet("out/telemetry.parquet")
+    batch_too, others = rows["waiting"].max(), found["whole"]["diagnosis"]["waiting_peak_count"]
+    assert others < batch_too, "an alarm is about those for whom somebody waits"
+    assert "of all but batch, which has its own lines below" in out
 
 
 POOLS = """\

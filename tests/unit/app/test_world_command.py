@@ -60,6 +60,18 @@ def test_events_are_replayed_and_told(tmp_path):
     assert "replica 0 failed (as the scenario says)" in page
 
 
+def test_one_replica_that_is_behind_is_no_want_of_prefill(tmp_path, capsys):
+    slow = "router: round_robin\nevents: [{at: 0s, what: slow, replicas: [0], factor: 6}]\n"
+    out = simulated(tmp_path, SCENARIO + slow)
+    found = json.loads((out / "summary.json").read_text())["peak"]["diagnosis"]
+    assert found["waiting_peak_replica"] == 0
+    assert found["waiting_peak_count"] > 8 * found["waiting_elsewhere_count"]
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"replica 0 is behind, the fleet is not: {found['waiting_peak_count']} wait there" in told
+    assert "An event slowed it down. The router, round_robin, sends there all the same" in told
+    assert "shorter prompts help" not in told
+
+
 def test_clients_that_time_out_are_counted_apart_from_those_refused(tmp_path, capsys):
     slow = "events:\n  - {at: 2min, what: slow, replicas: 2, factor: 40, back_after: 1min}\n"
     out = simulated(tmp_path, SCENARIO + slow + "clients: {attempts: 2, first_token_timeout: 5s, timeout: 1min}\n")

@@ -90,6 +90,7 @@ def test_a_long_prompt_of_mistral_holds_its_window_only() -> None:
     """20,000 tokens in, 2,000 out: the first version keeps 4,096 and what is in flight, the third everything."""
     gpu, held = catalog.gpu("h100_sxm"), {}
     for name in ("mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.3"):
+        assert catalog.model(name).max_context_tokens == 32_768, "more than its window"
         settings = replace(catalog.engine("vllm-0.32", gpu=gpu), context_limit_tokens=32_768)
         asked = Deployment(
             model=name, gpu=gpu.name, layout=Layout(), precision="bf16", kv_precision="bf16", engine=settings
