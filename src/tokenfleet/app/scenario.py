@@ -11,6 +11,7 @@ from typing import TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.quantities import quoted
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.yaml_lines import KeyPath, read_yaml
@@ -18,8 +19,8 @@ from tokenfleet.domain.errors import BadInput, Problem
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
-_IN_FLEET = re.compile(r"fleet\.(?:(router|groups)|groups\[\d+\]\.(engine(?:\.\w+)*))")
-"""Where a replay finds fault with a fleet whose settings a scenario has under keys of its own."""
+_IN_FLEET = re.compile(r"(?:([\w-]+): )?fleet\.(?:(router|groups)|groups\[(\d+)\]\.(engine(?:\.\w+)*))")
+"""Where a replay finds fault with a fleet, of a pool maybe, whose settings a scenario has under keys of its own."""
 _ENGINE_KEYS = {
     "draft_token_count": "tokens",
     "acceptance_fraction": "acceptance",
@@ -75,19 +76,65 @@ def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
         raise BadInput(_placed(problem, where) for problem in error.problems) from None
 
 
+class Lines:
+    """Where the keys of a scenario file stand; read only when somebody asks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, key: KeyPath) -> str:
+        """Line and key."""
+        return read_yaml(self._path).where(key)
+
+    def names(self, key: str) -> list[str]:
+        """What is named in a mapping at the top, in the order of the file."""
+        value = read_yaml(self._path).value
+        below = value.get(key) if isinstance(value, Mapping) else None
+        return list(map(str, below)) if isinstance(below, Mapping) else []
+
+    def has(self, key: KeyPath) -> bool:
+        """Whether the file says something there."""
+        return key in read_yaml(self._path).lines
+
+
 def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
-    path = tuple(int(key) if key.isdigit() else key for key in _key_of(problem.where).split("."))
+    found = _IN_FLEET.fullmatch(problem.where)
+    if found is not None and isinstance(where, Lines):
+        setting, owner = _written(found, where)
+        what = f"{problem.what} ({'.'.join(owner)})" if owner else problem.what
+        return replace(problem, where=where(setting), what=what)
+    key = problem.where if found is None else ".".join(_setting_of(found))
+    path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
     if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
         return replace(problem, where=where(path))
     return problem
 
 
-def _key_of(where: str) -> str:
-    """The key of a scenario behind a setting of the fleet made from it; anything else stays as it is."""
-    found = _IN_FLEET.fullmatch(where)
-    if found is None:
-        return where
-    return ".".join(_ENGINE_KEYS.get(key, key) for key in (found[1] or found[2]).split("."))
+def _setting_of(found: re.Match[str]) -> tuple[str, ...]:
+    """The key of a scenario behind a setting of the fleet made from it."""
+    return tuple(_ENGINE_KEYS.get(key, key) for key in (found[2] or found[4]).split("."))
+
+
+def _written(found: re.Match[str], lines: Lines) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where a setting of a fleet was written, and the pool or group that has it where that is not in the key."""
+    setting = _setting_of(found)
+    owner = _owner_of(found[1], found[3], lines)
+    # Pools and groups name their engine and a few of its settings; the others are those of all.
+    own = (*owner, *(setting[1:] or setting))
+    if owner and own[len(owner)] in PhaseSpec.model_fields and lines.has(own):
+        return own, ()
+    return setting, owner
+
+
+def _owner_of(pool: str | None, index: str | None, lines: Lines) -> tuple[str, ...]:
+    """The pool or the group of a fleet, as a scenario names it."""
+    if pool is None:
+        groups = lines.names("groups")
+        return ("groups", groups[int(index)]) if index is not None and int(index) < len(groups) else ()
+    if pool in lines.names("pools"):
+        return "pools", pool
+    name, _, phase = pool.rpartition("-")
+    return "pools", name, phase
 
 
 def _in_free_mapping(path: KeyPath) -> bool:
@@ -104,9 +151,9 @@ def _in_free_mapping(path: KeyPath) -> bool:
     return False
 
 
-def lines_of(path: Path) -> Callable[[KeyPath], str]:
-    """Where the keys of a scenario file stand; read again only when somebody asks."""
-    return lambda key: read_yaml(path).where(key)
+def lines_of(path: Path) -> Lines:
+    """Where the keys of a scenario file stand."""
+    return Lines(path)
 
 
 def _line(problem: Problem, path: Path) -> int:
