@@ -1,5 +1,6 @@
 """From the keys of a scenario to a scaling policy, a ladder, and the world in which they run."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -161,6 +162,18 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
     return counting(policy, setting.staying_count)
 
 
+_RUNG_KEYS: Final = {
+    "limit_tokens": "limit",
+    "quota_tokens_per_s": "quota",
+    "input_tokens": "input",
+    "session_count": "sessions",
+    "waiting_count": "waiting",
+    "kv_fraction": "kv",
+    "ttft_p90_s": "ttft",
+}
+_RUNG_NAMES: Final = re.compile(rf"\b(?:{'|'.join(_RUNG_KEYS)})\b")
+
+
 def ladder_of(spec: LadderSpec, where: str = "ladder") -> Ladder:
     """The ladder that a scenario describes under a key.
 
@@ -173,8 +186,19 @@ def ladder_of(spec: LadderSpec, where: str = "ladder") -> Ladder:
         climb_s=spec.climb,
         calm_s=spec.calm,
     )
-    control.check_ladder(ladder, where)
+    try:
+        control.check_ladder(ladder, where)
+    except BadInput as error:
+        raise BadInput(_as_written(problem) for problem in error.problems) from None
     return ladder
+
+
+def _as_written(problem: Problem) -> Problem:
+    """A problem of a ladder, with the keys of a scenario for the names in the ladder."""
+    said = (
+        _RUNG_NAMES.sub(lambda name: _RUNG_KEYS[name[0]], text) for text in (problem.where, problem.what, problem.mend)
+    )
+    return Problem(*said)
 
 
 def smaller_groups(asked: Scenario, spec: LadderSpec) -> tuple[ReplicaGroup, ...]:

@@ -21,6 +21,9 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 _IN_FLEET = re.compile(r"(?:([\w-]+): )?fleet\.(?:(router|groups)|groups\[(\d+)\]\.(engine(?:\.\w+)*))")
 """Where a replay finds fault with a fleet, of a pool maybe, whose settings a scenario has under keys of its own."""
+_IN_FLEET = re.compile(r"fleet\.(?:(router|groups)|groups\[\d+\]\.(engine(?:\.\w+)*))")
+"""Where a replay finds fault with a fleet whose settings a scenario has under keys of its own."""
+_IN_LIST = re.compile(r"\[(\d+)\]")
 _ENGINE_KEYS = {
     "draft_token_count": "tokens",
     "acceptance_fraction": "acceptance",
@@ -106,6 +109,11 @@ def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
     key = problem.where if found is None else ".".join(_setting_of(found))
     path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
     if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
+    keys = _IN_LIST.sub(r".\1", _key_of(problem.where)).split(".")
+    path = tuple(int(key) if key.isdigit() else key for key in keys)
+    # An item of a list is as well known as the list.
+    named = path[:-1] if isinstance(path[-1], int) and len(path) > 1 else path
+    if named[-1] in known_keys(named[:-1]) or _in_free_mapping(path):
         return replace(problem, where=where(path))
     return problem
 

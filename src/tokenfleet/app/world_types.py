@@ -42,6 +42,9 @@ class EventSpec(Strict):
         given = [key for key in ("replicas", "node", "zone") if key in self.model_fields_set]
         if len(given) > 1:
             raise problem(f"has {' and '.join(given)}", "name replicas, a node, or a zone")
+        twice = next((number for number in self.numbers if self.numbers.count(number) > 1), None)
+        if not isinstance(self.replicas, int) and twice is not None:
+            raise problem(f"names replica {twice} twice", "leave one out")
         return self
 
     @property

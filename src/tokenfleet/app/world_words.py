@@ -24,7 +24,7 @@ _BECAME: Final = {
     "start": "started loading",
     "ready": "took requests",
     "drain": "took no more",
-    "stop": "were given back",
+    "stop": "left the fleet",
     "fail": "failed",
     "back": "took requests",
     "slow": "changed speed",

@@ -234,7 +234,9 @@ def _rung_problems(rung: Rung, where: str) -> list[Problem]:
     problems = []
     needed = NEEDED.get(rung.kind)
     if needed is not None and (getattr(rung, needed) or 0) < 1:
-        problems.append(Problem(f"{where}.{needed}", f"{rung.kind} does not say how much", "write a positive number"))
+        problems.append(
+            Problem(f"{where}.{needed}", f"{rung.kind} does not say how much", f"write a positive number as {needed}")
+        )
     names = ("waiting_count", "kv_fraction", "ttft_p90_s")
     entered = {name: getattr(rung.enter, name) for name in names if getattr(rung.enter, name) is not None}
     left = {name: getattr(rung.leave, name) for name in names if getattr(rung.leave, name) is not None}

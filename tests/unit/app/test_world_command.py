@@ -113,6 +113,12 @@ def test_time_outs_alone_are_a_world(tmp_path):
 ZONES = "zones: [a, b]\nredundancy: {replicas_per_node: 1}\n"
 
 
+LADDER = """ladder:
+  queue_limit: 9
+  rungs: [{give_up: cap_output, enter: {waiting: 4}, leave: {waiting: 8}}]
+"""
+
+
 def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
     events = """events:
   - {at: 2min, zone: b, back_after: 1min}
@@ -140,6 +146,11 @@ def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
         ("events: [{at: 1min, zone: a}]\n", "the scenario names no zones"),
         (ZONES + "events: [{at: 1min, node: 0, zone: a}]\n", "name replicas, a node, or a zone"),
         ("zones: [{name: a, gpu_limit: 1}]\nevents: [{at: 1min, zone: a}]\n", "no room for 2 replicas"),
+        ("events: [{at: 1min, replicas: [1, 1]}]\n", "names replica 1 twice"),
+        ("events: [{at: 0s}, {at: 1min, zone: a}]\n", "stormy.yaml:11: events[1].zone: "),
+        ("events:\n  - {at: 0s, what: rollout}\n  - {at: 9s, what: rollout}\n", "stormy.yaml:13: events[1]: a second"),
+        (LADDER, "stormy.yaml:13: ladder.rungs[0].limit: cap_output does not say how much"),
+        (LADDER, "stormy.yaml:13: ladder.rungs[0].leave.waiting: left at 8, entered at 4"),
     ],
 )
 def test_places_that_there_are_not(tmp_path, capsys, text, said):

@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 @click.option(
     "--ttft-up",
     metavar="FACTOR",
-    type=click.FloatRange(min=1.0),
+    type=click.FloatRange(1.0, 1e6),
     default=3.0,
     help="TTFT p95 is up from this multiple of the same requests alone on. [default: 3]",
 )
 @click.option(
     "--itl-up",
     metavar="FACTOR",
-    type=click.FloatRange(min=1.0),
+    type=click.FloatRange(1.0, 1e6),
     default=3.0,
     help="ITL p50 is up from this multiple of the same requests alone on. [default: 3]",
 )

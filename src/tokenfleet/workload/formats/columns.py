@@ -106,7 +106,9 @@ def map_columns(columns: Sequence[str], told: Mapping[str, str], *, where: str) 
         # Words of a priority are names of tiers, so its column may be read as a label, too.
         free = taken - {found.get("label")} if role == "priority" else taken
         hits = [column for name in names for column in columns if plain(column) == name and column not in free]
-        if role in _MUST_NOT_GUESS and len(hits) > 1:
+        if role in _MUST_NOT_GUESS and len(hits) > 1 and len(set(hits)) == 1:
+            problems.append(Problem(where, f"{len(hits)} columns are called {hits[0]!r}", "leave one"))
+        elif role in _MUST_NOT_GUESS and len(hits) > 1:
             problems.append(
                 Problem(
                     where,
