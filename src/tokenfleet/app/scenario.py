@@ -21,8 +21,6 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 _IN_FLEET = re.compile(r"(?:([\w-]+): )?fleet\.(?:(router|groups)|groups\[(\d+)\]\.(engine(?:\.\w+)*))")
 """Where a replay finds fault with a fleet, of a pool maybe, whose settings a scenario has under keys of its own."""
-_IN_FLEET = re.compile(r"fleet\.(?:(router|groups)|groups\[\d+\]\.(engine(?:\.\w+)*))")
-"""Where a replay finds fault with a fleet whose settings a scenario has under keys of its own."""
 _IN_LIST = re.compile(r"\[(\d+)\]")
 _ENGINE_KEYS = {
     "draft_token_count": "tokens",
@@ -107,10 +105,7 @@ def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
         what = f"{problem.what} ({'.'.join(owner)})" if owner else problem.what
         return replace(problem, where=where(setting), what=what)
     key = problem.where if found is None else ".".join(_setting_of(found))
-    path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
-    if path[-1] in known_keys(path[:-1]) or _in_free_mapping(path):
-    keys = _IN_LIST.sub(r".\1", _key_of(problem.where)).split(".")
-    path = tuple(int(key) if key.isdigit() else key for key in keys)
+    path = tuple(int(part) if part.isdigit() else part for part in _IN_LIST.sub(r".\1", key).split("."))
     # An item of a list is as well known as the list.
     named = path[:-1] if isinstance(path[-1], int) and len(path) > 1 else path
     if named[-1] in known_keys(named[:-1]) or _in_free_mapping(path):
