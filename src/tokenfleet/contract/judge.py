@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import NOT_TURNED_AWAY, GapHistogram, RunRecord, Status
+from tokenfleet.domain.run import GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, RateTarget, Slo, SloResult
 from tokenfleet.domain.trace import Bools, Floats
 
@@ -243,7 +243,7 @@ def _rate(view: _View, rate: RateTarget, *, apart: bool) -> Found:
 
 def ended(record: RunRecord, finished: Bools, rate: RateTarget, *, apart: bool) -> Bools:
     """Which requests ended in the way that a rate is about; ``apart``: those turned away are no errors."""
-    turned_away: Bools = ~np.isin(record.status, NOT_TURNED_AWAY)
+    turned_away = record.turned_away
     if rate.kind == "rejection_rate":
         return turned_away
     failed: Bools = ~finished & ~(turned_away & apart)

@@ -70,6 +70,7 @@ NOT_TURNED_AWAY = (
     Status.CANCELLED,
     Status.TIMED_OUT,
 )
+_TURNED_AWAY: Bools = np.array([status not in NOT_TURNED_AWAY for status in range(max(Status) + 1)])
 """Endings that are no refusal at the door: one that no replica could ever serve is an error of the request."""
 
 
@@ -284,6 +285,11 @@ class RunRecord:
         if name is None:
             return np.ones(len(self.arrival_s), dtype=np.bool_)
         return members(self.class_bits, self.classes, name, len(self.arrival_s))
+
+    @property
+    def turned_away(self) -> Bools:
+        """Requests that somebody sent away, whatever the reason."""
+        return _TURNED_AWAY[self.status]
 
     @property
     def ttft_s(self) -> Floats:

@@ -36,6 +36,8 @@ class Candidate:
     estimate: int
     known: Profiles | None = None
     """Its times, where they were worked out before."""
+    doubtful: bool = False
+    """By the formula no count of it keeps the promise."""
 
     @cached_property
     def name(self) -> str:

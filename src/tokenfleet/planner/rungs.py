@@ -9,12 +9,10 @@ all rungs, so that they can be told apart.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import NOT_TURNED_AWAY, RunRecord, requests_of
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import of_class
@@ -81,7 +79,7 @@ def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Report
     among_served = Replays(_to_those_served(shock.replays.slo), shock.replays.router)
 
     def kept(traffic: Traffic, record: RunRecord) -> bool:
-        served = requests_of(record, np.isin(record.status, NOT_TURNED_AWAY))
+        served = requests_of(record, ~record.turned_away)
         return among_served.judged(traffic, served).kept
 
     def keeps(factor: float) -> bool:
@@ -94,7 +92,7 @@ def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Report
     larger = shock.surged(shock.larger_factor)
     record, climbed = _watched(shock, larger, ladder, clients)
     inside = (record.arrival_s >= shock.burst_s[0]) & (record.arrival_s < shock.burst_s[1])
-    refused = inside & ~np.isin(record.status, NOT_TURNED_AWAY)
+    refused = inside & record.turned_away
     return RungRide(
         kinds=kinds,
         factor=factor,

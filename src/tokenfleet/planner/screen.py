@@ -9,9 +9,10 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Profiles, profiles_of
-from tokenfleet.planner.estimate import replica_estimate
+from tokenfleet.planner.estimate import Estimate, replica_estimate
 from tokenfleet.planner.floors import Shapes, floor_excess, floors, shapes
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.prompts import AFFINE, Prompts, prompts_of
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.redundancy import cannot_survive
@@ -35,8 +36,8 @@ class Formula:
 
     reasons: tuple[Reason, ...]
     """Floors that break the promise."""
-    estimate: int
-    """Replicas that the peak window needs; 0 of a variant below a floor, which nobody asks."""
+    estimate: Estimate
+    """Replicas that the peak window needs; none of a variant below a floor, which nobody asks."""
     excess: float
     """Largest ratio of a floor to its limit; 0 of a replica that breaks none."""
 
@@ -69,8 +70,8 @@ def screen(
     every = [(replica, False) for replica in question.candidates] + [(replica, True) for replica in variants]
     found = recall(
         "formulas",
-        (question.candidates, tuple(variants), traffic, question.slo),
-        lambda: _formulas(every, traffic, question.slo, reporter),
+        (question.candidates, tuple(variants), traffic, question.slo, question.router),
+        lambda: _formulas(every, traffic, question, reporter),
     )
     profiles = recall(
         "profiles", (question.candidates, tuple(variants)), lambda: tuple(profiles_of(each) for each, _ in every)
@@ -86,25 +87,32 @@ def screen(
 
 
 def _formulas(
-    every: Sequence[tuple[ReplicaPhysics, bool]], traffic: Traffic, slo: Slo, reporter: Reporter
+    every: Sequence[tuple[ReplicaPhysics, bool]], traffic: Traffic, question: PlanQuestion, reporter: Reporter
 ) -> tuple[Formula, ...]:
     # Lengths depend on the traffic and on whether prefixes are cached, not on the candidate.
-    lengths: dict[bool, tuple[Shapes, Demand]] = {}
+    lengths: dict[bool, tuple[Shapes, Demand, Prompts]] = {}
     formulas = []
     for replica, variant in every:
         reporter.say("floors", words.layout(replica.deployment), 0.0)
         caching = replica.deployment.engine.prefix_caching
         if caching not in lengths:
-            lengths[caching] = shapes(traffic.trace, slo, caching=caching), demand(traffic, caching=caching)
-        formulas.append(_formula(replica, *lengths[caching], slo, variant))
+            lengths[caching] = (
+                shapes(traffic.trace, question.slo, caching=caching),
+                demand(traffic, caching=caching),
+                prompts_of(traffic, caching=caching, affine=question.router in AFFINE),
+            )
+        formulas.append(_formula(replica, *lengths[caching], question.slo, variant))
     return tuple(formulas)
 
 
-def _formula(replica: ReplicaPhysics, found: Shapes, wanted: Demand, slo: Slo, variant: bool) -> Formula:
+def _formula(
+    replica: ReplicaPhysics, found: Shapes, wanted: Demand, prompts: Prompts, slo: Slo, variant: bool
+) -> Formula:
     reasons = tuple(floors(replica, found, slo))
+    unasked = Estimate(count=0, doubtful=True)
     return Formula(
         reasons=reasons,
-        estimate=0 if reasons and variant else replica_estimate(replica, wanted, slo),
+        estimate=unasked if reasons and variant else replica_estimate(replica, wanted, prompts, slo),
         excess=floor_excess(replica, found, slo) if reasons and not variant else 0.0,
     )
 
@@ -131,13 +139,13 @@ def _sort_in(
     if lame is not None:
         reasons = (*reasons, lame)
     if price is not None and not reasons:
-        result.candidates.append(Candidate(replica, price, formula.estimate, profiles))
+        result.candidates.append(Candidate(replica, price, formula.estimate.count, profiles, formula.estimate.doubtful))
         return
     if variant:
         return
     result.rejected.append(rejected(replica, reasons))
     if price is not None and lame is None:
-        result.floored.append(Floored(replica, formula.estimate, formula.excess, reasons))
+        result.floored.append(Floored(replica, formula.estimate.count, formula.excess, reasons))
 
 
 def rejected(replica: ReplicaPhysics, reasons: Sequence[Reason]) -> Rejected:

@@ -55,9 +55,13 @@ def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> t
     return tuple(Reason(kind="capacity", text=f"Even {fleet}: {verdict.said(result)}.") for result in verdict.broken)
 
 
-def _wider(count: int, most: int) -> int:
-    """A round number a little above ``count``; ``count`` where it is one, or where that would be more than ``most``."""
-    wider = wider_count(count)
+def _wider(candidate: Candidate, count: int, most: int) -> int:
+    """A round number a little above ``count``; ``count`` where it is one, or where that would be more than ``most``.
+
+    Of a candidate that the formula doubts, far above: more of it will hardly do, and another price, spare replica or
+    context asks for no more than was shown already.
+    """
+    wider = 1 << (2 * count - 1).bit_length() if candidate.doubtful else wider_count(count)
     return wider if wider <= most else count
 
 
@@ -155,7 +159,14 @@ class Search:
         # Of equal prices the one that is best at anything comes first: what it breaks, the others need not be asked.
         waiting = sorted(
             candidates,
-            key=lambda one: (self._price(one, one.estimate), one.prefill_s, one.decode_s, -one.kv_tokens, one.name),
+            key=lambda one: (
+                one.doubtful,
+                self._price(one, one.estimate),
+                one.prefill_s,
+                one.decode_s,
+                -one.kv_tokens,
+                one.name,
+            ),
         )
         while waiting:
             waiting = self._kin_first(waiting)
@@ -173,7 +184,7 @@ class Search:
         """Sizes the most promising of other families at any price, then those that may be cheaper than it."""
         best = self.found.answers[0].candidate.family
         others = [one for one in candidates if one.family != best and self._outdone.by_failure(one) is None]
-        others.sort(key=lambda one: (self._price(one, one.estimate), one.name))
+        others.sort(key=lambda one: (one.doubtful, self._price(one, one.estimate), one.name))
         for candidate in others[:_SECONDS]:
             known = self.found.best_of_families()[1:]
             affordable = self._affordable(candidate, known[0].rank[0]) if known else None
@@ -192,7 +203,7 @@ class Search:
             most = self._most(one, one.estimate, self._traffic)
             asked = min(count, most) if sizing else count
             if count >= 1 and not self._outdone.fails(one) and self._outdone.by_count(one, asked) is None:
-                self._replays.ahead(self._traffic, one.replica, _wider(asked, most), quick=True)
+                self._replays.ahead(self._traffic, one.replica, _wider(one, asked, most), quick=True)
 
     def _kin_first(self, waiting: list[Candidate]) -> list[Candidate]:
         """Brings the kin of a new best fleet forward.
@@ -234,7 +245,7 @@ class Search:
         best = families[0].rank[0]
         kin = [answer.sized for answer in families if answer.candidate.family == candidate.family]
         reach = (_CURIOUS if first_of_its_gpu or len(families) < _RUNNERS_UP else _NEAR_BEST) * best
-        if not kin and self._price(candidate, candidate.estimate) <= reach:
+        if not kin and not candidate.doubtful and self._price(candidate, candidate.estimate) <= reach:
             return True, self._affordable(candidate, reach)
         return False, kin[0].carrying_count if kin else self._affordable(candidate, best)
 
@@ -359,7 +370,7 @@ class Search:
 
         A price or a spare replica more moves the largest count worth asking a little, and seldom the round one.
         """
-        wider = _wider(count, most)
+        wider = _wider(candidate, count, most)
         if wider <= count or verdict(wider).kept:
             return False
         self._note_broken(candidate, count, wider, verdict(wider))

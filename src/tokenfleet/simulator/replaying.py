@@ -40,8 +40,10 @@ from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 MOST_SAMPLES = 1_000_000
 LANES = {"priority 0": "lane interactive", "priority 1": "lane batch"}
 """What the two priorities stand for where batch waits in a lane of its own."""
-LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""When somebody who may stop a replay is asked, as shares of the time to the last arrival."""
+LOOKS = (1 / 16, 1 / 4, 1 / 2, 3 / 4)
+"""When somebody who may stop a replay is asked, as shares of the time to the last arrival; and in the peak window."""
+WINDOW_LOOKS = (1 / 2, 1.0)
+"""The same, as shares of that window."""
 LOOKING = ("least_waiting", "least_kv", "by_length", "by_tier")
 """Routers that look into the replicas."""
 
@@ -93,7 +95,7 @@ def replay(
     scraper = scraper_for(memory, places, fleet)
     pauses = Pauses(memory, gauges_of(memory, places), interval_ps, scraper)
     if scraper is None and telemetry_interval_s is None and hopeless is not None:
-        cut = until_hopeless(pauses, places, trace, peak, hopeless)
+        cut = until_hopeless(pauses, places, trace, peak_window_s, hopeless)
         if cut is not None:
             return cut
     pauses.run_to_end()
@@ -138,16 +140,28 @@ def run_in(
 
 
 def until_hopeless(
-    pauses: Pauses, places: Places, trace: Trace, peak: bool, hopeless: Callable[[RunRecord], bool]
+    pauses: Pauses,
+    places: Places,
+    trace: Trace,
+    peak_window_s: tuple[float, float] | None,
+    hopeless: Callable[[RunRecord], bool],
 ) -> RunRecord | None:
     """Replay from look to look; the record of the look at which somebody gave up, or ``None``."""
-    for share in LOOKS:
-        cut_s = share * float(trace.arrival_s[-1])
+    for cut_s in looks(float(trace.arrival_s[-1]), peak_window_s):
         pauses.run_to(to_ps(cut_s))
-        so_far = replace(record(pauses.memory, places, trace, None, peak), cut_s=cut_s)
+        so_far = replace(record(pauses.memory, places, trace, None, peak_window_s is not None), cut_s=cut_s)
         if hopeless(so_far):
             return so_far
     return None
+
+
+def looks(last_s: float, peak_window_s: tuple[float, float] | None) -> list[float]:
+    """When somebody who may stop a replay is asked."""
+    found = {share * last_s for share in LOOKS}
+    if peak_window_s is not None:
+        start_s, end_s = peak_window_s
+        found |= {start_s + share * (end_s - start_s) for share in WINDOW_LOOKS}
+    return sorted(time_s for time_s in found if time_s < last_s)
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from tokenfleet.workload.metrics.snapshot import MetricsSnapshot, between, read_metrics
     from tokenfleet.workload.parts import profile_files
-    from tokenfleet.workload.prefixes import shared_input_tokens
+    from tokenfleet.workload.prefixes import shared_input_tokens, units_of
     from tokenfleet.workload.preset_files import Preset, preset, preset_document, preset_names, presets
     from tokenfleet.workload.profile_file import load_profile, profile_document, save_profile
     from tokenfleet.workload.profiling import profile
@@ -77,6 +77,7 @@ _HOME = {
     "repeated_history": "history",
     "save_profile": "profile_file",
     "shared_input_tokens": "prefixes",
+    "units_of": "prefixes",
     "snapshot_of_answer": "metrics.queries",
     "splice": "splicing",
     "stretch": "splicing",
@@ -133,6 +134,7 @@ __all__ = [
     "surge",
     "synthesize",
     "synthesize_like",
+    "units_of",
     "write_trace",
 ]
 
