@@ -164,7 +164,7 @@ def test_layers_with_windows(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_thousands_of_workloads_with_windows(name: str, seed: int) -> None:
-    for step in range(100):
+    for step in range(30):
         draw = np.random.default_rng(1000 * seed + step)
         check_windows(draw, step, name)
         rows, drawn = random_overcommitted(draw)
@@ -175,7 +175,7 @@ def test_thousands_of_workloads_with_windows(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_thousands_of_workloads_with_drafted_tokens(name: str, seed: int) -> None:
-    for step in range(100):
+    for step in range(30):
         check_drafts(np.random.default_rng(1000 * seed + step), step, name)
 
 
@@ -183,7 +183,7 @@ def test_thousands_of_workloads_with_drafted_tokens(name: str, seed: int) -> Non
 @pytest.mark.parametrize("name", ["test", "sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(10, 15))
 def test_hundreds_of_workloads_with_kv_that_comes_along(name: str, seed: int) -> None:
-    for step in range(50):
+    for step in range(30):
         check_delivered(np.random.default_rng(1000 * seed + step), step, name)
 
 
@@ -191,7 +191,7 @@ def test_hundreds_of_workloads_with_kv_that_comes_along(name: str, seed: int) ->
 @pytest.mark.parametrize("name", ["sglang-0.5", "trtllm-1.2"])
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_thousands_of_workloads_of_other_rule_sets(name: str, seed: int) -> None:
-    for step in range(100):
+    for step in range(50):
         check(1000 * seed + step, shared=bool(step % 4), name=name)
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + step), name=name))
         assert_equal(*random_overcommitted(np.random.default_rng(1000 * seed + step)))
@@ -200,6 +200,6 @@ def test_thousands_of_workloads_of_other_rule_sets(name: str, seed: int) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10, 40))
 def test_thousands_of_workloads(seed: int) -> None:
-    for step in range(100):
+    for step in range(40):
         check(1000 * seed + step, shared=bool(step % 4))
         assert_equal(*random_copies(np.random.default_rng(1000 * seed + step)))
