@@ -34,7 +34,9 @@ def test_a_value_that_never_came_is_no_want_of_samples(plan):
     first, *others = plan.slo_degraded
     never = replace(first, predicted=None, predicted_low=None, predicted_high=None, kept=False)
     assert predicted(never) == "never: too few requests got an answer"
-    assert predicted(replace(never, sample_count=0)) == "cannot be said from 0 samples"
+    nobody = replace(never, name="ttft_p99", sample_count=0)
+    assert predicted(nobody) == "cannot be said from 0 samples: 100 requests would tell"
+    assert predicted(replace(nobody, name="itl_p95")).endswith("20 token gaps would tell")
     line = promised(replace(plan, slo_degraded=(never, *others)))[1]
     assert "never" in line
     assert line.endswith("broken")

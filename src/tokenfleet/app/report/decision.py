@@ -217,10 +217,17 @@ def predicted(result: SloResult) -> str:
     if result.predicted is None and result.sample_count:
         return "never: too few requests got an answer"
     if result.predicted is None:
-        return f"cannot be said from {plural(result.sample_count, 'sample')}"
+        return f"cannot be said from {plural(result.sample_count, 'sample')}: {_needed(result)} would tell"
     return measure_range(
         result.predicted, result.predicted_low, result.predicted_high, result.unit, beside=result.promised
     )
+
+
+def _needed(result: SloResult) -> str:
+    """What the traffic would have to hold: as many as make a quantile more than the slowest one of them."""
+    found = re.search(r"_p(\d+)", result.name)
+    count = round(1.0 / (1.0 - int(found[1]) / 10 ** len(found[1]))) if found else 1
+    return plural(count, "token gap" if result.name.startswith("itl") else "request")
 
 
 def _judged(result: SloResult) -> tuple[str, str]:
