@@ -16,9 +16,16 @@ from tokenfleet.planner.scaling import ScalingComparison, ScalingSetting, Way, c
 
 
 def compared(
-    asked: Scenario, fleet: Fleet, trace: Trace, teller: Teller
+    asked: Scenario, fleet: Fleet, trace: Trace, teller: Teller, *, planned: bool = False
 ) -> tuple[ScalingComparison, ScalingSetting, str]:
     """Compare the usual ways to scale, and the scenario's own.
+
+    Args:
+        asked: The scenario.
+        fleet: What is scaled.
+        trace: Its traffic.
+        teller: Told what is being done.
+        planned: The fleet is that of a plan, which has weighed pools already.
 
     Returns:
         The comparison, what all ways have in common, and sentences on the cold start and on a bound of the
@@ -42,7 +49,7 @@ def compared(
         capacity_per_s=spec.capacity,
         told=lambda name: teller.say(f"replaying: {name}"),
     )
-    notes = (cold_start_of(asked, spec, fleet)[1], *usual_door(asked), one_fleet_alone(asked))
+    notes = (cold_start_of(asked, spec, fleet)[1], *usual_door(asked), "" if planned else one_fleet_alone(asked))
     return found, setting, " ".join(note for note in notes if note)
 
 

@@ -167,7 +167,9 @@ def test_the_comparison_names_a_best_way(capsys, folder):
     assert {"as written", "queue 3", "queue 5", "kv 85 %", "ttft 2 s", "schedule", "forecast"} <= set(names)
     best = next(way for way in found["ways"] if way["name"] == found["best"])
     assert best["broken_minute_count"] == min(way["broken_minute_count"] for way in found["ways"])
+    Path("small.yaml").write_text(SCENARIO + LADDER + "also_try: {pools: length}\n")
     code, out, _ = ended(capsys, "scaling", "small.yaml")
+    assert "give a plan that buys pools (--plan)" in " ".join(out.split())
     assert code == 0
     assert "<- best" in out
     assert "Cold start: 2 min, as the scenario says." in out

@@ -61,7 +61,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
         trace, _ = demand_of(asked)
         simulator.warm_up(announce=teller.announce)
-        found, setting, note = compared(asked, fleet, trace, teller)
+        found, setting, note = compared(asked, fleet, trace, teller, planned=planned is not None)
         if report is not None:
             from tokenfleet.app.report import render_scaling
 
