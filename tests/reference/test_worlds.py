@@ -96,8 +96,9 @@ class Retractions(PlainRun):
         return noted
 
 
-def test_sglang_retracts_who_has_given_up() -> None:
-    assert sum(check_retracted(seed) for seed in range(20)) > 1
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 60), marks=pytest.mark.long)], ids=len)
+def test_sglang_retracts_who_has_given_up(seeds: range) -> None:
+    assert sum(check_retracted(seed) for seed in seeds) > 1
 
 
 def check_lane(seed: int) -> RunRecord:
@@ -124,12 +125,16 @@ def test_thousands_of_lanes(seed: int) -> None:
         check_lane(1000 * seed + step)
 
 
+def check_quiet(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    trace, fleet = random_case(draw)
+    assert_equal(trace, with_any_router(draw, fleet))
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_routers_in_a_quiet_world(seed: int) -> None:
-    for step in range(60):
-        draw = np.random.default_rng(1000 * seed + 500 + step)
-        trace, fleet = random_case(draw)
-        assert_equal(trace, with_any_router(draw, fleet))
+    for step in range(30):
+        check_quiet(1000 * seed + 500 + step)
 
 
 @pytest.mark.long
@@ -137,3 +142,4 @@ def test_routers_in_a_quiet_world(seed: int) -> None:
 def test_thousands_of_worlds(seed: int) -> None:
     for step in range(40):
         check(1000 * seed + step)
+        check_quiet(1000 * seed + step)
