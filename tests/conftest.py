@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,15 @@ settings.load_profile("untimed")
 # Many tests start commands, each of which would compile all sources where an environment forbids to keep bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+COMPILE = "from tokenfleet.simulator import warm_up; warm_up(lambda _: None)"
+
+
+def pytest_configure(config):
+    """The kernel is compiled, where need be, while the workers read the tests: nobody has to wait for it."""
+    if config.getoption("numprocesses", 0) and not hasattr(config, "workerinput"):
+        config.add_cleanup(subprocess.Popen([sys.executable, "-c", COMPILE]).wait)
 
 
 @pytest.fixture(scope="session", autouse=True)
