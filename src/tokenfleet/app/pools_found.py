@@ -7,7 +7,7 @@ from typing import Final
 from tokenfleet.app.pools_diagnosis import LinkFinding, PoolFinding, SystemFinding
 from tokenfleet.app.simulate_document import against_document, diagnosis_document
 from tokenfleet.app.simulate_words import (
-    READERS_FULL,
+    NO_TOKENS,
     against_line,
     in_time_yet,
     mend_lines,
@@ -18,6 +18,7 @@ from tokenfleet.app.simulate_words import (
 from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.slo import SloResult
 
+_READERS_FULL: Final = "the pool is saturated: calls wait for those before them."
 _LINK_MEND: Final = (
     "A faster link, more replicas that prefill (each has links of its own), an fp8 KV cache, or prefill and decode on "
     "the same replicas help."
@@ -28,6 +29,8 @@ def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: Diag
     """Who holds the others up, by what, and what it rests on; then the others that are saturated."""
     broken = [result for result in results if not result.kept]
     alarms = [line for each in found.pools.values() for line in _alarm_lines(each, limits)]
+    if any(not result.sample_count for result in broken) and all(each.reads for each in found.pools.values()):
+        alarms.append(NO_TOKENS)
     if not found.saturated:
         return [*_at_ease(found, broken), *alarms]
     first, *others = found.saturated
@@ -136,7 +139,7 @@ def _verdict(each: PoolFinding) -> str:
             f"{each.name} takes no longer than with company."
         )
     if each.reads and found.verdict == "prefill":
-        return f"{READERS_FULL}."
+        return _READERS_FULL
     if found.verdict == "fine":
         return "fine: calls take no longer than with company."
     return "no call came." if found.verdict == "unknown" else verdict_line(found)

@@ -52,8 +52,9 @@ _MENDS: Final = {
     "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
-READERS_FULL: Final = "the pool is saturated: calls wait for those before them"
+_READERS_FULL: Final = "the fleet is saturated: requests wait for those before them."
 """Prefill is, where nothing is generated."""
+NO_TOKENS: Final = "No request generates anything, so none has a first token or a gap: promise e2e instead."
 REFUSED: Final = {
     "rejected_too_long": "longer than a replica takes (context limit, KV memory or, without chunked prefill, a step)",
     "rejected_queue_full": "found every queue full",
@@ -86,16 +87,13 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     found = judged.diagnosis
     broken = [result for result in judged.slo if not result.kept]
     reads = not run.record.output_tokens.any()
-    lines = [f"{READERS_FULL}." if reads and found.verdict == "prefill" else verdict_line(found)]
+    lines = [_READERS_FULL if reads and found.verdict == "prefill" else verdict_line(found)]
     if found.verdict == "fine" and broken:
         lines = in_time_yet(found, broken, "not saturated")
     behind = _behind_lines(found, run) if broken else []
-    evidence = evidence_lines(found, run.limits, run.fleet, reads=reads)
-    if behind:
-        lines, evidence = behind, [line for line in evidence if line not in mend_lines(found)]
-    lines += evidence
+    lines = [*(behind or lines), *_evidence_lines(found, run, reads=reads, is_own=not behind)]
     if reads and any(not result.sample_count for result in broken):
-        lines.append("No request generates anything, so none has a first token or a gap: promise e2e instead.")
+        lines.append(NO_TOKENS)
     return [*lines, *_too_slow_alone(found.ttft, run)]
 
 
@@ -128,10 +126,18 @@ def mend_lines(found: Diagnosis) -> list[str]:
     return [_MENDS[found.verdict]] if found.verdict in _MENDS else []
 
 
-def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet, *, reads: bool) -> list[str]:
-    """What helps, and what a verdict rests on; of requests that generate nothing where ``reads``."""
+def _evidence_lines(found: Diagnosis, run: Simulated, *, reads: bool, is_own: bool) -> list[str]:
+    """What helps, and what a verdict rests on.
+
+    Args:
+        found: The diagnosis.
+        run: With its limits and its fleet.
+        reads: Nothing is generated.
+        is_own: The fleet is the cause, so what helps fleets helps.
+    """
+    limits = run.limits
     lines = [
-        *mend_lines(found),
+        *(mend_lines(found) if is_own else []),
         against_line("The time of a request" if reads else "TTFT", found.ttft, limits.ttft_quantile),
         *([] if reads else [against_line("ITL", found.itl, limits.itl_quantile)]),
     ]
@@ -145,7 +151,7 @@ def evidence_lines(found: Diagnosis, limits: DiagnosisLimits, fleet: Fleet, *, r
         lines.append(f"{_percent(found.front_end_fraction)} of the time to first token passes in the front end.")
     if found.prefill_fraction is not None:
         lines.append(f"{_percent(found.prefill_fraction)} of the work of the peak is prefill.")
-    return [*lines, *waiting_lines(found, limits), *odd_lines(found, fleet)]
+    return [*lines, *waiting_lines(found, limits), *odd_lines(found, run.fleet, gaps_are_own=is_own)]
 
 
 class Unanswered(Protocol):

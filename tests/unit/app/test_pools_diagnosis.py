@@ -123,10 +123,12 @@ def test_requests_without_output_are_judged_by_their_end_and_nobody_is_cut(diagn
     head = head.replace(head.splitlines()[1], "workload: {trace: log.csv, zero_output: keep}").replace("l40s", "l4")
     out, found = diagnosed(head)
     assert found["peak"]["diagnosis"]["verdict"] == "prefill"
-    assert "calls wait for those before them. More replicas" in out
+    assert "the fleet is saturated: requests wait for those before them. More replicas" in out
     assert "promise e2e instead" in out
     assert "a limit cuts them" not in out
-    peak = diagnosed(head + "pools: {e: {}}\n")[1]["peak"]["diagnosis"]
+    out, found = diagnosed(head + "pools: {e: {}}\n")
+    assert "promise e2e instead" in out
+    peak = found["peak"]["diagnosis"]
     assert (peak["held_up_by"], peak["verdict"]) == ("e", "prefill")
     assert peak["pools"]["e"]["text"][0] == "the pool is saturated: calls wait for those before them."
 
