@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
 
 from tokenfleet.app.quantities import Unreadable, quoted
-from tokenfleet.app.scenario_words import Fraction, Strict, Tokens, one_as_list, read_by
+from tokenfleet.app.scenario_words import Fraction, Strict, Tokens, one_as_list, problem, read_by
 
 
 def _clock_s(value: object) -> float:
@@ -53,3 +53,9 @@ class WindowSpec(Strict):
     """When waiting requests are sent, such as ``"22:00"``."""
     closes: ClockTime
     """From when on requests wait for the next opening."""
+
+    @model_validator(mode="after")
+    def _lasts(self) -> "WindowSpec":
+        if self.opens == self.closes:
+            raise problem("opens and closes at one time", "leave the window out where it is always open")
+        return self

@@ -298,6 +298,7 @@ def test_waits_have_the_quantiles_that_were_written() -> None:
         ("pools: {a: {}}\nchain: {steps: [{pool: a, inputs: 3}]}\n", "unknown key; nearest: input"),
         ("pools: {a: {}}\nchain: {steps: [{wait: 80ms:20ms}]}\n", "write a time (30ms), or median and p95"),
         ('pools: {a: {window: {opens: "25:00", closes: "6:00"}}}\n', "is no time of day"),
+        ('pools: {a: {window: {opens: "06:00", closes: "6:00"}}}\n', "opens and closes at one time"),
         ("pools: {a: {}}\nchain: {steps: [{pool: b}]}\n", 'no pool is called "b"; nearest: a'),
         ("pools: {a: {}}\nchain: {steps: [{pool: a}]}\n", "none answers"),
         ("pools: {a: {model: BAAI/bge-m3, precision: bf16}}\n", "generates nothing"),
