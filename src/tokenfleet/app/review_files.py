@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,9 @@ from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 
+METRICS = ("ttft", "itl", "tpot", "e2el", "e2e_latency")
+RANKS = ("median", "p90", "p95", "p99")
+"""Quantiles of a report, from the fastest on."""
 _UNUSED = ("headroom", "idle", "spare")
 
 
@@ -102,8 +106,14 @@ class Benchmark:
     """Requests in flight at most; a client that has so many waits before it sends the next."""
     request_throughput: float | None = None
     """Requests answered per second."""
-    median_ttft_ms: float | None = None
-    median_itl_ms: float | None = None
+    latencies_ms: Mapping[str, float] = field(default_factory=dict)
+    """``median_ttft_ms``, ``p99_itl_ms``...: quantiles by the names they have in the report."""
+    duration_s: float | None = None
+    """From the first request to the last answer."""
+    output_tokens: float | None = None
+    """Of all answers together."""
+    output_throughput: float | None = None
+    """Output tokens per second."""
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
@@ -163,8 +173,14 @@ def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
             p99_ttft_ms=_number(document.get("p99_ttft_ms")),
             max_concurrency=None if document.get("max_concurrency") is None else int(document["max_concurrency"]),
             request_throughput=_number(document.get("request_throughput")),
-            median_ttft_ms=_number(document.get("median_ttft_ms")),
-            median_itl_ms=_number(document.get("median_itl_ms")),
+            latencies_ms={
+                name: float(str(document[name]))
+                for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in RANKS)
+                if document.get(name) is not None
+            },
+            duration_s=_number(document.get("duration")),
+            output_tokens=_number(document.get("total_output_tokens")),
+            output_throughput=_number(document.get("output_throughput")),
         )
     except (TypeError, ValueError) as error:
         raise BadInput.at(str(path), f"is no benchmark report: {error}", "give the JSON that the tool wrote") from None

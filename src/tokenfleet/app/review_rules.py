@@ -7,13 +7,12 @@ that the mistake breaks first, and how to mend it.
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tokenfleet.app.review_benchmark import fell_behind, impossible
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.spot import MEND, spot_for_online
 from tokenfleet.domain.records import dataclass
 
-_MORE_THAN_SENT: Final = 1.1
-"""Answers against requests sent, from which on one of the two rates is wrong: the ends of a short run blur them."""
 Severity = Literal["mistake", "note"]
 """A ``note`` is a limit of the evidence: true of many honest plans."""
 _WAITED_FOR: Final = ("ttft_", "itl_", "tpot_", "e2e_")
@@ -165,17 +164,6 @@ def _closed_loop(run: Benchmark) -> str | None:
     )
 
 
-def _impossible(run: Benchmark) -> str | None:
-    """Figures that no run can have; the rate is compared where it is a number."""
-    rate = None if run.request_rate is None else float(run.request_rate)
-    if rate is not None and run.request_throughput is not None and run.request_throughput > _MORE_THAN_SENT * rate:
-        return f"{run.request_throughput:g} requests/s were answered of {rate:g} that were sent"
-    for name, value in (("time to first token", run.median_ttft_ms), ("time between tokens", run.median_itl_ms)):
-        if value is not None and value <= 0.0:
-            return f"the median {name} is {value:g} ms: it was not measured (streaming off, or all text in one piece)"
-    return None
-
-
 def _token_price(sheet: Sizing) -> str | None:
     return _when(
         sheet.usd_per_million_tokens is not None and sheet.usd_per_hour is None,
@@ -308,11 +296,18 @@ RULES: Final = (
         benchmark=_closed_loop,
     ),
     Rule(
+        id="fell-behind",
+        severity="mistake",
+        breaks="ttft and e2e: at this rate the queue grows for ever, and a longer run shows any latency you like",
+        mend="measure at a rate that the server keeps up with; what it answers a second is its peak, not what holds",
+        benchmark=fell_behind,
+    ),
+    Rule(
         id="impossible-figures",
         severity="mistake",
         breaks="every clause that rests on this report",
         mend="mend the client (streaming on, its clock, its rate) and measure again",
-        benchmark=_impossible,
+        benchmark=impossible,
     ),
     Rule(
         id="no-distribution",

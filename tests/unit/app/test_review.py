@@ -86,6 +86,10 @@ BAD = [
     ("impossible-figures", "benchmark", {"request_throughput": 66.0}),
     ("impossible-figures", "benchmark", {"median_ttft_ms": 0.0}),
     ("impossible-figures", "benchmark", {"median_itl_ms": 0}),
+    ("impossible-figures", "benchmark", {"p99_ttft_ms": 180.0}),
+    ("impossible-figures", "benchmark", {"duration": 60.0}),
+    ("impossible-figures", "benchmark", {"duration": 423.7, "total_output_tokens": 1e6, "output_throughput": 9980.0}),
+    ("fell-behind", "benchmark", {"request_throughput": 5.0, "median_ttft_ms": 180e3, "p99_ttft_ms": 500e3}),
     ("no-distribution", "scenario", {"workload.lengths.output": "300"}),
     ("no-distribution", "sizing", {"input_tokens": 1000}),
     ("average-not-peak", "scenario", {"workload.peak_to_mean": 1}),
@@ -146,6 +150,13 @@ def test_a_file_without_mistakes_passes_every_rule(tmp_path, kind):
     assert found.kind == kind
     assert found.findings == ()
     assert found.rule_count > 3
+
+
+def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
+    """A hundred requests in ten seconds, each of which takes twenty: three a second, and nobody waited."""
+    short = {"completed": 100, "request_rate": 10.0, "request_throughput": 3.3}
+    found = review(written(tmp_path, "benchmark", {**BENCHMARK, **short})).findings
+    assert [each.rule.id for each in found] == ["few-requests"]
 
 
 def test_a_deadline_is_a_promise_about_everybody_and_ends_every_wait(tmp_path):
