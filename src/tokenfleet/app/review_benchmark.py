@@ -1,6 +1,7 @@
 """What the report of a load test gives away by itself: figures that no run can have, and a server that fell behind."""
 
 import math
+from itertools import pairwise
 from typing import Final
 
 from tokenfleet.app.review_files import METRICS, RANKS, Benchmark
@@ -28,7 +29,7 @@ def _falling(run: Benchmark) -> str | None:
     """A quantile below one that fewer requests exceed."""
     for metric in METRICS:
         names = [name for rank in RANKS if (name := f"{rank}_{metric}_ms") in run.latencies_ms]
-        for lower, higher in zip(names, names[1:], strict=False):
+        for lower, higher in pairwise(names):
             values = run.latencies_ms[lower], run.latencies_ms[higher]
             if values[1] < values[0]:
                 return f"{higher} is {values[1]:g}, below {lower}, which is {values[0]:g}"
@@ -64,8 +65,8 @@ def fell_behind(run: Benchmark) -> str | None:
     if taken * _BLUR >= rate or waited_ms < _OF_THE_DRAIN * drain_s * 1e3:
         return None
     return (
-        f"{answered:g} requests/s were answered of {rate:g} that were sent: the queue grew for the whole run, and every "
-        f"latency is a matter of its length (median first token after {waited_ms / 1e3:,.3g} s)"
+        f"{answered:g} requests/s were answered of {rate:g} that were sent: the queue grew for the whole run, and "
+        f"every latency is a matter of its length (median first token after {waited_ms / 1e3:,.3g} s)"
     )
 
 

@@ -65,7 +65,8 @@ def little(
 ) -> Checked:
     """A contract of sequences, rate and latencies: Little's law says how long its requests may be.
 
-    ``in flight = rate * (ttft + (output - 1) * tpot)`` must not exceed the sequences that run at once.
+    ``in flight = rate * (ttft + (output - 1) * tpot)`` must not exceed the sequences that run at once. No rounding is
+    forgiven, as where it does the queue grows for ever.
 
     Args:
         sequence_count: sequences that run at once, > 0.
@@ -85,14 +86,15 @@ def little(
         stay_s = ttft_s + (output_tokens - 1.0) * tpot_s
         lines.append(
             f"at {output_tokens:g} output tokens a request stays {stay_s:.3g} s, so {rate_per_s * stay_s:.1f} are "
-            "in flight"
+            f"in flight{'' if output_tokens <= most else f', more than {sequence_count}: the queue grows for ever'}"
         )
     # Without a length nothing is claimed but that some request fits.
     wanted = 1.0 if output_tokens is None else output_tokens
     asked = "requests" if output_tokens is None else f"requests of {output_tokens:g} output tokens"
     return Checked(
         claim=f"{sequence_count} sequences carry {rate_per_s:g} {asked} a second",
-        supported=most >= 1.0 and wanted <= most * (1.0 + TOLERANCE),
+        # Nothing is forgiven: beyond this length the queue grows for ever.
+        supported=most >= 1.0 and wanted <= most,
         claimed=Claimed(low=wanted),
         found=most if most >= 1.0 else None,
         arithmetic=tuple(lines),

@@ -20,9 +20,10 @@ def test_a_contract_holds_up_to_a_length():
     assert found.supported
     assert found.found == pytest.approx(104.87, abs=0.01)
     assert claims.little(**said, output_tokens=104).supported
+    assert not claims.little(**said, output_tokens=106).supported, "one percent too long is too long for ever"
     refuted = claims.little(**said, output_tokens=200)
     assert not refuted.supported
-    assert "125.1 are in flight" in refuted.arithmetic[-1]
+    assert "125.1 are in flight, more than 72" in refuted.arithmetic[-1]
 
 
 def test_a_contract_whose_first_token_alone_takes_too_long_holds_for_nobody():

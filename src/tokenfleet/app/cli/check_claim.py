@@ -41,7 +41,7 @@ _KINDS: Final = ("contract", "token-price", "break-even", "speed-up", "saving", 
 @face_options
 @click.pass_obj
 def command(face: Face, /, kind: str, **options: Any) -> int:  # noqa: ANN401 - click's options by name
-    """Hold a claim of KIND against the arithmetic that decides it; 5 % of rounding is forgiven.
+    """Hold a claim of KIND against the arithmetic that decides it; 5 % of rounding is forgiven, but of a contract.
 
     A speed-up or saving is claimed to be so much at least, a price so much at most, a break-even to be that point; a
     range (2-7x) is supported where the figure lies in it.
