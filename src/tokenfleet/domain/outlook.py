@@ -1,5 +1,8 @@
 """What surrounds a plan: other prices and latencies, other loads, and what happens when an assumption is wrong."""
 
+from collections.abc import Mapping
+from dataclasses import field
+
 from tokenfleet.domain.records import dataclass
 
 
@@ -15,6 +18,8 @@ class FrontierPoint:
     price_usd_per_hour: float
     ttft_p99_s: float | None
     itl_p99_s: float | None
+    promised_s: Mapping[str, float | None] = field(default_factory=dict)
+    """The same of each latency promised, by the name of its clause, such as ``tpot_p95``."""
     efficient: bool
     """No other point is at least as good in price, TTFT and ITL and better in one."""
     pools: tuple[str, ...] = ()
@@ -33,6 +38,8 @@ class CurvePoint:
     ttft_p99_s: float | None
     itl_p50_s: float | None
     itl_p99_s: float | None
+    promised_s: Mapping[str, float | None] = field(default_factory=dict)
+    """Of each latency promised, by the name of its clause, such as ``tpot_p95``."""
     kept: bool
 
 

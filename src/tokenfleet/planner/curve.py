@@ -10,7 +10,7 @@ from tokenfleet.planner.redundancy import spare_like
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.search import Answer
 from tokenfleet.planner.traffic import Traffic, at_load, demand
-from tokenfleet.planner.verdict import Latencies, Verdict
+from tokenfleet.planner.verdict import Verdict
 
 _LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 _MORE = (1.25, 1.5, 2.0)
@@ -59,6 +59,7 @@ def curve_of(
                 ttft_p99_s=verdict.seen.ttft_p99_s,
                 itl_p50_s=verdict.seen.itl_p50_s,
                 itl_p99_s=verdict.seen.itl_p99_s,
+                promised_s=verdict.promised_s,
                 kept=verdict.kept_in_peak,
             )
         )
@@ -80,7 +81,7 @@ def frontier(
     replays: Replays, traffic: Traffic, question: PlanQuestion, answers: Sequence[Answer], reporter: Reporter
 ) -> tuple[FrontierPoint, ...]:
     """Price against latency: every sized fleet, and the chosen one (the first) with more replicas."""
-    points = [_point(answer, answer.sized.replica_count, answer.verdict.seen) for answer in answers]
+    points = [_point(answer, answer.sized.replica_count, answer.verdict) for answer in answers]
     chosen = answers[0]
     carrying = chosen.sized.carrying_count
     more_of_it = {max(carrying + step, round(carrying * more)) for step, more in enumerate(_MORE, start=1)}
@@ -91,8 +92,7 @@ def frontier(
         if spare is None:
             break
         reporter.say("curve", words.fleet(chosen.sized.replica, count), 0.98)
-        seen = replays.verdict(traffic, chosen.sized.replica, count).seen
-        points.append(_point(chosen, count + spare, seen))
+        points.append(_point(chosen, count + spare, replays.verdict(traffic, chosen.sized.replica, count)))
     return marked(points)
 
 
@@ -104,7 +104,7 @@ def marked(points: Sequence[FrontierPoint]) -> tuple[FrontierPoint, ...]:
     return tuple(_marked(point, ordered) for point in ordered)
 
 
-def _point(answer: Answer, replica_count: int, seen: Latencies) -> FrontierPoint:
+def _point(answer: Answer, replica_count: int, verdict: Verdict) -> FrontierPoint:
     deployment = answer.sized.replica.deployment
     return FrontierPoint(
         gpu=deployment.gpu,
@@ -112,8 +112,9 @@ def _point(answer: Answer, replica_count: int, seen: Latencies) -> FrontierPoint
         tensor_parallel=deployment.layout.tensor_parallel,
         replica_count=replica_count,
         price_usd_per_hour=answer.candidate.usd_per_replica_hour * replica_count,
-        ttft_p99_s=seen.ttft_p99_s,
-        itl_p99_s=seen.itl_p99_s,
+        ttft_p99_s=verdict.seen.ttft_p99_s,
+        itl_p99_s=verdict.seen.itl_p99_s,
+        promised_s=verdict.promised_s,
         efficient=False,
     )
 

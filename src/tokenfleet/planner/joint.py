@@ -14,7 +14,7 @@ from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import Floats
 from tokenfleet.planner.curve import marked
 from tokenfleet.planner.utilization import Saturated
-from tokenfleet.planner.verdict import Latencies
+from tokenfleet.planner.verdict import Verdict
 
 
 def of_one_kind(pool: PlannedPool) -> Sized:
@@ -197,7 +197,7 @@ def _line(name: str, purchases: Sequence[Purchase]) -> PurchaseLine:
 
 
 def with_pools(
-    points: Sequence[FrontierPoint], pools: Sequence[PlannedPool], seen: Latencies
+    points: Sequence[FrontierPoint], pools: Sequence[PlannedPool], verdict: Verdict
 ) -> tuple[FrontierPoint, ...]:
     """The fleets of one pool in the plane of price against latency, and these pools among them."""
     kinds = [of_one_kind(pool) for pool in pools]
@@ -208,8 +208,9 @@ def with_pools(
         tensor_parallel=first.layout.tensor_parallel,
         replica_count=sum(sized.replica_count for sized in kinds),
         price_usd_per_hour=sum(sized.price_usd_per_hour for sized in kinds),
-        ttft_p99_s=seen.ttft_p99_s,
-        itl_p99_s=seen.itl_p99_s,
+        ttft_p99_s=verdict.seen.ttft_p99_s,
+        itl_p99_s=verdict.seen.itl_p99_s,
+        promised_s=verdict.promised_s,
         efficient=False,
         pools=tuple(pool.name for pool in pools),
     )

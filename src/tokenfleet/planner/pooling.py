@@ -226,7 +226,7 @@ class Buyer:
             sustained_rate_per_s=sustained,
             kv_peak_fraction=max(pool.plan.kv_peak_fraction or 0.0 for pool in pools),
             sequence_peak_count=max(pool.plan.sequence_peak_count or 0 for pool in pools),
-            frontier=joint.with_pools(one.frontier, pools, degraded.verdict.seen),
+            frontier=joint.with_pools(one.frontier, pools, degraded.verdict),
             sure=None,
             sure_pools=sure or (),
             anomalies=(*joint.anomalies(pools), *odd_loads(curve)),

@@ -53,6 +53,11 @@ class Verdict:
         return all(result.kept or not result.sample_count for result in self.peak)
 
     @property
+    def promised_s(self) -> dict[str, float | None]:
+        """What each latency promised comes to in the peak window, by the name of its clause."""
+        return {result.name: result.predicted for result in self.peak if result.unit == "s" and not self.cut}
+
+    @property
     def excess(self) -> float:
         """Largest ratio of what happened to what is promised among broken clauses; 1 when all are kept."""
         return excess_of(self.broken)

@@ -515,6 +515,7 @@ def test_money_of_two_phases_adds_up_though_both_serve_every_request(apart):
     # All are answered, so an hour's money goes to the requests of an hour.
     assert (apart.degraded.finish_s > 0).all()
     assert apart.bill.usd_per_request == pytest.approx(apart.price_usd_per_hour / 3600 / apart.mean_rate_per_s)
+    assert apart.bill.span_s == prefill.span_s == decode.span_s
 
 
 def test_what_is_asked_of_all_pools_is_kept_by_all_or_they_are_not_bought():

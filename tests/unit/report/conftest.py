@@ -259,6 +259,11 @@ def curve():
             ttft_p99_s=None if load < 0.3 else 0.42 / (1.6 - load),
             itl_p50_s=0.017 + 0.004 * load,
             itl_p99_s=0.03 + 0.012 * load**3,
+            promised_s={
+                "ttft_p99": None if load < 0.3 else 0.42 / (1.6 - load),
+                "itl_p99": 0.03 + 0.012 * load**3,
+                "tpot_p95": 0.02 + 0.01 * load,
+            },
             kept=load < 1.2,
         )
         for load in loads
@@ -283,6 +288,7 @@ def frontier():
             price_usd_per_hour=usd,
             ttft_p99_s=ttft,
             itl_p99_s=itl,
+            promised_s={"ttft_p99": ttft, "itl_p99": itl, "tpot_p95": itl * 0.9},
             efficient=efficient,
         )
         for gpu, precision, tp, count, usd, ttft, itl, efficient in rows

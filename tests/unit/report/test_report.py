@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,6 +11,9 @@ import plotly.graph_objects
 import pytest
 
 from tokenfleet.app.report import render_report, write_report
+from tokenfleet.app.report.charts import Absent, Chart
+from tokenfleet.app.report.latency import frontier_charts, load_curves
+from tokenfleet.domain.slo import LatencyTarget
 
 COMMAND = "tokenfleet plan chat.yaml -o out"
 VOID = {"meta", "link", "br", "hr", "img", "input", "base", "col", "wbr"}
@@ -185,6 +189,26 @@ def test_load_curves_hold_the_promise_and_the_peak(page):
     tail = figure["data"][1]
     assert tail["y"][0] is None
     assert tail["marker"]["symbol"] == ["circle"] * 4 + ["x"] * 2
+
+
+def test_charts_draw_the_quantiles_that_are_promised(plan):
+    """A p95 is held against no p99, and a promise of TPOT has its charts."""
+    targets = (
+        LatencyTarget(metric="ttft", quantile=0.99, limit_s=2.0),
+        LatencyTarget(metric="tpot", quantile=0.95, limit_s=0.05),
+    )
+    asked = replace(plan, question=replace(plan.question, slo=replace(plan.question.slo, latency=targets)))
+    drawn = {chart.key: [line["name"] for line in chart.figure["data"]] for chart in load_curves(asked)}
+    assert drawn == {"load-ttft": ["median", "p99"], "load-itl": ["median", "p99"], "load-tpot": ["p95"]}
+    assert [chart.title for chart in frontier_charts(asked)] == [
+        "Cost against TTFT p99",
+        "Cost against ITL p99",
+        "Cost against TPOT p95",
+    ]
+    late = LatencyTarget(metric="ttft", quantile=0.95, limit_s=2.0)
+    other = replace(asked, question=replace(asked.question, slo=replace(asked.question.slo, latency=(late,))))
+    assert isinstance(load_curves(replace(other, curve=other.curve))[0], Chart)
+    assert isinstance(frontier_charts(other)[0], Absent), "no fleet was judged by it"
 
 
 def test_infeasible_says_what_to_change_and_shows_no_money(no_page):

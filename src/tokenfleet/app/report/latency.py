@@ -1,8 +1,10 @@
 """Latency against load, and latency against cost."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Final
 
 from tokenfleet.app.report.charts import (
     FIRST,
@@ -25,21 +27,30 @@ from tokenfleet.app.report.words import amount, digits, duration, percent, plura
 from tokenfleet.domain.outlook import CurvePoint, FrontierPoint
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.slo import Metric, Slo
 
 Read = Callable[[CurvePoint], float | None]
 Placed = tuple[FrontierPoint, float]
 
-_CURVES: tuple[tuple[str, str, Read, Read], ...] = (
-    ("ttft", "Time to first token (TTFT)", lambda p: p.ttft_p50_s, lambda p: p.ttft_p99_s),
-    ("itl", "Time between tokens (ITL)", lambda p: p.itl_p50_s, lambda p: p.itl_p99_s),
-)
+_TITLES: Final[dict[Metric, str]] = {
+    "ttft": "Time to first token (TTFT)",
+    "itl": "Time between tokens (ITL)",
+    "tpot": "Time per output token of a request (TPOT)",
+    "e2e": "Time to the last token (E2E)",
+}
+_TAIL_COLOURS: Final = (SECOND, INK)
+_MEDIANS: Final[dict[str, Read]] = {"ttft": lambda p: p.ttft_p50_s, "itl": lambda p: p.itl_p50_s}
+_TAILS: Final[dict[str, Read]] = {"ttft": lambda p: p.ttft_p99_s, "itl": lambda p: p.itl_p99_s}
+_DEAREST: Final[dict[str, Callable[[FrontierPoint], float | None]]] = {
+    "ttft": lambda point: point.ttft_p99_s,
+    "itl": lambda point: point.itl_p99_s,
+}
 
 
-_LATENCIES: tuple[tuple[str, Callable[[FrontierPoint], float | None]], ...] = (
-    ("ttft", lambda point: point.ttft_p99_s),
-    ("itl", lambda point: point.itl_p99_s),
-)
+def _promised(slo: Slo, metric: str) -> list[str]:
+    """Clauses about a latency, the farthest quantile first."""
+    targets = [target for target in slo.latency if target.metric == metric]
+    return [target.name for target in sorted(targets, key=lambda target: -target.quantile)]
 
 
 def load_curves(plan: Plan) -> tuple[Chart | Absent, ...]:
@@ -49,7 +60,30 @@ def load_curves(plan: Plan) -> tuple[Chart | Absent, ...]:
             Absent(title="Latency against load", why="The plan replayed fewer than two loads, so there is no curve."),
         )
     points = sorted(plan.curve, key=lambda point: point.rate_per_s)
-    return tuple(_load_curve(plan, points, *curve) for curve in _CURVES)
+    return tuple(
+        _load_curve(plan, points, metric, _quantiles(plan.question.slo, metric))
+        for metric in _TITLES
+        if metric in _TAILS or _promised(plan.question.slo, metric)
+    )
+
+
+def _quantiles(slo: Slo, metric: Metric) -> dict[str, Read]:
+    """What is drawn of a latency: the quantiles that are promised, for a promise is held against no other; else p99."""
+    found: dict[str, Read] = {"median": _MEDIANS[metric]} if metric in _MEDIANS else {}
+    for name in _promised(slo, metric):
+        found[_short(name)] = partial(_of_clause, name)
+    if not _promised(slo, metric) and metric in _TAILS:
+        found["p99"] = _TAILS[metric]
+    return found
+
+
+def _short(clause: str) -> str:
+    """``p95 of gold`` of ``ttft_p95 of gold``."""
+    return clause.partition("_")[2]
+
+
+def _of_clause(name: str, point: CurvePoint | FrontierPoint) -> float | None:
+    return point.promised_s.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +108,9 @@ class HeldAgainst:
         return cls(factor, unit, up.figure)
 
 
-def _load_curve(
-    plan: Plan, points: list[CurvePoint], metric: str, title: str, middle: Read, tail: Read
-) -> Chart | Absent:
-    known = [value for point in points for value in (middle(point), tail(point)) if value is not None and value > 0]
+def _load_curve(plan: Plan, points: list[CurvePoint], metric: Metric, reads: dict[str, Read]) -> Chart | Absent:
+    title = _TITLES[metric]
+    known = [value for point in points for read in reads.values() if (value := read(point)) is not None and value > 0]
     if not known:
         return Absent(title=f"{title} against load", why="Too few requests at every load to say a quantile.")
     rates = plain(point.rate_per_s for point in points)
@@ -86,11 +119,14 @@ def _load_curve(
     peak_rate_per_s = next((point.rate_per_s / point.load_fraction for point in points if point.load_fraction > 0), 0.0)
     if peak_rate_per_s > 0:
         marks.upright(peak_rate_per_s, "planned peak")
+    tails = (name for name in reads if name != "median")
+    colours = {"median": FIRST, **dict(zip(tails, _TAIL_COLOURS, strict=False))}
+    dashes = {"median": "dot"}
     traces = [
-        _quantile_line("median", points, rates, middle, held, FIRST, "dot"),
-        _quantile_line("p99", points, rates, tail, held, SECOND, "solid"),
+        _quantile_line(name, points, rates, read, held, colours.get(name, MUTED), dashes.get(name, "solid"))
+        for name, read in reads.items()
     ]
-    missing = sum(tail(point) is None for point in points)
+    missing = sum(any(read(point) is None for read in reads.values()) for point in points)
     who = "All pools together, the spare of each" if plan.pools else "The chosen fleet with the spare"
     note = f"{who} gone, replayed at each load. Crosses: a promise is broken at that load."
     if missing:
@@ -108,7 +144,7 @@ def _load_curve(
                 )
             ),
         },
-        table=_curve_table(points, middle, tail),
+        table=_curve_table(points, reads),
     )
 
 
@@ -138,7 +174,7 @@ def _quantile_line(
     )
 
 
-def _curve_table(points: list[CurvePoint], middle: Read, tail: Read) -> Table:
+def _curve_table(points: list[CurvePoint], reads: dict[str, Read]) -> Table:
     def shown(value: float | None) -> str:
         return "too few requests" if value is None else duration(value)
 
@@ -146,16 +182,16 @@ def _curve_table(points: list[CurvePoint], middle: Read, tail: Read) -> Table:
         (
             f"{amount(point.rate_per_s)}/s",
             percent(point.load_fraction),
-            shown(middle(point)),
-            shown(tail(point)),
+            *(shown(read(point)) for read in reads.values()),
             "kept" if point.kept else "broken",
         )
         for point in points
     )
+    names = (name[:1].upper() + name[1:] if name == "median" else name for name in reads)
     return Table(
-        head=("Requests", "Of the planned peak", "Median", "p99", "All promises"),
+        head=("Requests", "Of the planned peak", *names, "All promises"),
         rows=rows,
-        numeric=frozenset({0, 1, 2, 3}),
+        numeric=frozenset(range(2 + len(reads))),
     )
 
 
@@ -163,7 +199,17 @@ def frontier_charts(plan: Plan) -> tuple[Chart | Absent, ...]:
     """Price against each latency, a point for each fleet that was judged in the peak window with the spare gone."""
     if len(plan.frontier) < 2:
         return (Absent(title="Cost against latency", why="Fewer than two fleets were judged, so nothing compares."),)
-    return tuple(_frontier(plan, metric, read) for metric, read in _LATENCIES)
+    return tuple(_frontier(plan, metric, *drawn) for metric, drawn in _drawn(plan.question.slo))
+
+
+def _drawn(slo: Slo) -> Iterator[tuple[Metric, tuple[str, Callable[[FrontierPoint], float | None]]]]:
+    """The farthest quantile promised of each latency, or p99 of those that are always told."""
+    for metric in _TITLES:
+        names = _promised(slo, metric)
+        if names:
+            yield metric, (_short(names[0]), partial(_of_clause, names[0]))
+        elif metric in _DEAREST:
+            yield metric, ("p99", _DEAREST[metric])
 
 
 def best_of(places: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -175,8 +221,10 @@ def best_of(places: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return best
 
 
-def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | None]) -> Chart | Absent:
-    title = f"Cost against {metric.upper()} p99"
+def _frontier(
+    plan: Plan, metric: Metric, quantile: str, read: Callable[[FrontierPoint], float | None]
+) -> Chart | Absent:
+    title = f"Cost against {metric.upper()} {quantile}"
     placed = [(point, value) for point in plan.frontier if (value := read(point)) is not None and value > 0]
     if len(placed) < 2:
         return Absent(title=title, why="Fewer than two fleets had enough requests to predict it.")
@@ -207,7 +255,7 @@ def _frontier(plan: Plan, metric: str, read: Callable[[FrontierPoint], float | N
                 )
             ),
         },
-        table=_frontier_table(placed, chosen, metric),
+        table=_frontier_table(placed, chosen, f"{metric.upper()} {quantile}"),
     )
 
 
@@ -219,7 +267,7 @@ def _price_axis(prices: list[float]) -> Figure:
     return {**Upward.over(title, prices).figure, "tickprefix": "$"}
 
 
-def _frontier_table(placed: list[Placed], chosen: list[Placed], metric: str) -> Table:
+def _frontier_table(placed: list[Placed], chosen: list[Placed], latency: str) -> Table:
     rows = tuple(
         (
             _fleet(point),
@@ -229,7 +277,7 @@ def _frontier_table(placed: list[Placed], chosen: list[Placed], metric: str) -> 
         )
         for point, value in sorted(placed, key=lambda pair: pair[0].price_usd_per_hour)
     )
-    return Table(head=("Fleet", "Price", f"{metric.upper()} p99", ""), rows=rows, numeric=frozenset({1, 2}))
+    return Table(head=("Fleet", "Price", latency, ""), rows=rows, numeric=frozenset({1, 2}))
 
 
 def _fleet(point: FrontierPoint) -> str:
