@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from tokenfleet.app.quantities import shown_rate
+from tokenfleet.app.quantities import shown_duration, shown_rate
 from tokenfleet.app.slo_words import spoken
 from tokenfleet.domain.plan import LimitUse, Plan
+
+_MINUTE_S = 60.0
 
 
 def rate_at(use: LimitUse) -> str:
@@ -29,7 +31,13 @@ def utilization_lines(plan: Plan) -> list[str]:
     gone = f" ({carrying * 100:.0f} % with the spare gone)" if plan.spare_count else ""
     mean = plan.utilization_mean_fraction
     usual = "" if mean is None else f", the mean {mean * 100:.0f} %"
-    lines = [f"the peak is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}{usual}"]
+    if mean is not None and mean > whole:
+        usual += " (the peak is that of tokens, and has fewer requests)"
+    window_s = plan.peak_end_s - plan.peak_start_s
+    judged = shown_rate(plan.peak_rate_per_s)
+    # Where requests are few the window is longer than the busiest minute, and thinner.
+    peak = f"the peak, {judged} requests/s over {shown_duration(window_s)}," if window_s > _MINUTE_S else "the peak"
+    lines = [f"{peak} is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}{usual}"]
     left = plan.promise_leaves_fraction
     if left is not None and left < 1.0:
         most = shown_rate(plan.saturated_rate_per_s or 0.0)

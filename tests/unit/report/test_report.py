@@ -10,6 +10,7 @@ import numpy as np
 import plotly.graph_objects
 import pytest
 
+from tokenfleet.app.full_words import utilization_lines
 from tokenfleet.app.report import render_report, write_report
 from tokenfleet.app.report.charts import Absent, Chart
 from tokenfleet.app.report.latency import frontier_charts, load_curves
@@ -319,3 +320,12 @@ def test_a_failed_write_leaves_the_older_report(plan, workload, resolved, tmp_pa
     with pytest.raises(IsADirectoryError):
         write_report(plan, workload, resolved, path, command=COMMAND)
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_how_full_it_is_says_which_peak(plan):
+    minute = replace(plan, peak_start_s=60.0, peak_end_s=120.0)
+    assert utilization_lines(minute)[0].startswith("the peak is ")
+    longer = utilization_lines(replace(minute, peak_end_s=180.0))[0]
+    assert longer.startswith(f"the peak, {plan.peak_rate_per_s:.3g} requests/s over 2 min, is ")
+    fuller = replace(minute, mean_rate_per_s=plan.peak_rate_per_s * 1.1)
+    assert utilization_lines(fuller)[0].endswith("(the peak is that of tokens, and has fewer requests)")
