@@ -51,12 +51,12 @@ def bill(
         The bill of one hour at the mean load of the record; unit prices are ``None`` where there were no such tokens.
 
     Raises:
-        ValueError: More busy time in the record than its replicas have in ``span_s``.
+        ValueError: More work in the record than its replicas have time for in ``span_s``.
     """
     total = usd_per_gpu_hour * gpus_per_replica_count * (record.replica_count + spare_count)
     served = tokens_by_kind(record)
     work_s = _work_s(record, served, full)
-    paid_s = _paid_s(record, span_s)
+    paid_s = _paid_s(record, span_s, sum(work_s, Fraction(0)))
     peak_s = _peak_work_s(served, work_s, tokens_by_kind(record, peak_window_s))
     free_s = headroom_s(
         sum(work_s, Fraction(0)), paid_s, record.replica_count, peak_s / (peak_window_s[1] - peak_window_s[0])
@@ -66,21 +66,22 @@ def bill(
     return _bill(total, lines, record, span_s)
 
 
-def span_of(runs: Sequence[RunRecord], *, period_s: float, until_done: bool = False) -> float:
+def span_of(runs: Sequence[tuple[RunRecord, TokenWork | None]], *, period_s: float, until_done: bool = False) -> float:
     """The time that a demand stands for in bills by the hour.
 
     It is the demand's own period: requests an hour are those that arrive in one, and what is still to be answered when
-    a log ends makes no hour longer. Where replicas need more time than that for the work, it is the time they need; and
-    for work that only has to be done by some time, it is the time until the last is done.
+    a log ends makes no hour longer. Where full replicas need more time than that for the work, it is what they need;
+    and for work that only has to be done by some time, it is the time until the last is done.
 
     Args:
-        runs: Of the carrying replicas of one fleet, or of each of several pools.
+        runs: Of the carrying replicas of one fleet, or of each of several pools, with what a token takes of a full
+            replica, as for :func:`bill`.
         period_s: From second 0 of the demand to its end.
         until_done: The promise is one of deadlines.
     """
-    arrived = [float(run.arrival_s[-1]) for run in runs if len(run.arrival_s)]
-    needed = [(run.busy.prefill_s + run.busy.decode_s) / run.replica_count for run in runs if run.replica_count]
-    return max(period_s, *arrived, *needed, *(run.end_s for run in runs if until_done))
+    arrived = [float(run.arrival_s[-1]) for run, _ in runs if len(run.arrival_s)]
+    works = [sum(_work_s(run, tokens_by_kind(run), full), Fraction(0)) / run.replica_count for run, full in runs]
+    return max(period_s, *arrived, *map(float, works), *(run.end_s for run, _ in runs if until_done))
 
 
 def together(bills: Sequence[Bill], record: RunRecord, *, span_s: float) -> Bill:
@@ -121,13 +122,12 @@ def _per_request(total: float, request_per_s: float) -> float | None:
     return None if price is None else price / 1e6
 
 
-def _paid_s(record: RunRecord, span_s: float) -> Fraction:
-    """Replica-seconds paid for: a run that never rests may add up to a hair more than its time."""
+def _paid_s(record: RunRecord, span_s: float, work_s: Fraction) -> Fraction:
+    """Replica-seconds paid for: work of replicas that never rest may add up to a hair more than their time."""
     paid_s = Fraction(span_s) * record.replica_count
-    busy_s = Fraction(record.busy.prefill_s) + Fraction(record.busy.decode_s)
-    if busy_s > paid_s * Fraction(1 + _ROUNDING):
-        raise ValueError(f"{float(busy_s)} replica-seconds of work in {float(paid_s)} of time")
-    return max(paid_s, busy_s)
+    if work_s > paid_s * Fraction(1 + _ROUNDING):
+        raise ValueError(f"{float(work_s)} replica-seconds of work in {float(paid_s)} of time")
+    return max(paid_s, work_s)
 
 
 def _work_s(record: RunRecord, served: TokensByKind, full: TokenWork | None) -> list[Fraction]:

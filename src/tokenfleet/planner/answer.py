@@ -390,14 +390,15 @@ def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporte
 
 
 def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:
+    work_of_full = None if full is None else full.work
     return cost.bill(
         record,
         usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
         gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
         spare_count=sized.spare_count,
-        span_s=billed_span_s(work.question, work.traffic, [record]),
+        span_s=billed_span_s(work.question, work.traffic, [(record, work_of_full)]),
         peak_window_s=work.traffic.window_s,
-        full=None if full is None else full.work,
+        full=work_of_full,
     )
 
 

@@ -99,7 +99,9 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
     )
 
 
-def billed_span_s(question: PlanQuestion, traffic: Traffic, runs: Sequence[RunRecord]) -> float:
+def billed_span_s(
+    question: PlanQuestion, traffic: Traffic, runs: Sequence[tuple[RunRecord, cost.TokenWork | None]]
+) -> float:
     """The time that a plan's demand stands for in its bill."""
     period_s = max(traffic.trace.duration_s, traffic.window_length_s)
     return cost.span_of(runs, period_s=period_s, until_done=bool(question.slo.deadlines))

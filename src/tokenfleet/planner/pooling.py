@@ -31,6 +31,7 @@ from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.systems import Proof, System, crowded, proof, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.utilization import Saturated
 
 _TELEMETRY_SAMPLES = 1_000
 _ROUNDING = 1e-9
@@ -168,12 +169,23 @@ class Buyer:
         whole = prove(spare=True) if any(joint.of_one_kind(pool).spare_count for pool in planned.pools) else degraded
         return self._plan(planned, degraded, whole)
 
-    def _billed(self, pool: PlannedPool, run: StagedRun, span_s: float) -> PlannedPool:
-        """A pool with its part of the whole bill, and what it could do; who pays it is said of the whole."""
-        sized, plan = joint.of_one_kind(pool), pool.plan
+    def _full(self, pool: PlannedPool, run: StagedRun) -> Saturated | None:
+        """What a pool gets through with a queue that never empties."""
+        plan = pool.plan
         calls = Traffic(run.pools[pool.name].trace, (plan.peak_start_s, plan.peak_end_s))
         detail = stretch(stretch(calls, SEARCH_REQUESTS), DETAIL_REQUESTS)
-        full = full_replicas(Replays.of(plan.question, self._replay), detail, sized)
+        return full_replicas(Replays.of(plan.question, self._replay), detail, joint.of_one_kind(pool))
+
+    def _billed(self, planned: _Planned, run: StagedRun) -> tuple[tuple[PlannedPool, ...], float]:
+        """The pools with their parts of the whole bill, and the time that it is reckoned by."""
+        full = {pool.name: self._full(pool, run) for pool in planned.pools}
+        works = [(run.pools[name].record, None if one is None else one.work) for name, one in full.items()]
+        span_s = billed_span_s(self._question, self._traffic, works)
+        return tuple(self._with_bill(pool, run, span_s, full[pool.name]) for pool in planned.pools), span_s
+
+    def _with_bill(self, pool: PlannedPool, run: StagedRun, span_s: float, full: Saturated | None) -> PlannedPool:
+        """A pool with its part of the whole bill, and what it could do; who pays it is said of the whole."""
+        plan = pool.plan
         rate_per_s = plan.saturated_rate_per_s
         if rate_per_s is None and full is not None:
             rate_per_s = full.rate_per_s
@@ -183,9 +195,7 @@ class Buyer:
 
     def _plan(self, planned: _Planned, degraded: Proof, whole: Proof) -> Plan:
         one, traffic = self._one, self._traffic
-        runs = [degraded.run.pools[pool.name].record for pool in planned.pools]
-        span_s = billed_span_s(self._question, traffic, runs)
-        pools = tuple(self._billed(pool, degraded.run, span_s) for pool in planned.pools)
+        pools, span_s = self._billed(planned, degraded.run)
         factor = joint.load_factor(pools)
         # What was just proved is sustained, whatever one pool does where the other smooths nothing.
         sustained = None if factor is None else max(1.0, factor) * traffic.peak_rate_per_s

@@ -239,9 +239,12 @@ def test_a_bill_counts_by_the_period_of_its_demand():
     """A long last answer makes no hour longer; work that takes longer than the demand, or is due by then, does."""
     record = run(prefill_s=10.0, decode_s=30.0, replicas=2)
     drained = replace(record, end_s=400.0)
-    assert span_of([drained], period_s=300.0) == 300.0
-    assert span_of([drained], period_s=300.0, until_done=True) == 400.0
-    assert span_of([drained], period_s=0.0) == 20.0, "two replicas need 20 s each for 40 s of work"
-    assert span_of([drained, run(decode_s=90.0, replicas=1)], period_s=0.0) == 100.0
+    assert span_of([(drained, None)], period_s=300.0) == 300.0
+    assert span_of([(drained, None)], period_s=300.0, until_done=True) == 400.0
+    assert span_of([(drained, None)], period_s=0.0) == 20.0, "two replicas need 20 s each for 40 s of work"
+    # Busy for 40 s with a few requests at a time; full ones would do 20 output tokens in a second.
+    full = TokenWork(input_s=0.0, cached_s=0.0, output_s=0.05)
+    assert span_of([(drained, full)], period_s=0.0) == pytest.approx(0.5)
+    assert span_of([(drained, None), (run(decode_s=90.0, replicas=1), None)], period_s=0.0) == 100.0
     late = replace(record, arrival_s=np.array([0.0, 350.0]))
-    assert span_of([late], period_s=300.0) == 350.0, "clients that wait for their answers come later"
+    assert span_of([(late, None)], period_s=300.0) == 350.0, "clients that wait for their answers come later"
