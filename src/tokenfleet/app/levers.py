@@ -29,7 +29,7 @@ class Options(Strict):
     """Planned for too, where named."""
     output_cap: Tokens | None = None
     """Most output tokens; left out, the 95th percentile of the outputs."""
-    prompt_cut: Fraction = 0.3
+    prompt_cut: Annotated[Fraction, Field(lt=1.0)] = 0.3
     """Share of the unshared prompt tokens to cut."""
     acceptance: Fraction | None = None
     """How often a drafted token is kept, where all before it were; left out, nobody knows what speculation would do."""

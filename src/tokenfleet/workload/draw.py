@@ -83,7 +83,7 @@ def draw_lengths(input_lengths: Lengths, output_lengths: Lengths, seed: int, cou
 def _check(mean_rate_per_s: float, interarrival_cv: float, duration_s: float, seed: int) -> None:
     problems = []
     if not 0 < mean_rate_per_s < 1e7:
-        problems.append(Problem("mean_rate_per_s", f"{mean_rate_per_s:g} requests/s", "give a rate above 0"))
+        problems.append(Problem("mean_rate_per_s", f"{mean_rate_per_s:g} requests/s", "give a rate above 0, below 1e7"))
     if not 0 <= interarrival_cv <= 100:
         problems.append(Problem("interarrival_cv", f"is {interarrival_cv:g}", "0 (a clock) to 100; 1 is Poisson"))
     if not 0 < duration_s <= 400 * 86_400:

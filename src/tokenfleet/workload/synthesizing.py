@@ -61,7 +61,7 @@ def _mean_rate(kind: Preset, peak: float | None, mean: float | None, duration_s:
         problems.append(Problem("rate", "needs the peak or the mean, and only one", "give peak_rate or mean_rate"))
     for name, rate in (("peak_rate", peak), ("mean_rate", mean)):
         if rate is not None and not 0 < rate < 1e6:
-            problems.append(Problem(name, f"is {rate:g} requests/s", "give a rate above 0"))
+            problems.append(Problem(name, f"is {rate:g} requests/s", "give a rate above 0, below 1e6"))
     if not 0 < duration_s <= 400 * 86_400:
         problems.append(Problem("duration_s", f"is {duration_s:g} s", "give a time above 0 and up to 400 days"))
     if seed < 0:

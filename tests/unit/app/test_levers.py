@@ -62,7 +62,8 @@ def test_each_lever_is_planned_for_the_same_promise(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--prompt-cut", "lots"), ("--output-cap", "0"), ("--smaller-model", "Llama-0-Tiny")]
+    ("option", "value"),
+    [("--prompt-cut", "lots"), ("--output-cap", "0"), ("--prompt-cut", "100%"), ("--smaller-model", "Llama-0-Tiny")],
 )
 def test_a_lever_that_cannot_be_read_is_named(tmp_path, capsys, option, value):
     path = tmp_path / "small.yaml"
@@ -74,12 +75,13 @@ def test_a_lever_that_cannot_be_read_is_named(tmp_path, capsys, option, value):
 
 def test_a_reservation_that_somebody_sells_is_planned(tmp_path, capsys):
     path = tmp_path / "small.yaml"
-    path.write_text(SCENARIO.replace("gpus: l40s", "gpus: h100_sxm"))
+    path.write_text(SCENARIO.replace("gpus: l40s", "gpus: h200_sxm"))
     code, shown = run(capsys, str(path), "--json")
     assert code == 0
     levers = {lever["name"]: lever for lever in json.loads(shown.out)["levers"]}
-    assert levers["reservation, 1y"]["change"] == "prices: {term: reserved_1y}"
-    assert levers["reservation, 1y"]["fleet"]
+    assert levers["reservation, 3y"]["change"] == "prices: {term: reserved_3y}"
+    assert levers["reservation, 3y"]["fleet"]
+    assert "nobody publishes reserved_1y prices" in levers["reservation, 1y"]["why_not"]
 
 
 def test_speculation_is_planned_at_an_acceptance_that_was_measured_and_not_without(tmp_path, capsys):

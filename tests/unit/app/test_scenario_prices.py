@@ -40,9 +40,9 @@ def test_a_named_provider_gives_its_real_quotes():
     assert used("h100_nvl", provider="oci") == ()
 
 
-def test_a_term_only_an_index_knows_is_planned_with_the_index():
-    (price,) = used("h100_sxm", term="reserved_1y")
-    assert price.evidence == "index"
+def test_a_term_only_an_index_knows_is_on_sale_nowhere():
+    assert [price.evidence for price in catalog.gpu_prices("h100_sxm") if price.term == "reserved_1y"] == ["index"]
+    assert used("h100_sxm", term="reserved_1y") == ()
 
 
 def test_no_price_is_none():
