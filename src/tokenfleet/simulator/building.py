@@ -1,5 +1,9 @@
 """Writes trace and fleet into the buffer that the kernel runs in."""
 
+import contextlib
+import mmap
+import sys
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +27,7 @@ from tokenfleet.simulator.placing import (
     ring_size,
 )
 from tokenfleet.simulator.pools import bounds_of, write_berths, write_pools
-from tokenfleet.simulator.stretches import in_stretches
+from tokenfleet.simulator.stretches import MANY, in_stretches
 
 PS_PER_S = 1e12
 ROUTERS = {
@@ -57,7 +61,7 @@ def build(
         more_words: Words at the end that are left for what is around the fleet.
     """
     places = place(trace, fleet, detailed=detailed)
-    memory = _room_for(places.words + more_words, trace, fleet)
+    memory = _room_for(places, more_words, trace, fleet)
     write_header(memory, places, trace, fleet)
     if peak_window_s is not None:
         memory[at.PEAK_START] = to_ps(peak_window_s[0])
@@ -94,18 +98,31 @@ def build(
     return memory, places
 
 
-def empty_buffer(words: int) -> Buffer:
-    """Zeros from the start of a cache line on, where sections start too: a row of eight words lies in one line."""
-    zeros = np.zeros(words + 7, dtype=np.int64)
-    start = -(zeros.ctypes.data // 8) % 8
-    return zeros[start : start + words]
+def empty_buffer(words: int, sparse_words: int = 0) -> Buffer:
+    """Zeros from the start of a cache line on, where sections start too: a row of eight words lies in one line.
+
+    Args:
+        words: How many.
+        sparse_words: Those in front of which a short replay touches a little here and there: caches, rings. In pages of
+            two megabytes, which numpy asks for, to clear them would take as long as to replay ten thousand requests.
+    """
+    if sys.platform != "linux" or sparse_words * 8 < mmap.PAGESIZE:
+        zeros = np.zeros(words + 7, dtype=np.int64)
+        start = -(zeros.ctypes.data // 8) % 8
+        return zeros[start : start + words]
+    pages = mmap.mmap(-1, words * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without large pages refuses the advice
+        pages.madvise(mmap.MADV_HUGEPAGE)
+        pages.madvise(mmap.MADV_NOHUGEPAGE, 0, sparse_words * 8 // mmap.PAGESIZE * mmap.PAGESIZE)
+    return np.frombuffer(pages, dtype=np.int64)
 
 
-def _room_for(words: int, trace: Trace, fleet: Fleet) -> Buffer:
+def _room_for(places: Places, more_words: int, trace: Trace, fleet: Fleet) -> Buffer:
     """The buffer, empty; the machine says at once where it has not so much."""
+    words = places.words + more_words
     try:
-        return empty_buffer(words)
-    except MemoryError:
+        return empty_buffer(words, places.nodes.start if trace.request_count < MANY else 0)
+    except (MemoryError, OSError):
         replicas = sum(group.replica_count for group in fleet.groups)
         what = f"{trace.request_count:,} requests on {replicas:,} replicas take {words * 8 / 2**30:,.0f} GiB to replay"
         raise BadInput.at("replicas", f"{what}, more than this machine has", "fewer replicas, less traffic") from None

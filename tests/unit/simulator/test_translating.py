@@ -14,7 +14,7 @@ from calling import as_compiled
 from reference.fleets import random_copies, random_fleet, random_trace
 from tokenfleet.simulator import kernel
 from tokenfleet.simulator import layout as at
-from tokenfleet.simulator.building import build
+from tokenfleet.simulator.building import build, empty_buffer
 from tokenfleet.simulator.compiling import compiled, machine_code
 from tokenfleet.simulator.entry import advance
 from tokenfleet.simulator.memory import Memory, fetch_ahead, float_bits, lowest_bit
@@ -193,3 +193,13 @@ def test_only_numbers_and_the_buffer_go_in(tmp_path, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "refused", raising=False)
     with pytest.raises(TypeError, match=r"refused\.odd: only int, bool, Memory, NoneType go in and come out"):
         machine_code("refused", "odd")
+
+
+@pytest.mark.parametrize("sparse_words", [0, 700, 4096])
+def test_a_buffer_is_empty_and_starts_on_a_cache_line(sparse_words: int) -> None:
+    memory = empty_buffer(4096, sparse_words)
+    assert len(memory) == 4096
+    assert not memory.any()
+    assert memory.ctypes.data % 64 == 0
+    memory[-1] = 1
+    assert memory.sum() == 1
