@@ -222,7 +222,7 @@ def test_usage_objects_as_text_of_a_database(tmp_path):
         (HEAD + f"{AT}0Z,10,5\n2026-03-29T00:00:01,20,6\n", "1 stamps have no time zone and 1 have one"),
         (HEAD + "04/03/2026 00:00:05,10,5\n", "may begin with the day or with the month"),
         (HEAD + "17,10,5\n19,11,5\n", "may be seconds, milliseconds or less"),
-        ("timestamp,input_tokens,output_tokens,input_tokens\n1,2,3,4\n", "input_tokens may be column"),
+        ("timestamp,input_tokens,output_tokens,input_tokens\n1,2,3,4\n", "2 columns are called .input_tokens."),
     ],
 )
 def test_what_is_open_is_asked(tmp_path, content, words):
