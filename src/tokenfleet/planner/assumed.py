@@ -27,8 +27,8 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
     count = traffic.trace.request_count
     lines = [
         f"The promise is judged by replay over all {words.requests(count)} and over those that arrive in the "
-        f"busiest {words.seconds(traffic.window_length_s)} (from {words.seconds(traffic.window_s[0])}); the demand to "
-        "come is taken to be the trace again.",
+        f"{words.seconds(traffic.window_length_s)} with most tokens (from {words.seconds(traffic.window_s[0])}); the "
+        "demand to come is taken to be the trace again.",
     ]
     part = question.stands_for_count
     if part > 1:

@@ -100,7 +100,7 @@ def peak_text(plan: Plan) -> str:
     """When the promise was judged."""
     length_s = plan.peak_end_s - plan.peak_start_s
     span = "minute" if abs(length_s - 60.0) < 0.5 else f"{duration(length_s)}"
-    return f"the busiest {span}, {clock(plan.peak_start_s)} to {clock(plan.peak_end_s)} after the start of the traffic"
+    return f"the {span} with most tokens, {clock(plan.peak_start_s)} to {clock(plan.peak_end_s)} from the start"
 
 
 def _runs(plan: Plan) -> Iterator[str]:
