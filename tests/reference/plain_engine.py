@@ -366,7 +366,7 @@ class Replica:
             blocks -= self.most_blocks(0, request.tokens) + self.physics.kv_fixed_block_count
             budget -= request.tokens
             while slots < 0 or blocks < 0:
-                goes_on = [r for r in self.running if r.produced + r.in_flight < r.output or not r.in_flight]
+                goes_on = [r for r in self.running if r not in self.ending()]
                 victims = [r for r in goes_on if r.batch and self.urgency(r)[0] > self.urgency(request)[0]]
                 if not victims:
                     return
@@ -660,8 +660,11 @@ class Replica:
 
     def is_served(self, request: Request) -> bool:
         """Whether it runs, or was preempted with its last step in flight."""
-        last = {r for _, yields, _ in self.flying for r in yields if r.produced + r.in_flight >= r.output}
-        return request in self.running or request in last
+        return request in self.running or request in self.ending()
+
+    def ending(self) -> set[Request]:
+        """Those whose last step is in flight, of prompts that generate nothing too."""
+        return {r for _, yields, _ in self.flying for r in yields if r.produced + r.in_flight >= r.output}
 
     def let_go(self, time: int) -> None:
         for request, status in self.gone:

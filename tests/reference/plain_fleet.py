@@ -694,8 +694,8 @@ class PlainRun:
         return sum(request.computed for request in replica.running) - held
 
     def gauges(self, replica: Replica) -> tuple[int, int, float]:
-        yielding = {r for _, yields, _ in replica.flying for r in yields if r.produced + r.in_flight >= r.output}
-        waiting = sum(request not in yielding for request in replica.waiting)
+        ending = replica.ending()
+        waiting = sum(request not in ending for request in replica.waiting)
         used = replica.physics.kv_block_count - len(replica.pool.free)
         return len(replica.running), waiting, used
 
