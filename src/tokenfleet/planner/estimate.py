@@ -19,7 +19,7 @@ that ``n`` has sequence slots and KV blocks. Then each latency:
 * E2E: the wait and the work of a prompt, then as many steps as its output at the quantile.
 
 What replicas compute of a prompt depends on how many there are, see :mod:`tokenfleet.planner.prompts`. Against counts
-found by replay for 200 candidates of seven demands the root mean square of the ratio is 1.4. Replay corrects it.
+found by replay for 200 candidates of eight demands the root mean square of the ratio is 1.4. Replay corrects it.
 """
 
 import math
