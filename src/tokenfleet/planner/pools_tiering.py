@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 
 from tokenfleet import workload
-from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Scheduling
@@ -19,7 +18,16 @@ from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.systems import System, members_of, system_of
-from tokenfleet.planner.tiering import MOST_REQUESTS, MOST_TIMES, WAYS, JudgedTier, TierOption, judged_tier, tiers
+from tokenfleet.planner.tiering import (
+    MOST_REQUESTS,
+    MOST_TIMES,
+    WAYS,
+    JudgedTier,
+    TierOption,
+    judged_tier,
+    must_take_in_some,
+    tiers,
+)
 from tokenfleet.planner.traffic import Traffic, stretch
 
 
@@ -59,8 +67,7 @@ def tiers_of_pools(
     Raises:
         BadInput: a tier without requests.
     """
-    if not premium.any() or premium.all():
-        raise BadInput.at("premium", "takes in nobody, or everybody", "choose some of the requests")
+    must_take_in_some(premium)
     asked = replace(question, splits=(), apart=None)
     if plan.handover is not None:
         system = system_of(plan.pools, plan.handover)

@@ -69,8 +69,7 @@ def tiers(
     Raises:
         BadInput: a tier without requests.
     """
-    if not premium.any() or premium.all():
-        raise BadInput.at("premium", "takes in nobody, or everybody", "choose some of the requests")
+    must_take_in_some(premium)
     # Who is premium is written where a cut of the traffic keeps it; an engine that serves by arrival ignores it.
     marked = replace(trace, priority=np.where(premium, 0, 1).astype(np.int32))
     traffic = stretch(Traffic(marked, workload.peak_window(trace)), MOST_REQUESTS)
@@ -102,6 +101,16 @@ class _Both:
         """An option with its price."""
         usd = None if count is None else count * self.usd_per_replica_hour
         return TierOption(name=name, replica_count=count, usd_per_hour=usd, premium=premium, others=others)
+
+
+def must_take_in_some(premium: Bools) -> None:
+    """Refuse a tier that is nobody, or everybody.
+
+    Raises:
+        BadInput: it is one of both.
+    """
+    if not premium.any() or premium.all():
+        raise BadInput.at("premium", "takes in nobody, or everybody", "choose some of the requests")
 
 
 def _own(both: _Both, trace: Trace, premium: Bools, progress: Progress | None) -> TierOption:
