@@ -150,10 +150,10 @@ class Search:
         """Sizes candidates in order of their estimated price, and proves the others too dear.
 
         A candidate is sized when its estimate is within a tenth of the best fleet known, or within twice while there
-        are few runners-up or when it is the first of its gpu, and the formula does not doubt it. Any other is tried once, at the largest count
-        that costs no more than the best fleet; of a family that has an answer, at that answer's count. When that
-        breaks the promise, fewer replicas would too. ``with_second``: where that leaves the best fleet alone, the next
-        best is sized whatever it costs.
+        are few runners-up or when it is the first of its gpu, and the formula does not doubt it. Any other is tried
+        once, at the largest count that costs no more than the best fleet; of a family that has an answer, at that
+        answer's count. When that breaks the promise, fewer replicas would too. ``with_second``: where that leaves the
+        best fleet alone, the next best is sized whatever it costs.
         """
         seen_gpus: set[str] = set()
         # Of equal prices the one that is best at anything comes first: what it breaks, the others need not be asked.
