@@ -7,7 +7,7 @@ costs only its reading. The split below is additive, so any grouping of requests
 import numpy as np
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.trace import Bools, Floats
 
 _LARGEST_CONDITION = 1e4
 """Counters that move together beyond this cannot be told apart from a minute's worth of noise."""
@@ -94,19 +94,35 @@ def counter_weights(busy_s: Floats, counters: Floats) -> Floats:
 
 
 def _non_negative_least_squares(design: Floats, target: Floats) -> Floats:
-    """Coordinate descent on the normal equations; they are strictly convex once the condition is checked.
+    """Lawson and Hanson's active set, fitted to the rows themselves: normal equations would lose half of the digits.
 
-    The normal equations lose half of the digits, so those above zero are then fitted once more to the rows themselves.
+    A column enters while it brings the fit nearer; one that would fall below 0 leaves. A column that cannot bring it
+    nearer than rounding ends the search, which therefore never sees the same set twice.
     """
-    gram, pull = design.T @ design, design.T @ target
+    above = np.zeros(design.shape[1], dtype=bool)
     found = np.zeros(design.shape[1])
-    for _ in range(200_000):
-        before = found.copy()
-        for column in range(len(found)):
-            rest = pull[column] - gram[column] @ found + gram[column, column] * found[column]
-            found[column] = max(0.0, rest / gram[column, column])
-        if float(np.max(np.abs(found - before))) <= 1e-13 * max(1.0, float(np.max(found))):
+    distance = float(np.linalg.norm(target))
+    while not above.all():
+        pull = design.T @ (target - design @ found)
+        entering = int(np.argmax(np.where(above, -np.inf, pull)))
+        entered = above.copy()
+        entered[entering] = True
+        nearer = _down_to_zero(design, target, entered, found)
+        left = float(np.linalg.norm(target - design @ nearer))
+        if left >= distance:
             break
-    above = found > 0.0
-    found[above] = np.maximum(0.0, np.linalg.lstsq(design[:, above], target, rcond=None)[0])
+        above, found, distance = nearer > 0.0, nearer, left
     return found
+
+
+def _down_to_zero(design: Floats, target: Floats, above: Bools, found: Floats) -> Floats:
+    """The fit of the columns above 0, less those that reach 0 on the straight way to it from what was found before."""
+    while True:
+        fitted = np.zeros(len(found))
+        fitted[above] = np.linalg.lstsq(design[:, above], target, rcond=None)[0]
+        falling = above & (fitted < 0.0)
+        if not falling.any():
+            return fitted
+        way = np.where(falling, found / np.where(falling, found - fitted, 1.0), np.inf)
+        found = found + float(way.min()) * (fitted - found)
+        above = above & (way > way.min())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from tokenfleet.cost import compute_bound_fraction, counter_weights, split_step
 from tokenfleet.domain.errors import BadInput
@@ -60,10 +61,19 @@ def test_an_empty_step_is_refused():
 @settings(max_examples=20, deadline=None)
 @given(weights=st.lists(st.floats(0.0, 5.0), min_size=3, max_size=3), seed=st.integers(0, 99))
 @example(weights=[0.00390625, 0.0, 1.0], seed=0)
+@example(weights=[1.3e-7, 0.0, 2.0], seed=0)
 def test_weights_are_found_again(weights, seed):
     counters = np.random.default_rng(seed).uniform(1.0, 100.0, (60, 3)) * np.array([1.0, 1e3, 1e6])
     found = counter_weights(counters @ np.array(weights), counters)
     assert found == pytest.approx(weights, rel=1e-5, abs=1e-7)
+
+
+@given(seed=st.integers(0, 2**32 - 1), noise=st.sampled_from([0.0, 0.1, 10.0]))
+def test_weights_of_noisy_counters_are_those_of_another_code(seed, noise):
+    random = np.random.default_rng(seed)
+    counters = random.uniform(0.1, 1.0, (40, random.integers(1, 7)))
+    busy = counters @ random.normal(size=counters.shape[1]) + random.normal(0.0, noise, 40)
+    assert counter_weights(busy, counters) == pytest.approx(nnls(counters, busy)[0], abs=1e-9)
 
 
 def test_no_weight_is_below_zero_and_noise_is_borne():
