@@ -5,9 +5,10 @@ import sys
 import pytest
 from hypothesis import settings
 
-# No test is timed: a busy machine is no failure.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# No test is timed: a busy machine is no failure. The default run draws the same examples everywhere, so that what is
+# green here is green there; new ones are sought by the runs of the mark `long` and with `--hypothesis-seed`.
+settings.register_profile("same draws", deadline=None, derandomize=True)
+settings.register_profile("new draws", deadline=None)
 
 # Many tests start commands, each of which would compile all sources where an environment forbids to keep bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -18,7 +19,12 @@ COMPILE = "from tokenfleet.simulator import warm_up; warm_up(lambda _: None)"
 
 
 def pytest_configure(config):
-    """The kernel is compiled, where need be, while the workers read the tests: nobody has to wait for it."""
+    """Says which examples are drawn.
+
+    And the kernel is compiled, where need be, while the workers read the tests: nobody has to wait for it.
+    """
+    seeks = config.option.markexpr == "long" or config.getoption("--hypothesis-seed") is not None
+    settings.load_profile("new draws" if seeks else "same draws")
     if config.getoption("numprocesses", 0) and not hasattr(config, "workerinput"):
         config.add_cleanup(subprocess.Popen([sys.executable, "-c", COMPILE]).wait)
 

@@ -110,7 +110,8 @@ def calls_of_all(trace: Trace, pools: Pools, comes: npt.NDArray[np.bool_] | None
     Args:
         trace: The requests.
         pools: Calls, and waits between them.
-        comes: Requests that come by the clock; the others stand behind them, in their order. ``None``: all do.
+        comes: Requests that come by the clock; the others stand behind those before them, so that at equal moments the
+            order of the requests counts. ``None``: all do.
     """
     count = trace.request_count
     first_s, waited_s = trace.arrival_s.copy(), np.zeros(count)
@@ -127,7 +128,7 @@ def calls_of_all(trace: Trace, pools: Pools, comes: npt.NDArray[np.bool_] | None
             before[takes] = len(called) - 1
             waited_s[takes] = 0.0
     if comes is not None:
-        first_s[~comes] = first_s[comes].max(initial=0.0)
+        first_s[~comes] = np.maximum.accumulate(np.where(comes, first_s, 0.0))[~comes]
     sizes = np.array([each[1] for each in called])
     caller = np.concatenate([np.repeat(takes, size) for takes, size, _, _ in called])
     pool = np.concatenate([np.full(len(takes) * size, number) for number, (takes, size, _, _) in enumerate(called)])
