@@ -54,6 +54,8 @@ class Request:
     batch: bool = False
     pool: int = 0
     ends_left: int = 1  # requests whose ends it waits for
+    mark: bool = False  # no request, but something that ends when it would come
+    doomed: bool = False  # what it waits for came to nothing, and only success counts
     degraded: int = 0
     tenant: int | None = None
     late: int = 0  # not by the clock; between equals, who comes later

@@ -112,7 +112,7 @@ class PlainRun:
             elif coming == NEVER:
                 return
             elif coming == arrival:
-                self.arrive(clocked.popleft() if clocked and clocked[0].arrival <= late else heappop(self.late)[2])
+                self.come(clocked.popleft() if clocked and clocked[0].arrival <= late else heappop(self.late)[2])
             else:
                 self.go_on(replica, alarm, leaver)
 
@@ -121,6 +121,15 @@ class PlainRun:
             self.give_up(leaver, alarm)
         else:
             replica.boundary()
+
+    def come(self, request: Request) -> None:
+        """A request comes, unless it is a mark or what it waited for came to nothing."""
+        if request.mark:
+            request.first_arrival = request.arrival
+        if request.mark or request.doomed:
+            self.tell(request, request.arrival, well=not request.doomed)
+        else:
+            self.arrive(request)
 
     def arrive(self, request: Request) -> None:
         if self.world.lane is None or not request.batch:
@@ -420,6 +429,7 @@ class PlainRun:
         loop = self.world.closed_loop
         for request, after, delay_s in zip(self.requests, loop.after, loop.delay_s, strict=True):
             request.late = after != -1
+            request.mark = loop.marks is not None and bool(loop.marks[request.row])
             delay = 0 if after == -1 else round(float(delay_s) * 1e12)
             if after >= 0:
                 self.requests[after].followers.append((request, delay))
@@ -439,17 +449,21 @@ class PlainRun:
         """A request has come to nothing: whoever waits for its end comes, unless only an answer counts."""
         request.left = time
         self.end = max(self.end, time)
-        loop = self.world.closed_loop
-        if loop is None or not loop.only_after_success:
-            self.free_user(request, time)
+        self.tell(request, time, well=False)
 
     def free_user(self, request: Request, time: int) -> None:
-        """Those that wait for a request come, or else the next in line."""
+        self.tell(request, time, well=True)
+
+    def tell(self, request: Request, time: int, *, well: bool) -> None:
+        """Those that wait for a request come, or else the next in line; or never, after success alone, without it."""
+        loop = self.world.closed_loop
         followers = request.followers or ([self.line.popleft()] if self.line else [])
         for follower, delay in followers:
             follower.ends_left -= 1
+            choosy = loop.only_after_success is not None and loop.only_after_success[follower.row]
+            follower.doomed |= bool(choosy and not well)
             if follower.ends_left == 0:
-                self.send(follower, time + max(1, delay))
+                self.send(follower, time if follower.doomed else time + max(0 if loop.at_once else 1, delay))
 
     def be_read(self, request: Request, time: int) -> None:
         """An answer is there: its user is free when it is read, at the client's rate from the first token on."""

@@ -51,7 +51,14 @@ def random_chain(draw: np.random.Generator, request_count: int) -> ClosedLoop:
                 after[row] = row - 1
         first += size
     delay_s = np.floor(draw.exponential(3.0, request_count)) / 100.0
-    return ClosedLoop(after=after, delay_s=delay_s, end_count=ends, only_after_success=bool(draw.random() < 0.5))
+    return ClosedLoop(
+        after=after,
+        delay_s=delay_s * (draw.random(request_count) < 0.8),
+        end_count=ends,
+        only_after_success=draw.random(request_count) < draw.random() if draw.random() < 0.7 else None,
+        marks=draw.random(request_count) < 0.2 if draw.random() < 0.5 else None,
+        at_once=bool(draw.random() < 0.5),
+    )
 
 
 def check_pools(seed: int) -> RunRecord:

@@ -9,12 +9,12 @@ from reference.comparing import PEAK_S, seconds
 from reference.fleets import random_fleet, random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import classes_of
-from reference.worlds import random_timeout_s
+from reference.worlds import random_loop, random_timeout_s
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Pools, Wait
 from tokenfleet.domain.trace import Trace, rows_of
-from tokenfleet.domain.world import Admission, World
+from tokenfleet.domain.world import BY_CLOCK, Admission, ClosedLoop, World
 from tokenfleet.simulator import narrowed, replay_stages
 
 UNIT_S = 0.001234567
@@ -27,9 +27,9 @@ def random_pool(draw: np.random.Generator, router: str) -> Fleet:
 
 
 def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
-    """A side branch with parallel calls and a wait, then one of two models; any of the pools on the same gpus."""
+    """A side branch with parallel calls and a wait, then one of two models or none; any pools on the same gpus."""
     count = rows.request_count
-    some, short = draw.random(count) < 0.5, draw.random(count) < 0.4
+    some, short, long = draw.random(count) < 0.5, draw.random(count) < 0.4, draw.random(count) < 0.9
     none = np.zeros(count, dtype=np.int32)
     stages = (
         Call(
@@ -42,7 +42,8 @@ def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
         ),
         Wait(takes=some, duration_s=draw.integers(1, 6, count) * UNIT_S),
         Call(pool="small", takes=short, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
-        Call(pool="chat", takes=~short, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
+        Call(pool="chat", takes=long & ~short, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens),
+        Wait(takes=draw.random(count) < 0.3, duration_s=draw.integers(1, 6, count) * UNIT_S / 5.0),
     )
     router = str(draw.choice(["round_robin", "least_in_flight"]))
     shared = [("rank", "chat"), ("small", "chat"), ("rank", "small", "chat"), ("rank", "small")]
@@ -50,6 +51,12 @@ def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
     for name in shared[int(draw.integers(0, 4))]:
         fleets[name] = replace(fleets[name], groups=(replace(fleets[name].groups[0], berth=0),))
     return Pools(fleets=fleets, stages=stages)
+
+
+def random_users(draw: np.random.Generator, request_count: int) -> ClosedLoop:
+    """Odd times, for the same reason."""
+    loop = random_loop(draw, request_count)
+    return replace(loop, delay_s=draw.integers(0, 40, request_count) * UNIT_S / 3.0)
 
 
 def assert_equal(seed: int) -> int:
@@ -63,13 +70,23 @@ def assert_equal(seed: int) -> int:
     pools = random_system(draw, rows)
     door = Admission(queue_limit_count=2, deadline_s=random_timeout_s(np.random.default_rng([seed, 1])))
     world = World(admission=door) if draw.random() < 0.3 else None
-    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world)
+    users = random_users(np.random.default_rng([seed, 2]), rows.request_count) if seed % 2 else None
+    if users is not None:
+        others_s = np.random.default_rng([seed, 3]).random(rows.request_count)
+        rows = replace(rows, arrival_s=np.where(users.after == BY_CLOCK, rows.arrival_s, others_s))
+    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world, users)
     sampled_s = 0.05 if draw.random() < 0.5 else None
     run = replay_stages(
-        rows, pools, peak_window_s=PEAK_S, telemetry_interval_s=sampled_s, worlds=lambda _name, _calls: world
+        rows,
+        pools,
+        peak_window_s=PEAK_S,
+        telemetry_interval_s=sampled_s,
+        worlds=lambda _name, _calls: world,
+        closed_loop=users,
     )
     fast, served = run.record, np.array([status == Status.FINISHED for status in plain.status])
     np.testing.assert_array_equal(fast.status, plain.status)
+    np.testing.assert_array_equal(np.rint(fast.arrival_s * 1e12), plain.arrival)
     np.testing.assert_array_equal(fast.finish_s, seconds(plain.finish))
     np.testing.assert_array_equal(fast.first_token_s[served], seconds(plain.first)[served])
     np.testing.assert_array_equal(fast.preemption_count, plain.preemptions)

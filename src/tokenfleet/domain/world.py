@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.trace import Floats, Ints
+from tokenfleet.domain.trace import Bools, Floats, Ints
 
 HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "back", "slow", "door"]
 
@@ -179,8 +179,13 @@ class ClosedLoop:
     end_count: Ints | None = None
     """Ends that each one waits for: that of ``after``, and of so many requests right before it less one; the last of
     them counts. ``None``: one."""
-    only_after_success: bool = False
-    """Requests whose cause comes to nothing are never sent: no attempt, and ``CANCELLED``."""
+    only_after_success: Bools | None = None
+    """Which requests are never sent where what they wait for comes to nothing: no attempt, and ``CANCELLED``. They end
+    at that moment, not well, for those who wait for them. ``None``: all are sent."""
+    marks: Bools | None = None
+    """Which ones are no requests but marks on the way of others: nothing is sent, they end when they would come, well
+    unless what they wait for came to nothing and they are among ``only_after_success``; no attempt, and ``CANCELLED``.
+    ``None``: none is."""
     at_once: bool = False
     """Without a delay a request comes at the very moment of that end, not a picosecond later."""
 

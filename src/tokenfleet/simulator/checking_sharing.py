@@ -56,7 +56,7 @@ def _berth_problems(fleet: Fleet) -> Iterator[Problem]:
                 break
 
 
-def shared_problems(pools: Pools, closed_loop: ClosedLoop | None) -> Iterator[Problem]:
+def shared_problems(pools: Pools, closed_loop: ClosedLoop | None, read_tokens_per_s: float | None) -> Iterator[Problem]:
     """What is wrong with pools that stand on the same gpus, and with the way of requests through such a system."""
     if not pools.shares_gpus:
         return
@@ -64,10 +64,11 @@ def shared_problems(pools: Pools, closed_loop: ClosedLoop | None) -> Iterator[Pr
     odd |= {"Call with kv_delivered" for stage in pools.stages if isinstance(stage, Call) and stage.kv_delivered}
     for what in sorted(odd):
         yield Problem("stages", f"{what} in a system of which pools share gpus", "calls and waits alone")
-    if closed_loop is not None:
-        yield Problem(
-            "closed_loop", "users who wait for answers of pools that share gpus", "let requests come by the clock"
-        )
+    if closed_loop is not None and read_tokens_per_s is not None:
+        what = "users who read the answers of pools that share gpus before they go on"
+        yield Problem("read_tokens_per_s", what, "let them read as fast as tokens come")
+    if closed_loop is not None and closed_loop.end_count is not None:
+        yield Problem("closed_loop.end_count", "users of pools that share gpus wait for one answer", "leave it out")
     routers = {(fleet.router, fleet.scrape_s) for fleet in pools.fleets.values()}
     if len(routers) > 1:
         yield Problem("fleets", "several routers in a system of which pools share gpus", "give all pools the same")

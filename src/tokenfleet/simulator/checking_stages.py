@@ -16,7 +16,7 @@ from tokenfleet.simulator.checking_world import SHORTEST_TICK_S, client_problems
 DAY_S = 86_400.0
 
 
-def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None) -> None:
+def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None, read_tokens_per_s: float | None) -> None:
     """Raise one :class:`BadInput` with everything that is wrong with the stages and the loop around them."""
     problems: list[Problem] = [] if closed_loop is None else list(loop_problems(closed_loop, trace.request_count))
     called: set[str] = set()
@@ -42,7 +42,7 @@ def check_stages(trace: Trace, pools: Pools, closed_loop: ClosedLoop | None) -> 
             if len(column) != trace.request_count:
                 what = f"{len(column)} entries for {trace.request_count} requests"
                 problems.append(Problem(f"{where}.{name}", what, "give one per request"))
-    problems += shared_problems(pools, closed_loop)
+    problems += shared_problems(pools, closed_loop, read_tokens_per_s)
     if not called:
         problems.append(Problem("stages", "no pool is called", "give at least one Call"))
     if problems:

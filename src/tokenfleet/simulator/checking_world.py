@@ -198,8 +198,14 @@ def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
     """What is wrong with a closed loop."""
     where = "world.closed_loop"
     after, delay_s = np.asarray(loop.after), np.asarray(loop.delay_s)
-    for name, column in (("after", after), ("delay_s", delay_s)):
-        if len(column) != request_count:
+    columns = (
+        ("after", after),
+        ("delay_s", delay_s),
+        ("only_after_success", loop.only_after_success),
+        ("marks", loop.marks),
+    )
+    for name, column in columns:
+        if column is not None and len(column) != request_count:
             yield Problem(f"{where}.{name}", f"{len(column)} entries for {request_count} requests", "one per request")
             return
     late = np.flatnonzero((after < NEXT_IN_LINE) | (after >= np.arange(request_count)))

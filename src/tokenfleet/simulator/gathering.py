@@ -48,7 +48,9 @@ def gathered(worlds: Worlds, names: Sequence[str], calls: Sequence[Trace], fleet
     ]
     absent = [begins[name] + number for name, world in known.items() for number in world.absent]
     happenings.sort(key=lambda each: each.time_s)
-    return World(happenings=tuple(happenings), absent=tuple(absent), clients=first.clients, admission=first.admission)
+    # What a client reads holds no call up: the next one is made by the chain.
+    clients = replace(first.clients, read_tokens_per_s=None)
+    return World(happenings=tuple(happenings), absent=tuple(absent), clients=clients, admission=first.admission)
 
 
 def _problems(name: str, world: World) -> list[Problem]:

@@ -35,6 +35,7 @@ from tokenfleet.simulator.layout import (
     FRONT_END,
     GROUP,
     HALF,
+    HAS_BONDS,
     IN_FLIGHT_AT,
     LATE_PS,
     LOST_COUNT,
@@ -97,7 +98,7 @@ from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, nex
 from tokenfleet.simulator.sessions import begin_in_session, end_in_session
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.urgency import queue_levels
-from tokenfleet.simulator.visits import come_to_nothing, enter, leave, visit_of
+from tokenfleet.simulator.visits import come_to_nothing, enter, leave, passes_by, visit_of
 from tokenfleet.simulator.windows import blocks_needed, has_window
 from tokenfleet.simulator.work import gauge
 
@@ -203,6 +204,8 @@ def ready_time_ps(memory: Memory, replica: int, arrival_ps: int) -> int:
 @compiled
 def arrive(memory: Memory, request: int) -> None:
     """A request arrives. Where batch has a lane it may wait there; the next one tries when it has been sent."""
+    if memory[HAS_BONDS] != 0 and passes_by(memory, request):
+        return
     if not has_lane(memory) or not is_batch(memory, request):
         send(memory, request)
         return

@@ -71,7 +71,7 @@ LEVEL_COUNT = 45  # priorities that occur in the trace
 LEDGER_AT = 47  # what each request took; NONE where nobody asks
 SMALLER_AT = 48  # pool row of the smaller model; NONE without one
 CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where nobody asks
-ONLY_AFTER_SUCCESS = 52  # whether requests whose cause came to nothing are never sent
+HAS_BONDS = 52  # whether any visit has a bond
 READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
 WINDOWED = 51  # whether layers of any model have a window
 DEADLINE = 53  # time after which whoever still waits is refused, 0 for never
@@ -359,7 +359,12 @@ DEGRADED = 11  # what was given up for its last attempt
 LEFT = 12  # when it ended, well or not
 CALLED = 13  # row of the pool that it calls
 ENDS_LEFT = 14  # requests whose ends it still waits for
-VISIT_WORDS = 15
+BOND = 15  # ON_SUCCESS, DOOMED, MARK
+VISIT_WORDS = 16
+
+ON_SUCCESS = 1  # it is sent only where all that it waits for ends well
+DOOMED = 2  # something that it waits for did not
+MARK = 4  # it is no request, and ends when it would come
 
 # ---- patience: when the client of a request gives up; one row per request, in the same order
 ALARM = 0  # when its client looks at the clock, or did last

@@ -24,7 +24,7 @@ from tokenfleet.simulator.gathering import Worlds
 from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
 from tokenfleet.simulator.joining import Journey, added
 from tokenfleet.simulator.replaying import LANES, replay
-from tokenfleet.simulator.together import Served, together
+from tokenfleet.simulator.together import Served
 from tokenfleet.simulator.watching import Watched
 
 Buffer = npt.NDArray[np.int64]
@@ -80,6 +80,7 @@ class Passing:
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there.
         replayed: Replays one pool, with the arguments of that function.
+        parts: What became of the calls to each pool, where that is known.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Passing:
         peak_window_s: Window | None = None,
         telemetry_interval_s: float | None = None,
         replayed: Callable[..., RunRecord] = replay,
+        parts: Mapping[str, Served] | None = None,
     ) -> None:
         self.replayed = replayed
         self.trace, self.pools, self.worlds, self.script = trace, pools, worlds, script
@@ -100,18 +102,12 @@ class Passing:
         self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
         self.answers = smaller_answers(pools)
         self.done = Passage(journey=start(script.arrivals_ps))
-        self.parts: Mapping[str, Served] = {}
-        """What became of all pools, where some share gpus."""
+        self.parts = parts or {}
         self.has_lanes = False
 
     def run(self) -> Passage:
         """Stage after stage."""
         journey = self.done.journey
-        if self.pools.shares_gpus:
-            window_s, interval_s = self.peak_window_s, self.telemetry_interval_s
-            self.parts = together(
-                self.trace, self.pools, self.worlds, peak_window_s=window_s, telemetry_interval_s=interval_s
-            )
         for stage in self.pools.stages:
             going = (
                 takers(stage, journey.moved, self.answers)

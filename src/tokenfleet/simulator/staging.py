@@ -1,9 +1,10 @@
 """Replays requests through several pools: exactly what one replay of everything at once would be.
 
-Pools are replayed one after the other, for stages feed forward. What comes back all the same, through the door of a
-gate and from users who wait for an answer, is found by replaying until nothing changes: whatever comes back takes
-effect later than its cause, so each replay is right for longer than the one before. Where users wait and no gate is in
-the way, one replay on one clock foresees when they come, which the next one confirms.
+Pools that share gpus are replayed at once. Others are replayed one after the other, for stages feed forward. What
+comes back all the same, through the door of a gate and from users who wait for an answer, is found by replaying until
+nothing changes: whatever comes back takes effect later than its cause, so each replay is right for longer than the one
+before. Where users wait and no gate is in the way, one replay on one clock foresees when they come, which the next one
+confirms.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,6 +30,7 @@ from tokenfleet.simulator.looping import arrivals_ps
 from tokenfleet.simulator.passing import Passing, Script, Window, to_ps_column
 from tokenfleet.simulator.replaying import replay
 from tokenfleet.simulator.surroundings import token_read_ps
+from tokenfleet.simulator.together import together
 from tokenfleet.simulator.turning import heard_first, turns_of
 
 Buffer = npt.NDArray[np.int64]
@@ -73,11 +75,12 @@ def replay_stages(
     Raises:
         BadInput: A stage cannot be replayed; or a pool cannot, with the pool's name in front of the place.
     """
-    check_stages(trace, pools, closed_loop)
-    unknown_ps = np.full(trace.request_count, -1, dtype=np.int64)
-    clock_ps = to_ps_column(trace.arrival_s)
-    script = Script(arrivals_ps=arrivals_ps(closed_loop, clock_ps, unknown_ps), turns={}, ends_ps=unknown_ps)
-    if closed_loop is not None or gates_of(pools):
+    check_stages(trace, pools, closed_loop, read_tokens_per_s)
+    script, parts = first_script(trace, closed_loop), None
+    if pools.shares_gpus:
+        at_once = together(trace, pools, worlds, peak_window_s, telemetry_interval_s, users=closed_loop)
+        script, parts = replace(script, arrivals_ps=to_ps_column(at_once.arrival_s)), at_once.parts
+    elif closed_loop is not None or gates_of(pools):
         script = settled(trace, pools, worlds, closed_loop, script, read_tokens_per_s)
     passing = Passing(
         trace,
@@ -87,6 +90,7 @@ def replay_stages(
         peak_window_s=peak_window_s,
         telemetry_interval_s=telemetry_interval_s,
         replayed=run,
+        parts=parts,
     )
     found = passing.run()
     if closed_loop is not None:
@@ -98,6 +102,13 @@ def replay_stages(
         transfer_s=found.journey.transfer_ps / PS_PER_S,
         gates=gates,
     )
+
+
+def first_script(trace: Trace, closed_loop: ClosedLoop | None) -> Script:
+    """What is known before anything is replayed: who comes by the clock."""
+    unknown_ps = np.full(trace.request_count, -1, dtype=np.int64)
+    comes_ps = arrivals_ps(closed_loop, to_ps_column(trace.arrival_s), unknown_ps)
+    return Script(arrivals_ps=comes_ps, turns={}, ends_ps=unknown_ps)
 
 
 def gates_of(pools: Pools) -> list[Gate]:

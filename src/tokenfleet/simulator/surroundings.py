@@ -321,7 +321,10 @@ def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: Close
     after = np.asarray(loop.after)[around.order]
     rows = places.requests.start + at.REQUEST_WORDS * np.arange(count)
     memory[at.CLOCKED_COUNT] = np.count_nonzero(after == BY_CLOCK)
-    memory[at.ONLY_AFTER_SUCCESS] = loop.only_after_success
+    for bond, rows_bound in ((at.ON_SUCCESS, loop.only_after_success), (at.MARK, loop.marks)):
+        if rows_bound is not None:
+            memory[at.HAS_BONDS] = 1
+            visits[:, at.BOND] += bond * np.asarray(rows_bound)[around.order]
     followers = np.flatnonzero(after >= 0)
     waited = np.ones(count, dtype=np.int64) if loop.end_count is None else np.asarray(loop.end_count).astype(np.int64)
     ends: Buffer = waited[around.order][followers]

@@ -22,14 +22,15 @@ from tokenfleet.domain.run import (
     WorkDone,
     requests_of,
 )
-from tokenfleet.domain.stages import Call, Pools, Wait
-from tokenfleet.domain.trace import Trace, rows_of
-from tokenfleet.domain.world import BY_CLOCK, ClosedLoop, World
-from tokenfleet.simulator.building import PS_PER_S, to_ps
+from tokenfleet.domain.stages import Call, Pools
+from tokenfleet.domain.trace import Floats, Trace, rows_of
+from tokenfleet.domain.world import ClosedLoop, World
+from tokenfleet.simulator.building import to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.checking_sharing import check_told_apart
 from tokenfleet.simulator.gathering import Worlds, gathered
 from tokenfleet.simulator.replaying import busy_time, check_times, run_in
+from tokenfleet.simulator.ways import Calls, calls_of_all, rows_of_calls
 
 Buffer = npt.NDArray[np.int64]
 ALL = ""
@@ -47,24 +48,24 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """All calls to all pools, in the order in which their requests come to their first one."""
+class Together:
+    """What became of all pools."""
 
-    caller: Buffer
-    pool: Buffer
-    loop: ClosedLoop
-    arrival_s: npt.NDArray[np.float64]
-    """When the request makes its first call; later ones follow from it."""
+    parts: Mapping[str, Served]
+    """By the name of the pool."""
+    arrival_s: Floats
+    """When each request came; NaN for those that were never sent."""
 
 
 def together(
     trace: Trace,
     pools: Pools,
     worlds: Worlds,
-    *,
     peak_window_s: tuple[float, float] | None,
     telemetry_interval_s: float | None,
-) -> dict[str, Served]:
+    *,
+    users: ClosedLoop | None = None,
+) -> Together:
     """Replay all pools at once.
 
     Args:
@@ -73,20 +74,18 @@ def together(
         worlds: The world around each pool.
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there.
-
-    Returns:
-        What became of each pool, by name.
+        users: Who waits for the answer to whom; ``None``: all come by the clock.
 
     Raises:
         BadInput: A pool cannot be replayed beside the others.
     """
     stages = [stage for stage in pools.stages if isinstance(stage, Call)]
-    calls = calls_of_all(trace, pools)
+    calls = calls_of_all(trace, pools, users)
     rows, names = rows_of_all(trace, stages, calls)
     fleet = side_by_side([pools.fleets[stage.pool] for stage in stages])
     alone = [rows_of(rows, calls.pool == number) for number in range(len(stages))]
     around = gathered(worlds, [stage.pool for stage in stages], alone, fleet)
-    world = replace(around or World(), calls=calls.pool.astype(np.int32), closed_loop=calls.loop)
+    world = replace(around or World(), calls=np.maximum(calls.pool, 0).astype(np.int32), closed_loop=calls.loop)
     check(rows, fleet, world)
     # Without telemetry nobody counts pool by pool.
     interval_s = telemetry_interval_s or max(1.0, rows.duration_s)
@@ -101,73 +100,27 @@ def together(
         own = own if around is not None else replace(own, turmoil=None)
         parts[stage.pool] = called(own, trace, stage, calls.caller[sent])
         first = mine.stop
-    return parts
-
-
-def calls_of_all(trace: Trace, pools: Pools, comes: npt.NDArray[np.bool_] | None = None) -> Calls:
-    """The calls of each request one behind the other, and what each waits for.
-
-    Args:
-        trace: The requests.
-        pools: Calls, and waits between them.
-        comes: Requests that come by the clock; the others stand behind those before them, so that at equal moments the
-            order of the requests counts. ``None``: all do.
-    """
-    count = trace.request_count
-    first_s, waited_s = trace.arrival_s.copy(), np.zeros(count)
-    before = np.full(count, -1)
-    called: list[tuple[Buffer, int, Buffer, npt.NDArray[np.float64]]] = []
-    for stage in pools.stages:
-        if isinstance(stage, Wait):
-            waited_s += np.where(stage.takes, np.rint(stage.duration_s * PS_PER_S) / PS_PER_S, 0.0)
-        elif isinstance(stage, Call):
-            takes = np.flatnonzero(stage.takes)
-            fresh = takes[before[takes] < 0]
-            first_s[fresh] += waited_s[fresh]
-            called.append((takes, stage.call_count, before[takes], waited_s[takes]))
-            before[takes] = len(called) - 1
-            waited_s[takes] = 0.0
-    if comes is not None:
-        first_s[~comes] = np.maximum.accumulate(np.where(comes, first_s, 0.0))[~comes]
-    sizes = np.array([each[1] for each in called])
-    caller = np.concatenate([np.repeat(takes, size) for takes, size, _, _ in called])
-    pool = np.concatenate([np.full(len(takes) * size, number) for number, (takes, size, _, _) in enumerate(called)])
-    cause = np.concatenate([np.repeat(cause, size) for _, size, cause, _ in called])
-    delay_s = np.concatenate([np.repeat(wait_s, size) for _, size, _, wait_s in called])
-    order = np.lexsort((pool, caller, first_s[caller]))
-    caller, pool, cause, delay_s = caller[order], pool[order], cause[order], delay_s[order]
-    # The last call before the first one of a stage is the one right before it.
-    begins = np.flatnonzero(np.diff(caller, prepend=-1) | np.diff(pool, prepend=-1))
-    start = np.repeat(begins, np.diff(begins, append=len(caller)))
-    follows = cause >= 0
-    loop = ClosedLoop(
-        after=np.where(follows, start - 1, BY_CLOCK).astype(np.int32),
-        delay_s=delay_s,
-        end_count=np.where(follows, sizes[cause], 1).astype(np.int32),
-        only_after_success=True,
-    )
-    return Calls(caller=caller, pool=pool, loop=loop, arrival_s=first_s[caller])
+    arrival_s = trace.arrival_s.copy()
+    if users is not None:
+        arrival_s[calls.caller[calls.opens]] = record.arrival_s[calls.opens]
+    return Together(parts=parts, arrival_s=arrival_s)
 
 
 def rows_of_all(trace: Trace, stages: Sequence[Call], calls: Calls) -> tuple[Trace, list[dict[str, str]]]:
     """The calls as requests, whose classes tell the pools apart, too; and what these are called, pool by pool."""
-    rows = replace(rows_of(trace, calls.caller), arrival_s=calls.arrival_s, kv_delivered=None)
-    inputs, outputs = rows.input_tokens.copy(), rows.output_tokens.copy()
-    node = None if rows.prefix_node is None else rows.prefix_node.copy()
+    rows = rows_of_calls(trace, stages, calls)
     classes: list[str] = []
     bits = np.zeros(len(calls.caller), dtype=np.int64)
     names: list[dict[str, str]] = []
     for number, stage in enumerate(stages):
         mine = calls.pool == number
-        inputs[mine], outputs[mine] = stage.input_tokens[calls.caller[mine]], stage.output_tokens[calls.caller[mine]]
-        if node is not None and not stage.shares_prefixes:
-            node[mine] = -1
         names.append({})
         for name, members in apart(rows, mine):
             names[-1][name] = f"{stage.pool} {name}"
             bits |= np.where(members, 1 << len(classes), 0)
             classes.append(names[-1][name])
-    rows = replace(rows, input_tokens=inputs, output_tokens=outputs, prefix_node=node)
+    # A mark has no gaps, and is of a class that there is anyway.
+    bits[~calls.is_call] = bits[calls.is_call][:1]
     rows = replace(rows, class_bits=bits.astype(np.int32), classes=tuple(classes))
     check_told_apart(rows)
     return rows, names

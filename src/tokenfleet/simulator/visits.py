@@ -10,9 +10,11 @@ from tokenfleet.simulator.late import push_late
 from tokenfleet.simulator.layout import (
     ATTEMPTS,
     BACKOFF,
+    BOND,
     DEEPEST,
     DEGRADED,
     DELAY,
+    DOOMED,
     ENDED,
     ENDS_LEFT,
     ENTERED_COUNT,
@@ -29,12 +31,13 @@ from tokenfleet.simulator.layout import (
     LEFT,
     LINE,
     LONGEST_BACKOFF,
+    MARK,
     MOST_ATTEMPTS,
     MOST_FIRSTS,
     NEXT_FOLLOWER,
     NO_TOKEN,
     NONE,
-    ONLY_AFTER_SUCCESS,
+    ON_SUCCESS,
     PLACE,
     PREFIX,
     READY,
@@ -81,10 +84,8 @@ def enter(memory: Memory, request: int) -> None:
 def leave(memory: Memory, request: int, time_ps: int) -> None:
     """A request has come to nothing, and its user is free."""
     note_end(memory, request, time_ps)
-    if memory[ONLY_AFTER_SUCCESS] != 0:
-        stop_waiting(memory, request)
-    else:
-        free_user(memory, request, time_ps)
+    stop_waiting(memory, request)
+    tell(memory, request, time_ps, False)
 
 
 @compiled
@@ -96,8 +97,30 @@ def note_end(memory: Memory, request: int, time_ps: int) -> None:
 
 @compiled
 def free_user(memory: Memory, request: int, time_ps: int) -> None:
-    """Those that waited for a request to end, or to be read, will come, or else the next in line."""
+    """An answer has been given, or read."""
     stop_waiting(memory, request)
+    tell(memory, request, time_ps, True)
+
+
+@compiled
+def passes_by(memory: Memory, request: int) -> bool:
+    """Whether nothing is sent for whatever would come now: it is a mark, or what it waited for came to nothing."""
+    visit = visit_of(memory, request)
+    bond = memory[visit + BOND]
+    if bond & (DOOMED | MARK) == 0:
+        return False
+    if bond & MARK != 0:
+        memory[visit + FIRST_ARRIVAL] = memory[request + READY]
+    tell(memory, request, memory[request + READY], bond & DOOMED == 0)
+    return True
+
+
+@compiled
+def tell(memory: Memory, request: int, time_ps: int, well: bool) -> None:
+    """Those that waited for a request to end will come, or else the next in line.
+
+    What comes only after success ends at once where there is none.
+    """
     follower = memory[visit_of(memory, request) + FIRST_FOLLOWER]
     if follower == NONE and memory[LINE] != NONE:
         follower = memory[LINE]
@@ -106,8 +129,11 @@ def free_user(memory: Memory, request: int, time_ps: int) -> None:
     while follower != NONE:
         visit = visit_of(memory, follower)
         memory[visit + ENDS_LEFT] -= 1
+        if not well and memory[visit + BOND] & ON_SUCCESS != 0:
+            memory[visit + BOND] |= DOOMED
         if memory[visit + ENDS_LEFT] == 0:
-            push_late(memory, follower, time_ps + memory[visit + DELAY])
+            delay_ps = memory[visit + DELAY] if memory[visit + BOND] & DOOMED == 0 else 0
+            push_late(memory, follower, time_ps + delay_ps)
         follower = memory[visit + NEXT_FOLLOWER]
 
 

@@ -51,6 +51,7 @@ def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("beside")
     (folder / "shared.yaml").write_text(SCENARIO)
     (folder / "struck.yaml").write_text(SCENARIO + EVENT)
+    (folder / "users.yaml").write_text(SCENARIO + "users: {count: 6, think: 1s}\n")
     apart = SCENARIO
     for share in (" beside: main, memory_share: 10%", " beside: main, memory_share: 15%,"):
         apart = apart.replace("," + share.rstrip(","), "")
@@ -109,6 +110,16 @@ def test_a_failure_of_the_gpu_takes_all_its_engines(capsys, simulated) -> None:
     assert len(reached) < found["request_count"], "who is lost on the way goes no further"
 
 
+def test_users_wait_for_the_end_of_their_way(capsys, simulated) -> None:
+    found, _ = ran(capsys, simulated, "users")
+    assert found["finished_count"] == found["request_count"]
+    rows = pl.read_parquet(simulated / "users" / "requests.parquet").sort("arrival_s")
+    finish_s = np.sort(rows["finish_s"].to_numpy())
+    arrival_s = rows["arrival_s"].to_numpy()
+    in_flight = np.arange(1, len(rows) + 1) - np.searchsorted(finish_s, arrival_s, side="right")
+    assert in_flight.max() == 6
+
+
 def test_each_engine_has_its_share_of_the_memory(tmp_path) -> None:
     total = catalog.gpu("h100_sxm").memory_bytes
     for engine in ("vllm", "sglang"):
@@ -140,7 +151,7 @@ def test_each_engine_has_its_share_of_the_memory(tmp_path) -> None:
         (("gpu: l4}", "gpu: l4, memory_share: 50%}"), "pools.apart.memory_share: says what share of GPUs it takes"),
         (("gpu: l4}", "gpu: l4, router: round_robin}"), "pools: 2 routers"),
         (("chain:", "clients: {attempts: 3}\nchain:"), "clients.attempts"),
-        (("chain:", "users: {count: 9}\nchain:"), "users: beside pools that share GPUs"),
+        (("chain:", "users: {count: 9}\nclients: {reads: 20}\nchain:"), "clients.reads: users who read before"),
     ],
 )
 def test_what_shared_gpus_cannot_have(tmp_path, change, where) -> None:
