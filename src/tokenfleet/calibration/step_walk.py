@@ -46,6 +46,9 @@ _DECODING = 2
     _COUNTERS,
 ) = range(18)
 
+_inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Compiles what compiled code alone calls: code for other callers would take as long again."""
+
 
 class Rules(NamedTuple):
     """Engine and load, as integers."""
@@ -131,18 +134,18 @@ def walk(inputs: _Ints, outputs: _Ints, rules: Rules) -> tuple[_Floats, int, int
         at=zeros(_COUNTERS),
         weight=np.zeros(1),
     )
+    first = min(rules.concurrency, count)
+    requests.at[[_ARRIVED, _LAST, _FRESH]] = first
+    requests.queue[:first] = np.arange(first)
     sums = np.zeros((3, 2 * BINS, 5))
-    _walk(requests, rules, sums)
+    _walk(requests, rules, max(int((outputs > 1).sum()), 1), sums)
     return sums, int(requests.at[_BLOCKED]), int(requests.at[_STEP])
 
 
 @numba.njit(cache=True)
-def _walk(requests: _Requests, rules: Rules, sums: _Floats) -> None:
+def _walk(requests: _Requests, rules: Rules, several: int, sums: _Floats) -> None:
     at = requests.at
     count = len(requests.inputs)
-    several = max((requests.outputs > 1).sum(), 1)
-    at[_ARRIVED] = at[_LAST] = at[_FRESH] = min(rules.concurrency, count)
-    requests.queue[: at[_LAST]] = np.arange(at[_LAST])
     looked = True
     decode = False
     while at[_DONE] < count:
@@ -179,7 +182,7 @@ def _walk(requests: _Requests, rules: Rules, sums: _Floats) -> None:
             _arrive(requests, leaving, rules.lag)
 
 
-@numba.njit(cache=True)
+@_inner
 def _add(
     sums: _Floats,
     weights: tuple[float, float, float],
@@ -196,7 +199,7 @@ def _add(
             cell[1 + feature] += weights[metric] * features[feature]
 
 
-@numba.njit(cache=True)
+@_inner
 def _preempt(requests: _Requests, rules: Rules) -> None:
     """Take the last admitted sequences back until the next round fits."""
     at = requests.at
@@ -207,7 +210,7 @@ def _preempt(requests: _Requests, rules: Rules) -> None:
         _take_back(requests, requests.order[at[_TOP]])
 
 
-@numba.njit(cache=True)
+@_inner
 def _take_back(requests: _Requests, victim: int) -> None:
     """Free a decoding sequence; it keeps its outputs and waits at the front of the queue."""
     at = requests.at
@@ -230,7 +233,7 @@ def _take_back(requests: _Requests, victim: int) -> None:
     at[_BACK] += 1
 
 
-@numba.njit(cache=True)
+@_inner
 def _prefill(requests: _Requests, rules: Rules, front: int) -> _Prefill:
     """Prompts of one step: unfinished ones first, then the head of the queue while it fits."""
     at = requests.at
@@ -253,7 +256,7 @@ def _prefill(requests: _Requests, rules: Rules, front: int) -> _Prefill:
     return _Prefill(tokens, total_pairs, largest_pairs)
 
 
-@numba.njit(cache=True)
+@_inner
 def _admit(requests: _Requests, rules: Rules, room: int, taken: int, front: int) -> bool:
     """Let the head of the queue in, unless it has not been seen yet or does not fit; nobody overtakes it."""
     at = requests.at
@@ -282,7 +285,7 @@ def _admit(requests: _Requests, rules: Rules, room: int, taken: int, front: int)
     return True
 
 
-@numba.njit(cache=True)
+@_inner
 def _fits(at: _Ints, rules: Rules, needed: int, output: int) -> bool:
     if rules.rule == RESERVING:
         return bool(at[_PROMISED] + needed + output <= rules.capacity)
@@ -292,7 +295,7 @@ def _fits(at: _Ints, rules: Rules, needed: int, output: int) -> bool:
     return bool(at[_HELD] + needed <= rules.capacity)
 
 
-@numba.njit(cache=True)
+@_inner
 def _end_round(requests: _Requests) -> int:
     """Requests whose last token came out in this round leave."""
     at = requests.at
@@ -311,7 +314,7 @@ def _end_round(requests: _Requests) -> int:
     return leaving
 
 
-@numba.njit(cache=True)
+@_inner
 def _leave(requests: _Requests, one: int) -> None:
     size = requests.inputs[one] + requests.outputs[one]
     requests.at[_HELD] -= size
@@ -320,7 +323,7 @@ def _leave(requests: _Requests, one: int) -> None:
         requests.weight[0] -= 1.0 / (requests.outputs[one] - 1)
 
 
-@numba.njit(cache=True)
+@_inner
 def _end_prefill(requests: _Requests) -> int:
     """Prompts that are whole emit a token and decode from the next step; requests of one token leave."""
     at = requests.at
@@ -347,7 +350,7 @@ def _end_prefill(requests: _Requests) -> int:
     return leaving
 
 
-@numba.njit(cache=True)
+@_inner
 def _decode(requests: _Requests, one: int) -> None:
     """A sequence starts decoding: into the list of the round in which it will end."""
     at = requests.at
@@ -369,7 +372,7 @@ def _decode(requests: _Requests, one: int) -> None:
     at[_TOP] += 1
 
 
-@numba.njit(cache=True)
+@_inner
 def _shorten(requests: _Requests) -> None:
     """Forget admissions of requests that no longer decode."""
     kept = 0
@@ -380,7 +383,7 @@ def _shorten(requests: _Requests) -> None:
     requests.at[_TOP] = kept
 
 
-@numba.njit(cache=True)
+@_inner
 def _arrive(requests: _Requests, leaving: int, lag: int) -> None:
     """Each request that left is replaced by the next one, if there is one."""
     at = requests.at
