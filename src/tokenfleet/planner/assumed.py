@@ -112,7 +112,7 @@ def sure_note(chosen: Sized, sure: Sized | None) -> str:
     if sure is None:
         return f"If steps take {factor}, no number of such replicas keeps the promise: load-test before you promise it."
     fleet = words.fleet(sure.replica, sure.replica_count)
-    if sure.price_usd_per_hour <= chosen.price_usd_per_hour and sure.replica == chosen.replica:
+    if sure.price_usd_per_hour <= chosen.price_usd_per_hour and sure.replica.deployment == chosen.replica.deployment:
         return f"Even if steps take {factor}, the plan keeps the promise."
     return f"If steps take {factor}, {fleet} keep the promise, for ${sure.price_usd_per_hour:.2f}/h."
 
