@@ -5,7 +5,8 @@ in round ``r + k``: rounds have lists of those who end in them, and a step costs
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -46,8 +47,7 @@ _DECODING = 2
     _COUNTERS,
 ) = range(18)
 
-_inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Compiles what compiled code alone calls: code for other callers would take as long again."""
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 class Rules(NamedTuple):
@@ -140,6 +140,12 @@ def walk(inputs: _Ints, outputs: _Ints, rules: Rules) -> tuple[_Floats, int, int
     sums = np.zeros((3, 2 * BINS, 5))
     _walk(requests, rules, max(int((outputs > 1).sum()), 1), sums)
     return sums, int(requests.at[_BLOCKED]), int(requests.at[_STEP])
+
+
+def _inner(function: _Function) -> _Function:
+    """Compile what compiled code alone calls: what other callers need takes as long again."""
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("_Function", numba.njit(function, **options))
 
 
 @numba.njit(cache=True)
