@@ -32,12 +32,19 @@ class PlainPool(PlainRun):
     def event(self) -> int:
         return min(replica.event for replica in self.replicas)
 
-    def step(self) -> list[Request]:
-        """One boundary; who ended in it."""
+    def step(self) -> None:
+        """One boundary."""
         min(self.replicas, key=lambda replica: replica.event).boundary()
-        ended = [request for request in self.running if request.finish >= 0]
-        self.running = [request for request in self.running if request.finish < 0]
-        return ended
+
+    def again(self) -> tuple[int, Request | None]:
+        """Who comes back first, or from the lane, and when."""
+        return (self.late[0][0], self.late[0][2]) if self.late else (NEVER, None)
+
+    def over(self) -> list[Request]:
+        """Those that have ended since anybody asked, well or not."""
+        ended = [request for request in self.running if request.finish >= 0 or request.status != Status.FINISHED]
+        self.running = [request for request in self.running if request not in ended]
+        return sorted(ended, key=lambda request: request.row)
 
 
 class PlainGate:
@@ -131,11 +138,13 @@ class PlainChain:
             for name in self.calls
         }
         for pool in self.pools.values():
-            pool.classes = classes_of(trace, None)
+            in_lanes = pool.world.lane is not None and trace.priority is not None
+            pool.classes = classes_of(trace, trace.priority > 0 if in_lanes else None)
         free = defaultdict(int)  # when the gpus that several share are
         for pool in self.pools.values():
             pool.free = free
         count = trace.request_count
+        self.lots = self.numbered(has_marks=closed_loop is not None)
         self.gates = {stage.name: PlainGate(stage, trace) for stage in pools.stages if isinstance(stage, Gate)}
         self.tick = min((round(gate.gate.tick_s * 1e12) for gate in self.gates.values()), default=NEVER)
         self.ticks, self.ended_count = 1, 0
@@ -162,13 +171,32 @@ class PlainChain:
         heapq.heapify(self.heap)
         self.play()
 
+    def numbered(self, *, has_marks: bool) -> dict[tuple[int, int], int]:
+        """The place of the first call of each request to each pool, in the order in which requests come to one."""
+        waits, first, calls = [0.0] * self.trace.request_count, {}, defaultdict(list)
+        for index, stage in enumerate(self.stages):
+            for row in np.flatnonzero(stage.takes).tolist():
+                if isinstance(stage, Wait):
+                    waits[row] += float(stage.duration_s[row])
+                elif isinstance(stage, Call):
+                    first.setdefault(row, float(self.trace.arrival_s[row]) + waits[row])
+                    calls[row].append((index, stage.call_count))
+        lots, place = {}, 0
+        for row in range(len(waits)) if has_marks else sorted(first, key=lambda row: (first[row], row)):
+            place += has_marks
+            for index, count in calls[row]:
+                lots[row, index], place = place, place + count
+            place += has_marks
+        return lots
+
     def play(self) -> None:
         numbered = [(index, name) for name, (index, _) in self.calls.items()]
         while True:
             boundary = min((self.pools[name].event, index, 1, name) for index, name in numbered)
             alarm = min((self.pools[name].next_alarm()[0], index, 0, name) for index, name in numbered)
+            again = min((self.pools[name].again()[0], index, 0, name) for index, name in numbered)
             coming = (*self.heap[0][:2], 0) if self.heap else (NEVER, 0, 0)
-            now = min(boundary[0], alarm[0], coming[0])
+            now = min(boundary[0], alarm[0], again[0], coming[0])
             if self.free and self.free[0][0] < now:
                 self.go_on()
             elif self.ticks * self.tick < now and self.ended_count < len(self.status):
@@ -176,13 +204,19 @@ class PlainChain:
                 self.ticks += 1
             elif now == NEVER:
                 return
-            elif coming <= min(boundary, alarm)[:3]:
+            elif coming <= min(boundary, alarm, again)[:3]:
                 self.come(*heapq.heappop(self.heap))
+            elif again < min(boundary, alarm):
+                pool = self.pools[again[3]]
+                pool.arrive(heapq.heappop(pool.late)[2])
+                self.settle(pool, now, again[1])
             elif alarm < boundary:
-                self.refuse(alarm[0], self.pools[alarm[3]])
+                pool = self.pools[alarm[3]]
+                pool.give_up(pool.next_alarm()[1], now)
+                self.settle(pool, now, alarm[1])
             else:
-                for request in sorted(self.pools[boundary[3]].step(), key=lambda request: request.row):
-                    self.answered(request, boundary[1])
+                self.pools[boundary[3]].step()
+                self.settle(self.pools[boundary[3]], now, boundary[1])
 
     def come(self, time: int, index: int, row: int) -> None:
         if index == 0 and self.arrival[row] < 0:
@@ -244,28 +278,26 @@ class PlainChain:
                 stage.kv_delivered,
                 priority=0 if self.trace.priority is None else int(self.trace.priority[row]),
                 late=row * stage.call_count + number,  # calls of one moment are told apart by their order
+                lot=self.lots.get((row, index), 0) + number,  # behind gates nobody draws any
+                batch=pool.world.lane is not None and bool(self.trace.priority[row]),
             )
             pool.arrive(request)
             pool.all.append(request)
-            if request.status != Status.FINISHED:
-                self.status[row] = max(self.status[row], request.status)
-                self.open[row] -= 1
-            else:
-                pool.running.append(request)
+            pool.running.append(request)
             self.sender[row] = (index, request.replica)
-        if not self.open[row]:
-            self.end(row, time)
+        self.settle(pool, time, index)
 
-    def refuse(self, time: int, pool: PlainPool) -> None:
-        """A call has waited until the deadline."""
-        _, request = pool.next_alarm()
-        pool.give_up(request, time)
-        pool.running.remove(request)
-        row = request.row
-        self.status[row] = max(self.status[row], request.status)
-        self.open[row] -= 1
-        if not self.open[row]:
-            self.end(row, time)
+    def settle(self, pool: PlainPool, time: int, index: int) -> None:
+        """Go on with the calls to a pool that have ended."""
+        for request in pool.over():
+            if request.status == Status.FINISHED:
+                self.answered(request, index)
+                continue
+            row = request.row
+            self.status[row] = max(self.status[row], request.status)
+            self.open[row] -= 1
+            if not self.open[row]:
+                self.end(row, time)
 
     def answered(self, request: Request, index: int) -> None:
         row = request.row

@@ -53,6 +53,7 @@ class Request:
     first_arrival: int = -1
     batch: bool = False
     pool: int = 0
+    lot: int | None = None  # by which its waits are drawn; its row where that is not given
     ends_left: int = 1  # requests whose ends it waits for
     mark: bool = False  # no request, but something that ends when it would come
     doomed: bool = False  # what it waits for came to nothing, and only success counts
@@ -658,7 +659,7 @@ class Replica:
                 request.drop_blocks()
                 (self.running if request in self.running else self.waiting).remove(request)
                 self.run.be_read(request, end)
-                self.run.release_next(end)
+                self.run.release_next(request.pool, end)
 
     def is_served(self, request: Request) -> bool:
         """Whether it runs, or was preempted with its last step in flight."""
@@ -708,7 +709,7 @@ class Replica:
         self.run.end_in_session(request, time)
         least_s = self.run.world.admission.retry_after_s if status == Status.REJECTED_DEADLINE else 0.0
         self.run.come_to_nothing(request, time, round(least_s * 1e12), status)
-        self.run.release_next(time)
+        self.run.release_next(request.pool, time)
 
     def count_gap(self, request: Request, end: int) -> None:
         if request.output > 0:

@@ -65,7 +65,7 @@ class PlainRun:
         self.buckets = {tenant: [full, 0] for tenant in range(len(trace.tenants))}
         self.introduce(trace)
         self.late, self.line = [], deque()
-        self.lane, self.on_its_way = deque(), None
+        self.lanes, self.on_their_way = defaultdict(deque), {}  # by pool
         self.close_loop()
         self.gaps, self.peak_gaps = [0] * len(GAP_BOUNDS_PS[:-1]), [0] * len(GAP_BOUNDS_PS[:-1])
         self.classes = classes_of(trace, None if self.world.lane is None else self.world.batch)
@@ -138,43 +138,48 @@ class PlainRun:
         now = request.arrival
         if not self.waits_in_lane(request):
             self.admit(request)
-            self.release_next(now)
+            self.release_next(request.pool, now)
 
     # ---- the batch lane
 
     def waits_in_lane(self, request: Request) -> bool:
         lane, now = self.world.lane, request.arrival
         request.first_arrival = now if request.first_arrival < 0 else request.first_arrival
-        if self.on_its_way is request:
-            self.on_its_way = None
-        elif self.lane or self.on_its_way is not None:
-            self.lane.append(request)
+        if self.on_their_way.get(request.pool) is request:
+            del self.on_their_way[request.pool]
+        elif self.lanes[request.pool] or request.pool in self.on_their_way:
+            self.lanes[request.pool].append(request)
             return True
         day, since = 86_400_000_000, now // 1_000_000 - round(lane.opens_s * 1e6)
         if since % day >= round(lane.open_for_s * 1e6):
-            self.on_its_way = request
+            self.on_their_way[request.pool] = request
             self.send(request, now + (day - since % day) * 1_000_000)
             return True
         limit = self.world.admission.queue_limit_count or NEVER
-        if any(self.has_room(number, limit, request) for number in self.ready(0)):
+        if any(self.has_room(number, limit, request) for number in self.ready(request.pool)):
             return False
-        self.lane.appendleft(request)
+        self.lanes[request.pool].appendleft(request)
         return True
 
-    def release_next(self, now: int) -> None:
-        if self.lane and self.on_its_way is None:
-            self.on_its_way = self.lane.popleft()
-            self.send(self.on_its_way, now + 1)
+    def release_next(self, pool: int, now: int) -> None:
+        if self.lanes[pool] and pool not in self.on_their_way:
+            self.on_their_way[pool] = self.lanes[pool].popleft()
+            self.send(self.on_their_way[pool], now + 1)
+
+    def release_all(self, now: int) -> None:
+        for pool in list(self.lanes):
+            self.release_next(pool, now)
 
     def lane_waits(self) -> bool:
-        return bool(self.lane) and self.on_its_way is None
+        return any(lane and pool not in self.on_their_way for pool, lane in self.lanes.items())
 
     def give_up_lane(self, time: int) -> None:
         """Nothing will happen any more, so nobody will serve those in the lane."""
         comes = self.world.controller is not None and ReplicaState.STARTING in self.states
         if self.agenda or comes or not self.lane_waits():
             return
-        waiting, self.lane = self.lane, deque()
+        waiting = [request for pool in sorted(self.lanes) for request in self.lanes[pool]]
+        self.lanes.clear()
         for request in waiting:
             request.arrival = time
             self.entered += 1
@@ -443,7 +448,7 @@ class PlainRun:
     def send(self, request: Request, time: int) -> None:
         request.arrival = time
         follows = self.world.closed_loop is not None and self.world.closed_loop.after[request.row] != -1
-        heappush(self.late, (time, (follows, request.row), request))
+        heappush(self.late, (time, (follows, request.row, request.late), request))
 
     def leave(self, request: Request, time: int) -> None:
         """A request has come to nothing: whoever waits for its end comes, unless only an answer counts."""
@@ -521,7 +526,8 @@ class PlainRun:
         if request.attempts < clients.attempt_count and status != Status.CANCELLED:
             first, longest = round(clients.backoff_s * 1e12), round(clients.longest_backoff_s * 1e12)
             half = min(first * 2 ** (request.attempts - 1), longest) // 2
-            drawn = control.scrambled(request.row, request.attempts) % 65536
+            lot = request.row if request.lot is None else request.lot
+            drawn = control.scrambled(lot, request.attempts) % 65536
             self.send(request, time + max(1, least, half + half // 65536 * drawn))
             return
         request.status, request.partial = status, partial
@@ -535,7 +541,7 @@ class PlainRun:
     def happen(self, time: int, happening: Happening) -> None:
         if happening.door is not None:
             self.open_door(happening.door, time)
-            self.release_next(time)
+            self.release_all(time)
             self.decisions.append((time / 1e12, "door", (), happening.reason))
             return
         self.settle()
@@ -544,7 +550,7 @@ class PlainRun:
         if changed:
             self.decisions.append((time / 1e12, happening.kind, changed, happening.reason))
         self.settle()
-        self.release_next(time)
+        self.release_all(time)
 
     def settle(self) -> None:
         for number, replica in enumerate(self.replicas):

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from reference.comparing import assert_equal
-from reference.fleets import random_fleet, random_trace, with_any_router, with_pools, with_sharing, with_speculation
+from reference.fleets import (
+    first_come,
+    random_fleet,
+    random_trace,
+    with_any_router,
+    with_pools,
+    with_sharing,
+    with_speculation,
+)
 from reference.test_worlds import random_case
-from reference.worlds import random_world
+from reference.worlds import random_world, with_lane
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.world import ClosedLoop
@@ -21,6 +29,11 @@ def any_bound(draw: np.random.Generator, fleet: Fleet) -> Fleet:
     routed = with_any_router(draw, fleet)
     groups = tuple(replace(each, up_to=each.up_to if each.pool == 0 else None) for each in routed.groups)
     return replace(routed, groups=groups)
+
+
+def for_lanes(fleet: Fleet) -> Fleet:
+    """A fleet that may have a lane for batch."""
+    return replace(first_come(fleet), router="by_length" if fleet.router == "by_tier" else fleet.router)
 
 
 def check_sharing(seed: int) -> RunRecord:
@@ -64,8 +77,10 @@ def random_chain(draw: np.random.Generator, request_count: int) -> ClosedLoop:
 def check_pools(seed: int) -> RunRecord:
     """Several models in a world."""
     draw = np.random.default_rng(seed)
-    name = str(draw.choice(NAMES))
-    fleet = any_bound(draw, with_pools(draw, random_fleet(draw, name=name), name=str(draw.choice(NAMES))))
+    has_lanes = draw.random() < 0.3
+    name, other = ("vllm-0.32", "vllm-0.11") if has_lanes else draw.choice(NAMES, 2).tolist()
+    fleet = any_bound(draw, with_pools(draw, random_fleet(draw, name=name), name=other))
+    fleet = for_lanes(fleet) if has_lanes else fleet
     trace = random_trace(draw, shared=bool(draw.random() < 0.5))
     replica_count = sum(group.replica_count for group in fleet.groups)
     world = random_world(draw, replica_count, trace.request_count, trace.duration_s + 0.5)
@@ -75,7 +90,7 @@ def check_pools(seed: int) -> RunRecord:
         calls=draw.integers(0, fleet.groups[-1].pool + 1, trace.request_count),
         closed_loop=random_chain(draw, trace.request_count) if draw.random() < 0.5 else world.closed_loop,
     )
-    return assert_equal(trace, fleet, world)
+    return assert_equal(trace, fleet, with_lane(draw, world, trace.request_count) if has_lanes else world)
 
 
 @pytest.mark.parametrize("seed", range(2))

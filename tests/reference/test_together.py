@@ -6,27 +6,28 @@ import numpy as np
 import pytest
 
 from reference.comparing import PEAK_S, seconds
-from reference.fleets import random_fleet, random_trace
+from reference.fleets import first_come, random_fleet, random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import classes_of
-from reference.worlds import random_loop, random_timeout_s
+from reference.worlds import random_loop, random_timeout_s, with_lane
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.stages import Call, Pools, Wait
 from tokenfleet.domain.trace import Trace, rows_of
-from tokenfleet.domain.world import BY_CLOCK, Admission, ClosedLoop, World
+from tokenfleet.domain.world import BY_CLOCK, Admission, Clients, ClosedLoop, World
 from tokenfleet.simulator import narrowed, replay_stages
 
 UNIT_S = 0.001234567
 """Of waits: odd, so that nothing comes to a pool at the very time at which something else does."""
 
 
-def random_pool(draw: np.random.Generator, router: str) -> Fleet:
-    name = str(draw.choice(["test", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
-    return Fleet(groups=random_fleet(draw, name=name, prefix_caching=False).groups[:1], router=router)
+def random_pool(draw: np.random.Generator, router: str, engine: str | None) -> Fleet:
+    name = engine or str(draw.choice(["test", "vllm-0.32", "sglang-0.5", "trtllm-1.2"]))
+    fleet = Fleet(groups=random_fleet(draw, name=name, prefix_caching=False).groups[:1], router=router)
+    return fleet if engine is None else first_come(fleet)
 
 
-def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
+def random_system(draw: np.random.Generator, rows: Trace, engine: str | None = None) -> Pools:
     """A side branch with parallel calls and a wait, then one of two models or none; any pools on the same gpus."""
     count = rows.request_count
     some, short, long = draw.random(count) < 0.5, draw.random(count) < 0.4, draw.random(count) < 0.9
@@ -47,7 +48,7 @@ def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
     )
     router = str(draw.choice(["round_robin", "least_in_flight"]))
     shared = [("rank", "chat"), ("small", "chat"), ("rank", "small", "chat"), ("rank", "small")]
-    fleets = {name: random_pool(draw, router) for name in ("rank", "small", "chat")}
+    fleets = {name: random_pool(draw, router, engine) for name in ("rank", "small", "chat")}
     for name in shared[int(draw.integers(0, 4))]:
         fleets[name] = replace(fleets[name], groups=(replace(fleets[name].groups[0], berth=0),))
     return Pools(fleets=fleets, stages=stages)
@@ -56,10 +57,36 @@ def random_system(draw: np.random.Generator, rows: Trace) -> Pools:
 def random_users(draw: np.random.Generator, request_count: int) -> ClosedLoop:
     """Odd times, for the same reason."""
     loop = random_loop(draw, request_count)
-    return replace(loop, delay_s=draw.integers(0, 40, request_count) * UNIT_S / 3.0)
+    return replace(loop, delay_s=draw.integers(1, 40, request_count) * UNIT_S / 3.0)
 
 
-def assert_equal(seed: int) -> int:
+def random_around(draw: np.random.Generator, rows: Trace) -> World | None:
+    """Bounds of queues, deadlines, clients that come back, and a lane where there are priorities."""
+    clients = Clients(
+        attempt_count=int(draw.integers(1, 4)),
+        backoff_s=float(draw.choice([3.0, 17.0])) * UNIT_S,
+        timeout_s=None if draw.random() < 0.7 else 97.0 * UNIT_S,
+    )
+    admission = Admission(
+        queue_limit_count=int(draw.integers(1, 4)),
+        deadline_s=random_timeout_s(draw),
+        retry_after_s=float(draw.choice([0.0, 7.0])) * UNIT_S,
+    )
+    world = World(clients=clients, admission=admission)
+    if rows.priority is not None:
+        return replace(with_lane(draw, world, rows.request_count), batch=None)  # each pool has its own
+    return None if draw.random() < 0.5 else world
+
+
+def around_of(world: World | None, calls: Trace) -> World | None:
+    """The world around a pool: which calls are batch, their priority says."""
+    if world is None or world.lane is None:
+        return world
+    return replace(world, batch=calls.priority > 0) if calls.priority.any() else replace(world, batch=None, lane=None)
+
+
+def assert_equal(seed: int) -> tuple[int, int]:
+    """Requests that ended well, and calls that came again."""
     draw = np.random.default_rng(seed)
     rows = random_trace(draw, shared=bool(draw.random() < 0.5))
     if draw.random() < 0.5:
@@ -67,9 +94,11 @@ def assert_equal(seed: int) -> int:
         rows = replace(rows, priority=None, class_bits=bits, classes=("first", "second"))
     else:
         rows = replace(rows, priority=None)
-    pools = random_system(draw, rows)
-    door = Admission(queue_limit_count=2, deadline_s=random_timeout_s(np.random.default_rng([seed, 1])))
-    world = World(admission=door) if draw.random() < 0.3 else None
+    has_lane = seed % 3 == 0
+    pools = random_system(draw, rows, "vllm-0.32" if has_lane else None)
+    if has_lane:
+        rows = replace(rows, priority=draw.integers(0, 2, rows.request_count), class_bits=None, classes=())
+    world = random_around(np.random.default_rng([seed, 1]), rows)
     users = random_users(np.random.default_rng([seed, 2]), rows.request_count) if seed % 2 else None
     if users is not None:
         others_s = np.random.default_rng([seed, 3]).random(rows.request_count)
@@ -81,7 +110,7 @@ def assert_equal(seed: int) -> int:
         pools,
         peak_window_s=PEAK_S,
         telemetry_interval_s=sampled_s,
-        worlds=lambda _name, _calls: world,
+        worlds=lambda _name, calls: around_of(world, calls),
         closed_loop=users,
     )
     fast, served = run.record, np.array([status == Status.FINISHED for status in plain.status])
@@ -93,26 +122,35 @@ def assert_equal(seed: int) -> int:
     for name, pool in run.pools.items():
         mine, own = pool.record, plain.pools[name]
         assert (mine.busy.step_count, mine.busy.mixed_step_count) == (own.steps, own.mixed_steps)
+        if world is not None:
+            tries = [request.attempts for request in own.all]
+            assert mine.turmoil.attempt_count.sum() == sum(tries)
+            refused = own.refused + own.given_up[Status.REJECTED_DEADLINE]
+            counts = (mine.turmoil.refused_count, mine.turmoil.timed_out_count, mine.turmoil.wasted_output_tokens)
+            assert counts == (refused, own.given_up[Status.TIMED_OUT], own.wasted)
         np.testing.assert_allclose(mine.busy.prefill_s, own.prefill / 1e12)
         np.testing.assert_allclose(mine.busy.decode_s, own.decode / 1e12)
         np.testing.assert_array_equal(mine.gaps.count, own.gaps)
         np.testing.assert_array_equal(mine.peak_gaps.count, own.peak_gaps)
-        for label in classes_labels(rows) if sampled_s and pool.class_gaps else ():
+        for label in classes_labels(rows, has_lane) if sampled_s and pool.class_gaps else ():
             np.testing.assert_array_equal(pool.class_gaps[label].gaps.count, own.class_gaps[label][0])
         if sampled_s is not None:
             total_s = mine.telemetry.done.busy_s[-1].sum()
             np.testing.assert_allclose(total_s, mine.busy.prefill_s + mine.busy.decode_s)
             took_s = mine.ledger.prefill_gpu_s.sum() + mine.ledger.decode_gpu_s.sum()
             np.testing.assert_allclose(took_s, total_s)
-    return int(served.sum())
+    return int(served.sum()), sum(max(each.attempts - 1, 0) for pool in plain.pools.values() for each in pool.all)
 
 
-def classes_labels(rows: Trace) -> set[str]:
-    return {name for names in classes_of(rows, None).values() for name in names}
+def classes_labels(rows: Trace, has_lane: bool) -> set[str]:
+    levels = rows.priority > 0 if has_lane else None
+    return {name for names in classes_of(rows, levels).values() for name in names}
 
 
 def test_at_once_is_on_one_clock() -> None:
-    assert sum(assert_equal(step) for step in range(40)) > 200
+    served, again = np.sum([assert_equal(step) for step in range(40)], axis=0)
+    assert served > 200
+    assert again > 50
 
 
 def test_nobody_comes() -> None:

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from tokenfleet import performance
 from tokenfleet.app.pool_types import PoolSpec
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.world_types import ClientsSpec
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
@@ -184,22 +183,12 @@ def _system_problems(asked: Scenario, specs: Mapping[str, PoolSpec]) -> Iterator
         if spec.memory_share is not None and performance.memory_convention(engine) not in ("total", "before_load"):
             what = f"{engine} takes its share of what is left after it has loaded"
             yield Problem(f"pools.{name}.engine", what, "take vllm or sglang on shared GPUs")
-    for key in ("ladder", "batch"):
-        if getattr(asked, key) is not None:
-            yield Problem(key, "beside pools that share GPUs", mend)
-    if asked.clients is not None:
-        yield from _client_problems(asked.clients, waits=asked.users is not None)
+    if asked.ladder is not None:
+        yield Problem("ladder", "beside pools that share GPUs", mend)
+    if asked.users is not None and asked.clients is not None and asked.clients.reads is not None:
+        yield Problem("clients.reads", "users who read before they go on, beside pools that share GPUs", mend)
     if any(event.what == "rollout" for event in asked.events):
         yield Problem("events", "a rollout beside pools that share GPUs", mend)
     routers = {spec.router or asked.router for spec in specs.values()}
     if len(routers) > 1:
         yield Problem("pools", f"{len(routers)} routers, and some pools share GPUs", "write router for the scenario")
-
-
-def _client_problems(clients: ClientsSpec, *, waits: bool) -> Iterator[Problem]:
-    """What clients cannot do yet."""
-    if clients.attempts > 1:
-        yield Problem("clients.attempts", "clients that come back, beside pools that share GPUs", "write attempts: 1")
-    if waits and clients.reads is not None:
-        what = "users who read before they go on, beside pools that share GPUs"
-        yield Problem("clients.reads", what, "leave it out, or give each pool GPUs of its own")

@@ -155,6 +155,7 @@ def write_header(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> 
         (at.ROUTER, ROUTERS[fleet.router]),
         (at.POOL, places.pools.start),
         (at.POOLS_AT, places.pools.start),
+        (at.POOLS_END, places.pools.stop),
         (at.LATE_PS, at.NEVER_PS),
         (at.ALARM_PS, at.NEVER_PS),
         (at.BOUNDS_AT, places.bounds.start),

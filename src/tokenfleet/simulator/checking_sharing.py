@@ -34,9 +34,8 @@ def sharing_problems(fleet: Fleet, world: World | None) -> Iterator[Problem]:
         yield Problem("world.calls", f"{count} pools, and nobody says who calls which", "give one number per request")
     if any(group.is_smaller_model for group in fleet.groups):
         yield Problem("fleet.groups", "a smaller model beside several pools", "make it a pool that is called")
-    if world is not None and (world.controller is not None or world.lane is not None):
-        what = "a controller or a batch lane, which know one pool, beside several"
-        yield Problem("world", what, "replay each pool on its own")
+    if world is not None and world.controller is not None:
+        yield Problem("world", "a controller, which knows one pool, beside several", "replay each pool on its own")
 
 
 def _berth_problems(fleet: Fleet) -> Iterator[Problem]:

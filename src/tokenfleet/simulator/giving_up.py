@@ -85,7 +85,7 @@ from tokenfleet.simulator.receiving import looks_now
 from tokenfleet.simulator.ring import take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
 from tokenfleet.simulator.swapping import leave_host
-from tokenfleet.simulator.visits import come_to_nothing, free_user
+from tokenfleet.simulator.visits import come_to_nothing, free_user, pool_called
 
 NOT_HEARD = -1
 """Of ``SENT``, once a client has given up: its engine does not know yet."""
@@ -290,14 +290,15 @@ def put_with_gone(memory: Memory, replica: int, row: int) -> None:
 
 
 @compiled
-def count_verdict(memory: Memory, status: int) -> None:
+def count_verdict(memory: Memory, request: int, status: int) -> None:
     """Count an attempt by who gave it up."""
+    pool = pool_called(memory, request)
     if status == STATUS_CANCELLED:
-        memory[CANCELLED_COUNT] += 1
+        memory[pool + CANCELLED_COUNT] += 1
     elif status == STATUS_TIMED_OUT:
-        memory[TIMED_OUT_COUNT] += 1
+        memory[pool + TIMED_OUT_COUNT] += 1
     else:
-        memory[OVERDUE_COUNT] += 1
+        memory[pool + OVERDUE_COUNT] += 1
 
 
 @compiled
@@ -318,7 +319,7 @@ def ring(memory: Memory) -> int:
         if again_ps < NEVER_PS:
             set_alarm(memory, row, again_ps)
         return number
-    count_verdict(memory, status)
+    count_verdict(memory, request, status)
     memory[row + VERDICT] = status << 32
     replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
     if memory[row + SERVED_BY] == NONE:

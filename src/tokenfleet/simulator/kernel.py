@@ -19,7 +19,6 @@ from tokenfleet.simulator.layout import (
     BATCH_IN_FLIGHT,
     BLOCK_COUNT,
     BY_PRIORITY,
-    CALLED,
     CHUNKED,
     CLOCKED_COUNT,
     CONTEXT_LIMIT,
@@ -51,7 +50,9 @@ from tokenfleet.simulator.layout import (
     PENDING,
     PLACE,
     POOL,
+    POOL_WORDS,
     POOLS_AT,
+    POOLS_END,
     PREFIX,
     PREFIX_CACHING,
     QUEUE_HEAD,
@@ -98,7 +99,7 @@ from tokenfleet.simulator.routing import NOBODY, choose_replica, has_server, nex
 from tokenfleet.simulator.sessions import begin_in_session, end_in_session
 from tokenfleet.simulator.stepping import cut_run, finish_run, pass_boundary, wake
 from tokenfleet.simulator.urgency import queue_levels
-from tokenfleet.simulator.visits import come_to_nothing, enter, leave, passes_by, visit_of
+from tokenfleet.simulator.visits import come_to_nothing, enter, leave, passes_by, pool_called, visit_of
 from tokenfleet.simulator.windows import blocks_needed, has_window
 from tokenfleet.simulator.work import gauge
 
@@ -150,7 +151,7 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
 @compiled
 def turn_away(memory: Memory, request: int, status: int) -> None:
     """The door is closed to a request, or no replica takes it."""
-    memory[REFUSED_COUNT] += 1
+    memory[pool_called(memory, request) + REFUSED_COUNT] += 1
     come_to_nothing(memory, request, memory[request + READY], memory[RETRY_AFTER], HALF | status << 32)
 
 
@@ -163,7 +164,7 @@ def smaller_goal(memory: Memory, request: int) -> int:
         replica = memory[REPLICAS_AT] + number * REPLICA_WORDS
         if not too_long(memory, memory[replica + GROUP], request):
             memory[visit_of(memory, request) + DEGRADED] = DEGRADED_SMALLER
-            memory[ENTERED_COUNT] -= 1
+            memory[pool_called(memory, request) + ENTERED_COUNT] -= 1
             return number
     memory[POOL] = memory[POOLS_AT]
     return NOBODY
@@ -174,7 +175,7 @@ def goal(memory: Memory, request: int, in_world: bool) -> int:
     """The replica that a request goes to, in the pool of its model; ``NOBODY`` when it was turned away."""
     memory[POOL] = memory[POOLS_AT]
     if in_world:
-        memory[POOL] = memory[visit_of(memory, request) + CALLED]
+        memory[POOL] = pool_called(memory, request)
         enter(memory, request)
         code = verdict(memory, request, memory[SMALLER_AT] != NONE)
         if code == SMALLER_MODEL:
@@ -212,7 +213,7 @@ def arrive(memory: Memory, request: int) -> None:
     now_ps = memory[request + READY]
     if not waits_in_lane(memory, request):
         send(memory, request)
-        release_next(memory, now_ps)
+        release_next(memory, pool_called(memory, request), now_ps)
 
 
 @compiled
@@ -259,7 +260,7 @@ def send(memory: Memory, request: int) -> None:
 @compiled
 def lose_request(memory: Memory, request: int, number: int) -> None:
     """A request is lost with its replica, at the pause; what it has produced is wasted."""
-    memory[LOST_COUNT] += 1
+    memory[pool_called(memory, request) + LOST_COUNT] += 1
     end_in_session(memory, request, memory[PAUSED])
     # KV that came with it is gone: at another replica it computes its prompt again.
     memory[visit_of(memory, request) + NO_TOKEN] = -1
@@ -333,24 +334,26 @@ def slow(memory: Memory, number: int) -> None:
 
 @compiled
 def dissolve(memory: Memory) -> None:
-    """Nobody will ever serve those that wait in the lane: they are turned away."""
-    request = leave_lane(memory)
-    while request != NONE:
-        memory[request + READY] = memory[PAUSED]
-        enter(memory, request)
-        turn_away(memory, request, STATUS_NOBODY_READY)
-        request = leave_lane(memory)
+    """Nobody will ever serve those that wait in the lanes: they are turned away."""
+    for pool in range(memory[POOLS_AT], memory[POOLS_END], POOL_WORDS):
+        request = leave_lane(memory, pool)
+        while request != NONE:
+            memory[request + READY] = memory[PAUSED]
+            enter(memory, request)
+            turn_away(memory, request, STATUS_NOBODY_READY)
+            request = leave_lane(memory, pool)
 
 
 @compiled
 def obey(memory: Memory) -> None:
-    """What becomes of a replica, or of the lane, at the pause."""
+    """What becomes of a replica, or of the lanes, at the pause."""
     if memory[ORDER_KIND] == FAIL:
         fail(memory, memory[ORDER_REPLICA])
     elif memory[ORDER_KIND] == SLOW:
         slow(memory, memory[ORDER_REPLICA])
     elif memory[ORDER_KIND] == RELEASE:
-        release_next(memory, memory[PAUSED])
+        for pool in range(memory[POOLS_AT], memory[POOLS_END], POOL_WORDS):
+            release_next(memory, pool, memory[PAUSED])
     else:
         dissolve(memory)
     memory[ORDER_KIND] = NONE

@@ -1,7 +1,7 @@
 """The batch lane at the gateway: first come first served, sent when its window is open and a replica has room.
 
-One request at most is on its way to a replica; once it is sent, the next one tries. Whoever finds no room goes back to
-the head of the lane, until a request ends or a replica becomes ready.
+Each pool has its own. One request at most is on its way to a replica; once it is sent, the next one tries. Whoever
+finds no room goes back to the head of the lane, until a request ends or a replica becomes ready.
 """
 
 from tokenfleet.control import lanes
@@ -9,6 +9,7 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.late import push_late
 from tokenfleet.simulator.layout import (
     BATCH_IN_FLIGHT,
+    CALLED,
     DOOR_AT,
     FIRST_ARRIVAL,
     HAS_LANE,
@@ -26,7 +27,7 @@ from tokenfleet.simulator.layout import (
 )
 from tokenfleet.simulator.memory import Memory, next_in_queue, set_next_in_queue
 from tokenfleet.simulator.routing import somebody_serves
-from tokenfleet.simulator.visits import visit_of
+from tokenfleet.simulator.visits import pool_called, visit_of
 
 PS_PER_US = 1_000_000
 
@@ -46,34 +47,31 @@ def is_batch(memory: Memory, request: int) -> bool:
 
 
 @compiled
-def join_lane(memory: Memory, request: int) -> None:
-    """Behind all that wait."""
-    lane = memory[DOOR_AT]
+def join_lane(memory: Memory, pool: int, request: int) -> None:
+    """Behind all that wait for a pool."""
     set_next_in_queue(memory, request, NONE)
-    if memory[lane + LANE_FIRST] == NONE:
-        memory[lane + LANE_FIRST] = request
+    if memory[pool + LANE_FIRST] == NONE:
+        memory[pool + LANE_FIRST] = request
     else:
-        set_next_in_queue(memory, memory[lane + LANE_LAST], request)
-    memory[lane + LANE_LAST] = request
+        set_next_in_queue(memory, memory[pool + LANE_LAST], request)
+    memory[pool + LANE_LAST] = request
 
 
 @compiled
-def head_lane(memory: Memory, request: int) -> None:
-    """In front of all that wait."""
-    lane = memory[DOOR_AT]
-    set_next_in_queue(memory, request, memory[lane + LANE_FIRST])
-    if memory[lane + LANE_FIRST] == NONE:
-        memory[lane + LANE_LAST] = request
-    memory[lane + LANE_FIRST] = request
+def head_lane(memory: Memory, pool: int, request: int) -> None:
+    """In front of all that wait for a pool."""
+    set_next_in_queue(memory, request, memory[pool + LANE_FIRST])
+    if memory[pool + LANE_FIRST] == NONE:
+        memory[pool + LANE_LAST] = request
+    memory[pool + LANE_FIRST] = request
 
 
 @compiled
-def leave_lane(memory: Memory) -> int:
-    """The first in the lane waits there no more; ``NONE`` where nobody waits."""
-    lane = memory[DOOR_AT]
-    request = memory[lane + LANE_FIRST]
+def leave_lane(memory: Memory, pool: int) -> int:
+    """The first that waits for a pool waits no more; ``NONE`` where nobody does."""
+    request = memory[pool + LANE_FIRST]
     if request != NONE:
-        memory[lane + LANE_FIRST] = next_in_queue(memory, request)
+        memory[pool + LANE_FIRST] = next_in_queue(memory, request)
         set_next_in_queue(memory, request, NONE)
     return request
 
@@ -83,33 +81,33 @@ def waits_in_lane(memory: Memory, request: int) -> bool:
     """A batch request arrives, from its client or from the lane: whether it waits, for others, its window, or room."""
     lane = memory[DOOR_AT]
     visit = visit_of(memory, request)
+    pool = memory[visit + CALLED]
     now_ps = memory[request + READY]
     if memory[visit + FIRST_ARRIVAL] < 0:
         memory[visit + FIRST_ARRIVAL] = now_ps
-    if memory[lane + ON_ITS_WAY] == request:
-        memory[lane + ON_ITS_WAY] = NONE
-    elif memory[lane + LANE_FIRST] != NONE or memory[lane + ON_ITS_WAY] != NONE:
-        join_lane(memory, request)
+    if memory[pool + ON_ITS_WAY] == request:
+        memory[pool + ON_ITS_WAY] = NONE
+    elif memory[pool + LANE_FIRST] != NONE or memory[pool + ON_ITS_WAY] != NONE:
+        join_lane(memory, pool, request)
         return True
     wait_us = until_open_us(now_ps // PS_PER_US, memory[lane + LANE_OPENS], memory[lane + LANE_OPEN_FOR])
     if wait_us > 0:
-        memory[lane + ON_ITS_WAY] = request
+        memory[pool + ON_ITS_WAY] = request
         push_late(memory, request, now_ps + wait_us * PS_PER_US)
         return True
     if somebody_serves(memory, request):
         return False
-    head_lane(memory, request)
+    head_lane(memory, pool, request)
     return True
 
 
 @compiled
-def release_next(memory: Memory, now_ps: int) -> None:
-    """There may be room: the first in the lane tries."""
-    lane = memory[DOOR_AT]
-    if memory[lane + ON_ITS_WAY] != NONE or memory[lane + LANE_FIRST] == NONE:
+def release_next(memory: Memory, pool: int, now_ps: int) -> None:
+    """There may be room in a pool: the first that waits for it tries."""
+    if memory[pool + ON_ITS_WAY] != NONE or memory[pool + LANE_FIRST] == NONE:
         return
-    request = leave_lane(memory)
-    memory[lane + ON_ITS_WAY] = request
+    request = leave_lane(memory, pool)
+    memory[pool + ON_ITS_WAY] = request
     push_late(memory, request, now_ps + 1)
 
 
@@ -120,4 +118,4 @@ def leave_slot(memory: Memory, replica: int, request: int, time_ps: int) -> None
         return
     if is_batch(memory, request):
         memory[memory[SCRAPES_AT] + memory[replica + NUMBER] * SCRAPE_WORDS + BATCH_IN_FLIGHT] -= 1
-    release_next(memory, time_ps)
+    release_next(memory, pool_called(memory, request), time_ps)

@@ -24,7 +24,7 @@ from tokenfleet.simulator.gathering import Worlds
 from tokenfleet.simulator.gating import Doorkeeper, Entrance, Turn
 from tokenfleet.simulator.joining import Journey, added
 from tokenfleet.simulator.replaying import LANES, replay
-from tokenfleet.simulator.together import Served
+from tokenfleet.simulator.together import Served, Together
 from tokenfleet.simulator.watching import Watched
 
 Buffer = npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class Passing:
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there.
         replayed: Replays one pool, with the arguments of that function.
-        parts: What became of the calls to each pool, where that is known.
+        at_once: What became of the calls to all pools, where that is known.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Passing:
         peak_window_s: Window | None = None,
         telemetry_interval_s: float | None = None,
         replayed: Callable[..., RunRecord] = replay,
-        parts: Mapping[str, Served] | None = None,
+        at_once: Together | None = None,
     ) -> None:
         self.replayed = replayed
         self.trace, self.pools, self.worlds, self.script = trace, pools, worlds, script
@@ -102,8 +102,8 @@ class Passing:
         self.ticks_s = {name: gate.tick_s for gate in gates for name in gate.watched}
         self.answers = smaller_answers(pools)
         self.done = Passage(journey=start(script.arrivals_ps))
-        self.parts = parts or {}
-        self.has_lanes = False
+        self.parts = {} if at_once is None else at_once.parts
+        self.has_lanes = at_once is not None and at_once.has_lanes
 
     def run(self) -> Passage:
         """Stage after stage."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import (
     BusyTime,
     ClassGaps,
@@ -117,13 +118,24 @@ def replay_in(
     world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
 ) -> RunRecord:
     """Replay a checked trace in a checked world."""
-    return run_in(world, trace, fleet, peak_window_s, interval_ps)[0]
+    return run_in(world, trace, fleet, peak_window_s, interval_ps).record
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A replay in a world at its end."""
+
+    record: RunRecord
+    replicas: Buffer
+    """Their rows."""
+    pools: Buffer
+    """Their rows."""
 
 
 def run_in(
     world: World, trace: Trace, fleet: Fleet, peak_window_s: tuple[float, float] | None, interval_ps: int
-) -> tuple[RunRecord, Buffer]:
-    """The record of such a replay, and the rows of the replicas at its end."""
+) -> Run:
+    """Such a replay, and what it leaves behind."""
     trace, fleet = in_lanes(trace, fleet, world)
     memory, places, around = surround(
         trace, fleet, peak_window_s, world, detailed=interval_ps < at.NEVER_PS or world.looks_inside
@@ -136,7 +148,7 @@ def run_in(
     quiet = record(memory, places, trace, telemetry(pauses, fleet), peak_window_s is not None)
     if world.lane is not None:
         quiet = replace(quiet, class_gaps={LANES.get(name, name): gaps for name, gaps in quiet.class_gaps.items()})
-    return with_world(quiet, memory, around, roster), roster.rows
+    return Run(with_world(quiet, memory, around, roster), roster.rows, roster.pools)
 
 
 def until_hopeless(
@@ -247,17 +259,35 @@ def with_world(quiet: RunRecord, memory: Buffer, around: Surroundings, roster: R
         turmoil=Turmoil(
             attempt_count=attempts,
             degraded=visits[back, at.DEGRADED].astype(np.int8),
-            refused_count=int(memory[at.REFUSED_COUNT] + memory[at.OVERDUE_COUNT]),
-            lost_count=int(memory[at.LOST_COUNT]),
-            cancelled_count=int(memory[at.CANCELLED_COUNT]),
-            timed_out_count=int(memory[at.TIMED_OUT_COUNT]),
-            wasted_output_tokens=int(memory[at.WASTED_TOKENS]),
+            **attempts_of(roster.pools),
             left_s=seconds(visits[back, at.LEFT]),
             partial_output_tokens=partial[back],
             state_s=roster.state_s(end_ps),
             spells=roster.spells_s(),
             decisions=tuple(each for each in roster.decisions if to_ps(each.time_s) <= end_ps),
         ),
+    )
+
+
+class Attempts(TypedDict):
+    """What became of attempts: fields of a turmoil."""
+
+    refused_count: int
+    lost_count: int
+    cancelled_count: int
+    timed_out_count: int
+    wasted_output_tokens: int
+
+
+def attempts_of(pools: Buffer) -> Attempts:
+    """What became of the attempts to have an answer from some pools."""
+    total = pools.sum(axis=0).tolist()
+    return Attempts(
+        refused_count=total[at.REFUSED_COUNT] + total[at.OVERDUE_COUNT],
+        lost_count=total[at.LOST_COUNT],
+        cancelled_count=total[at.CANCELLED_COUNT],
+        timed_out_count=total[at.TIMED_OUT_COUNT],
+        wasted_output_tokens=total[at.WASTED_TOKENS],
     )
 
 

@@ -31,6 +31,7 @@ class Roster:
         self.events = memory[places.events.start : places.events.stop]
         self.in_flight = memory[places.in_flight.start : places.in_flight.stop]
         self.rows = memory[places.replicas.start : places.replicas.stop].reshape(-1, at.REPLICA_WORDS)
+        self.pools = memory[places.pools.start : places.pools.stop].reshape(-1, at.POOL_WORDS)
         self.factors = [1.0 for _ in self.numbers]
         self.since_ps = np.zeros(len(self.group_of), dtype=np.int64)
         self.spells: list[tuple[int, int, int, int]] = []
@@ -58,18 +59,16 @@ class Roster:
         self._look_at_lane(time_ps)
 
     def lane_waits(self) -> bool:
-        """Whether batch requests wait at the gateway, and none of them is about to be sent."""
-        lane = self.around.door.start
-        if not self.around.door.words or not self.memory[lane + at.HAS_LANE]:
-            return False
-        return bool(self.memory[lane + at.LANE_FIRST] != at.NONE and self.memory[lane + at.ON_ITS_WAY] == at.NONE)
+        """Whether batch requests wait at the gateway for a pool, and none of them is about to be sent."""
+        waiting, coming = self.pools[:, at.LANE_FIRST], self.pools[:, at.ON_ITS_WAY]
+        return bool(np.any((waiting != at.NONE) & (coming == at.NONE)))
 
     def is_starting(self) -> bool:
         """Whether any replica is on its way."""
         return bool((self.states == int(ReplicaState.STARTING)).any())
 
     def dissolve_lane(self, time_ps: int) -> int:
-        """Have those that wait in the lane turned away, for nobody will serve them; the time of the next event."""
+        """Have those that wait in the lanes turned away, for nobody will serve them; the time of the next event."""
         self.memory[at.ORDER_KIND] = at.DISSOLVE
         return advance(self.memory, time_ps)
 

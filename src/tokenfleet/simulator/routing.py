@@ -22,7 +22,6 @@ from tokenfleet.simulator.layout import (
     NONE,
     PLACE,
     POOL,
-    POOLS_AT,
     POWER_OF_TWO,
     PREFIX_AFFINITY,
     QUEUE_LIMIT,
@@ -51,7 +50,7 @@ from tokenfleet.simulator.layout import (
     WHO,
 )
 from tokenfleet.simulator.memory import Memory, input_tokens, priority_level
-from tokenfleet.simulator.visits import scrambled, visit_of
+from tokenfleet.simulator.visits import pool_called, scrambled, visit_of
 
 round_robin = compiled(policies.round_robin)
 least_in_flight = compiled(policies.least_in_flight)
@@ -182,7 +181,8 @@ def has_server(memory: Memory, request: int) -> bool:
 @compiled
 def somebody_serves(memory: Memory, request: int) -> bool:
     """Whether any ready replica of the model that is asked for serves a request and has room for it."""
-    for number in range(memory[memory[POOLS_AT] + FIRST_REPLICA], memory[memory[POOLS_AT] + LAST_REPLICA] + 1):
+    pool = pool_called(memory, request)
+    for number in range(memory[pool + FIRST_REPLICA], memory[pool + LAST_REPLICA] + 1):
         if is_ready(memory, number) and serves(memory, number, request) and has_room(memory, number, request):
             return True
     return False

@@ -76,10 +76,10 @@ def replay_stages(
         BadInput: A stage cannot be replayed; or a pool cannot, with the pool's name in front of the place.
     """
     check_stages(trace, pools, closed_loop, read_tokens_per_s)
-    script, parts = first_script(trace, closed_loop), None
+    script, at_once = first_script(trace, closed_loop), None
     if pools.shares_gpus:
         at_once = together(trace, pools, worlds, peak_window_s, telemetry_interval_s, users=closed_loop)
-        script, parts = replace(script, arrivals_ps=to_ps_column(at_once.arrival_s)), at_once.parts
+        script = replace(script, arrivals_ps=to_ps_column(at_once.arrival_s))
     elif closed_loop is not None or gates_of(pools):
         script = settled(trace, pools, worlds, closed_loop, script, read_tokens_per_s)
     passing = Passing(
@@ -90,7 +90,7 @@ def replay_stages(
         peak_window_s=peak_window_s,
         telemetry_interval_s=telemetry_interval_s,
         replayed=run,
-        parts=parts,
+        at_once=at_once,
     )
     found = passing.run()
     if closed_loop is not None:

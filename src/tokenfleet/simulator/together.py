@@ -16,7 +16,6 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import (
     ClassGaps,
     RunRecord,
-    Status,
     Telemetry,
     Turmoil,
     WorkDone,
@@ -29,7 +28,7 @@ from tokenfleet.simulator.building import to_ps
 from tokenfleet.simulator.checking import check
 from tokenfleet.simulator.checking_sharing import check_told_apart
 from tokenfleet.simulator.gathering import Worlds, gathered
-from tokenfleet.simulator.replaying import busy_time, check_times, run_in
+from tokenfleet.simulator.replaying import LANES, attempts_of, busy_time, check_times, run_in
 from tokenfleet.simulator.ways import Calls, calls_of_all, rows_of_calls
 
 Buffer = npt.NDArray[np.int64]
@@ -55,6 +54,8 @@ class Together:
     """By the name of the pool."""
     arrival_s: Floats
     """When each request came; NaN for those that were never sent."""
+    has_lanes: bool
+    """Whether batch waited for any pool in a lane of its own."""
 
 
 def together(
@@ -81,34 +82,37 @@ def together(
     """
     stages = [stage for stage in pools.stages if isinstance(stage, Call)]
     calls = calls_of_all(trace, pools, users)
-    rows, names = rows_of_all(trace, stages, calls)
+    rows = rows_of_calls(trace, stages, calls)
     fleet = side_by_side([pools.fleets[stage.pool] for stage in stages])
-    alone = [rows_of(rows, calls.pool == number) for number in range(len(stages))]
-    around = gathered(worlds, [stage.pool for stage in stages], alone, fleet)
+    around = gathered(worlds, [stage.pool for stage in stages], rows, calls, fleet)
     world = replace(around or World(), calls=np.maximum(calls.pool, 0).astype(np.int32), closed_loop=calls.loop)
+    if world.lane is not None and world.batch is not None:
+        rows = replace(rows, priority=world.batch.astype(np.int32))
+    rows, names = told_apart(rows, stages, calls)
     check(rows, fleet, world)
     # Without telemetry nobody counts pool by pool.
     interval_s = telemetry_interval_s or max(1.0, rows.duration_s)
     check_times(rows, peak_window_s, interval_s)
-    record, replicas = run_in(world, rows, fleet, peak_window_s, to_ps(interval_s))
+    run = run_in(world, rows, fleet, peak_window_s, to_ps(interval_s))
+    record = run.record
     parts, first = {}, 0
     for number, stage in enumerate(stages):
         mine = slice(first, first + sum(group.replica_count for group in pools.fleets[stage.pool].groups))
         sent = sent_to(record, calls, number)
-        own = replace(part_of(record, sent, mine, names[number]), busy=busy_time(replicas[mine]))
+        own = part_of(record, sent, mine, named_by_lane(names[number], world))
+        own = replace(own, busy=busy_time(run.replicas[mine]))
         own = own if telemetry_interval_s is not None else replace(own, telemetry=None, ledger=None, class_gaps={})
-        own = own if around is not None else replace(own, turmoil=None)
+        own = replace(own, turmoil=None if around is None else turmoil_of(record, sent, mine, run.pools[[number]]))
         parts[stage.pool] = called(own, trace, stage, calls.caller[sent])
         first = mine.stop
     arrival_s = trace.arrival_s.copy()
     if users is not None:
         arrival_s[calls.caller[calls.opens]] = record.arrival_s[calls.opens]
-    return Together(parts=parts, arrival_s=arrival_s)
+    return Together(parts=parts, arrival_s=arrival_s, has_lanes=world.lane is not None)
 
 
-def rows_of_all(trace: Trace, stages: Sequence[Call], calls: Calls) -> tuple[Trace, list[dict[str, str]]]:
-    """The calls as requests, whose classes tell the pools apart, too; and what these are called, pool by pool."""
-    rows = rows_of_calls(trace, stages, calls)
+def told_apart(rows: Trace, stages: Sequence[Call], calls: Calls) -> tuple[Trace, list[dict[str, str]]]:
+    """Calls whose classes tell the pools apart, too; and what these are called, pool by pool."""
     classes: list[str] = []
     bits = np.zeros(len(calls.caller), dtype=np.int64)
     names: list[dict[str, str]] = []
@@ -136,6 +140,11 @@ def apart(rows: Trace, mine: npt.NDArray[np.bool_]) -> Iterator[tuple[str, npt.N
     if rows.priority is not None and len(levels) > 1:
         for level in levels:
             yield f"priority {level}", mine & (rows.priority == level)
+
+
+def named_by_lane(names: dict[str, str], world: World) -> dict[str, str]:
+    """What is told apart, with the lanes by their names."""
+    return names if world.lane is None else {LANES.get(name, name): joint for name, joint in names.items()}
 
 
 def side_by_side(fleets: Sequence[Fleet]) -> Fleet:
@@ -166,7 +175,6 @@ def part_of(record: RunRecord, sent: Buffer, replicas: slice, names: Mapping[str
         class_gaps=gaps,
         replica_count=replicas.stop - replicas.start,
         telemetry=None if record.telemetry is None else gauges_of(record.telemetry, replicas),
-        turmoil=None if here.turmoil is None else turmoil_of(here, here.turmoil, replicas),
     )
 
 
@@ -184,10 +192,11 @@ def gauges_of(telemetry: Telemetry, replicas: slice) -> Telemetry:
     )
 
 
-def turmoil_of(record: RunRecord, turmoil: Turmoil, replicas: slice) -> Turmoil:
-    """What happened to the replicas and the calls of one pool. Nobody comes back, so each call ended once."""
-    ended = {status: int((record.status == status).sum()) for status in Status}
-    refused = [status for status in Status if status.name.startswith("REJECTED") and status != Status.REJECTED_TOO_LONG]
+def turmoil_of(record: RunRecord, sent: Buffer, replicas: slice, pool: Buffer) -> Turmoil | None:
+    """What happened to the replicas and the calls of one pool."""
+    turmoil = requests_of(record, sent).turmoil
+    if turmoil is None:
+        return None
     decisions = (
         replace(each, replicas=tuple(number - replicas.start for number in numbers))
         for each in turmoil.decisions
@@ -195,11 +204,7 @@ def turmoil_of(record: RunRecord, turmoil: Turmoil, replicas: slice) -> Turmoil:
     )
     return replace(
         turmoil,
-        refused_count=sum(ended[status] for status in refused),
-        lost_count=ended[Status.LOST],
-        cancelled_count=ended[Status.CANCELLED],
-        timed_out_count=ended[Status.TIMED_OUT],
-        wasted_output_tokens=int(turmoil.partial_output_tokens.sum(dtype=np.int64)),
+        **attempts_of(pool),
         state_s=turmoil.state_s[replicas],
         decisions=tuple(decisions),
         spells=tuple(

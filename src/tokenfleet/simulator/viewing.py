@@ -60,6 +60,7 @@ class Desk:
         self.tick_ps = to_ps(world.tick_s)
         self.count = pool_sizes(fleet)[0]
         """Replicas that are shown: those of the model that is asked for."""
+        self.pool = places.pools.start
         gauges = memory[places.samples.start : places.samples.stop].reshape(-1, at.SAMPLE_WORDS)
         self.gauges = gauges[: self.count]
         self.requests = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
@@ -84,7 +85,7 @@ class Desk:
 
     def view(self, time_ps: int) -> FleetView:
         """What the last scrape saw."""
-        counts = int(self.memory[at.ENTERED_COUNT]), int(self.memory[at.REFUSED_COUNT])
+        counts = int(self.memory[self.pool + at.ENTERED_COUNT]), int(self.memory[self.pool + at.REFUSED_COUNT])
         arrived, refused = counts[0] - self.told[0], counts[1] - self.told[1]
         self.told = counts
         fixed = self.new_firsts(time_ps)

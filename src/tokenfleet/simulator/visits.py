@@ -11,6 +11,7 @@ from tokenfleet.simulator.layout import (
     ATTEMPTS,
     BACKOFF,
     BOND,
+    CALLED,
     DEEPEST,
     DEGRADED,
     DELAY,
@@ -70,10 +71,16 @@ def visit_of(memory: Memory, request: int) -> int:
 
 
 @compiled
+def pool_called(memory: Memory, request: int) -> int:
+    """The row of the pool that a request calls."""
+    return memory[visit_of(memory, request) + CALLED]
+
+
+@compiled
 def enter(memory: Memory, request: int) -> None:
     """An attempt reaches the router."""
     visit = visit_of(memory, request)
-    memory[ENTERED_COUNT] += 1
+    memory[pool_called(memory, request) + ENTERED_COUNT] += 1
     memory[visit + ATTEMPTS] += 1
     memory[visit + DEGRADED] = 0
     if memory[visit + FIRST_ARRIVAL] < 0:
@@ -160,7 +167,7 @@ def come_to_nothing(memory: Memory, request: int, time_ps: int, least_ps: int, p
     memory[request + HISTORY] = first_history(memory, request)
     memory[request + PREFIX] = memory[visit + DEEPEST]
     forget_scheduled(memory, request)
-    memory[WASTED_TOKENS] += produced_tokens(memory, request)
+    memory[pool_called(memory, request) + WASTED_TOKENS] += produced_tokens(memory, request)
     set_next_in_queue(memory, request, NONE)
     if attempt == memory[MOST_ATTEMPTS] or place >> 32 == STATUS_CANCELLED:
         memory[request + PLACE] = place

@@ -237,7 +237,7 @@ def beside(**columns) -> Fleet:
         (beside(pool=2), World(calls=np.array([0, 1])), "fleet.groups: pools [0, 2]"),
         (beside(is_smaller_model=True), World(calls=np.array([0, 1])), "a smaller model beside several pools"),
         (beside(berth=-1), World(calls=np.array([0, 1])), "fleet.groups[1].berth: -1"),
-        (beside(), World(calls=np.array([0, 1]), controller=lambda _: []), "world: a controller or a batch lane"),
+        (beside(), World(calls=np.array([0, 1]), controller=lambda _: []), "world: a controller, which knows one pool"),
     ],
 )
 def test_models_side_by_side_that_make_no_sense(fleet, world, where) -> None:
