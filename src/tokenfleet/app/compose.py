@@ -19,12 +19,12 @@ from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.layouts import engines_to_try, layouts_beyond, layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.obtaining import obtainable
+from tokenfleet.app.plan_question import question_of
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.app.scenario_types import Scenario, WorkloadSource
 from tokenfleet.app.spot import refuse_spot_for_online
 from tokenfleet.app.taking import in_classes
-from tokenfleet.app.world_question import admission_of, clients_of
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import Gpu, GpuPrice, Link
@@ -32,7 +32,6 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, Reason, Rejected
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, Layout, MemoryBudget, Precision, ReplicaPhysics
-from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.trace import Quality, Trace, Workload
 from tokenfleet.planner import Recall, anew
 from tokenfleet.planner.progress import PlanProgress
@@ -111,30 +110,13 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
     candidates, rejected = sort_out(model, gpus, scenario, recall)
     asked = tuple(gpu.name for gpu in gpus), dict(scenario.prices)
     prices = recall("prices", asked, lambda: tuple(price for gpu in gpus for price in gpu_prices(gpu, scenario)))
-    question = PlanQuestion(
-        name=scenario.name,
-        model=model,
-        slo=scenario.slo.targets(),
-        candidates=candidates,
-        rejected=rejected,
-        prices=prices,
-        spare_replica_count=scenario.spare_replica_count,
-        router=scenario.router,
-        seed=scenario.seed,
-        redundancy=scenario.losses,
-        clients=None if scenario.clients is None else clients_of(scenario),
-        admission=admission_of(scenario),
-        rollout=Rollout(
-            max_surge_count=scenario.rollout.max_surge,
-            max_unavailable_count=scenario.rollout.max_unavailable,
-            ready_after_s=scenario.cold_start,
-        ),
+    asked_of_all = question_of(scenario, model, candidates=candidates, rejected=rejected, prices=prices)
+    question = replace(
+        asked_of_all,
         apart=apart_question(scenario, gpus),
         routers=tuple(dict.fromkeys(scenario.also_try.routers)),
         splits=tuple(dict.fromkeys(scenario.also_try.pools)),
-        buying=scenario.buy.facts(scenario.prices.provider),
         vary_step_tokens=steps_are_free(scenario),
-        utilization_cap_fraction=scenario.utilization_cap,
     )
     resolved = resolved_scenario(scenario, model=model, gpus=gpus, prices=prices, trace=trace)
     return Composition(
@@ -151,8 +133,8 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
 
 def _refuse_named_pools(scenario: Scenario) -> None:
     if scenario.pools is not None:
-        mend = "tokenfleet size finds how many replicas each takes, and its price; plan chooses pools by also_try"
-        raise BadInput.at("pools", "are named here, and are not planned as one fleet", mend)
+        mend = "tokenfleet plan plans them, simulate replays them; leave pools out for one fleet"
+        raise BadInput.at("pools", "are named here, and this command is about a fleet that a plan chooses", mend)
 
 
 def apart_question(scenario: Scenario, gpus: tuple[Gpu, ...]) -> ApartQuestion | None:
@@ -191,6 +173,11 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
     if replay is None:
         simulator.warm_up(announce=teller.announce)
     plan = planner.plan(composition.question, composition.trace, progress=teller.step, replay=replay)
+    return finished(plan, composition)
+
+
+def finished(plan: Plan, composition: Composition) -> Plan:
+    """A plan with what the composition took for granted, and with what else would do the work."""
     return replace(
         plan,
         assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
@@ -201,7 +188,9 @@ def answer(composition: Composition, teller: Teller, replay: "Replay | None" = N
 
 
 def _told(pool: PlannedPool) -> PlannedPool:
-    """A pool with what its plan alone does not know."""
+    """A pool with what its plan alone does not know; whoever stands beside another needs no GPUs."""
+    if any(sized.beside is not None for sized in pool.plan.fleets):
+        return pool
     return replace(pool, plan=replace(pool.plan, obtainable=obtainable(pool.plan, None)))
 
 
@@ -233,7 +222,10 @@ def _about_weights(plan: Plan) -> tuple[str, ...]:
     said = (
         f"{each} weights answer as well as the checkpoint's own: measure that before you promise." for each in smaller
     )
-    return (*plan.question.model.notes, *said)
+    others = {pool.plan.question.model.name: pool.plan.question.model for pool in plan.pools}
+    others.pop(plan.question.model.name, None)
+    notes = (f"{name}: {note}" for name, model in others.items() for note in model.notes)
+    return (*plan.question.model.notes, *notes, *said)
 
 
 def demand_of(asked: Scenario, recall: Recall = anew) -> tuple[Trace, Workload]:

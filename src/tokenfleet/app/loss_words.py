@@ -38,7 +38,11 @@ def told_losses(plan: Plan) -> list[str]:
         return [f"{places(plan)}; the worst of each, at the peak:", *_in_columns(plan)]
     lines = ["the worst of each, at the peak:"]
     for pool in plan.pools:
-        lines += [f"{pool.name}: {places(pool.plan)}", *_in_columns(pool.plan)]
+        hosts = [sized.beside for sized in pool.plan.fleets if sized.beside is not None]
+        if hosts:
+            lines.append(f"{pool.name}: goes with {hosts[0]}, on whose GPUs it stands")
+        else:
+            lines += [f"{pool.name}: {places(pool.plan)}", *_in_columns(pool.plan)]
     return lines
 
 

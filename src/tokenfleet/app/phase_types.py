@@ -31,5 +31,5 @@ class PhaseSpec(Strict):
     router: Router | None = None
     """How requests find a replica."""
     utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
-    """For ``size``: share of the rate they sustain that its carrying replicas may take at the peak; left out, the
-    scenario's."""
+    """For ``plan`` and ``size``: share of the rate they sustain that its carrying replicas may take at the peak; left
+    out, the scenario's."""

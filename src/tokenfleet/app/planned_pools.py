@@ -98,6 +98,9 @@ def pools_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path) -> P
     listed = document.get("pools")
     if not isinstance(listed, list) or not listed:
         raise BadInput.at(str(path), "is of one fleet", "give a plan of several pools")
+    if document.get("stages"):
+        what = "is of pools that a scenario names, which says who goes to which"
+        raise BadInput.at(str(path), what, "give that scenario, to simulate")
     places = [f"{path}: pools[{index}]" for index in range(len(listed))]
     pools = [_checked(_Pool, each, where) for each, where in zip(listed, places, strict=True)]
     fleets = {

@@ -23,6 +23,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.trace import Workload
 
 Block = tuple[str, Sequence[str]]
 _CAP_FACTOR: Final = 64
@@ -98,23 +99,44 @@ def refuse_unsizable(asked: Scenario) -> None:
         raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
 
 
-def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
-    """Find the cheapest counts of all pools that keep the promise with the spare replicas of every pool gone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The cheapest counts of all pools, and what they were found on."""
+
+    described: Workload
+    trials: Trials
+    """Pools with the settings that were chosen."""
+    counts: Counts | None
+    """``None`` where none up to the largest tried keep the promise."""
+    prices: tuple[GpuPrice | None, ...]
+    """Of each pool; ``None``: nobody's is known."""
+    stages: str
+    assumptions: tuple[str, ...]
+    resolved: dict[str, object]
+
+    @property
+    def judged(self) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
+        """The promise at the peak and over the whole run; of the largest counts where none keep it."""
+        return self.trials.judged(self.counts or self.trials.largest)
+
+
+def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simulator.replay) -> Counted:
+    """Find the cheapest counts of all pools that keep the promise, without any spare replicas.
 
     Args:
         asked: A scenario with ``pools``; the replicas it names are where the search starts.
         teller: Told what is being done.
+        replay: Runs the replay of one pool.
 
     Raises:
         BadInput: the demand cannot be read or drawn, the pools do not serve it, or online traffic would be on spot.
     """
     refuse_spot_for_online(asked)
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-    text, _ = demand_of(asked)
+    text, described = demand_of(asked)
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
-    tally = Tally()
-    trials = Trials(asked, text, workload.peak_window(system.trace), tally)
+    trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), replay)
     start = tuple(named.fleet.groups[0].replica_count for named in system.named)
     prices = tuple(_price(asked, named) for named in system.named)
     teller.say("replaying pools of every size")
@@ -126,21 +148,35 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
         trials, counts = with_fewer(trials, counts, caps)
         counts = trials.tied(counts)
     settings = tuple(setting_notes(system.named, trials.system.named))
-    # Without an answer the largest counts say what stands in the way.
-    peak, whole = trials.judged(counts or trials.largest)
     model = catalog.model(asked.model)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
     known = tuple(price for price in prices if price is not None)
-    return PoolSizes(
-        name=asked.name,
+    return Counted(
+        described=described,
+        trials=trials,
+        counts=counts,
+        prices=prices,
         stages=stage_words(system.pools),
-        pools=() if counts is None else _sized(trials, counts, asked.spare_replica_count, prices),
-        peak_window_s=trials.window_s,
-        peak=peak,
-        whole=whole,
-        replayed_count=tally.replayed_count,
         assumptions=(*about_demand(asked.workload, asked.seed, system.trace), *system.notes, *settings),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
+    )
+
+
+def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
+    """The counts of :func:`count_pools` with the spare replicas of every pool, and how full each will be."""
+    found = count_pools(asked, teller)
+    # Without an answer the largest counts say what stands in the way.
+    peak, whole = found.judged
+    return PoolSizes(
+        name=asked.name,
+        stages=found.stages,
+        pools=() if found.counts is None else _sized(found, found.counts, asked.spare_replica_count),
+        peak_window_s=found.trials.window_s,
+        peak=peak,
+        whole=whole,
+        replayed_count=found.trials.tally.replayed_count,
+        assumptions=found.assumptions,
+        resolved=found.resolved,
     )
 
 
@@ -178,9 +214,8 @@ def _weights(system: PoolSystem, prices: Sequence[GpuPrice | None]) -> tuple[flo
     return tuple(count * price.price_usd_per_gpu_hour for count, price in zip(gpus, known, strict=True))
 
 
-def _sized(
-    trials: Trials, counts: Counts, spare_count: int, prices: Sequence[GpuPrice | None]
-) -> tuple[SizedPool, ...]:
+def _sized(found: Counted, counts: Counts, spare_count: int) -> tuple[SizedPool, ...]:
+    trials = found.trials
     run, system = trials.run(counts), trials.system
     return tuple(
         SizedPool(
@@ -200,7 +235,7 @@ def _sized(
                 window_s=trials.window_s,
             ),
         )
-        for named, count, price in zip(system.named, counts, prices, strict=True)
+        for named, count, price in zip(system.named, counts, found.prices, strict=True)
     )
 
 

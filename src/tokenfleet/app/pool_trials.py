@@ -11,11 +11,14 @@ from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import judged
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_run import Window
+from tokenfleet.app.world_question import clients_of
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.stages import Pools, StagedRun
 from tokenfleet.domain.trace import Trace
+from tokenfleet.planner import Replay
+from tokenfleet.planner.giving_up import given_up
 
 Counts = tuple[int, ...]
 
@@ -30,7 +33,9 @@ class Tally:
 class Trials:
     """One scenario with pools; counts of them are replayed once each."""
 
-    def __init__(self, asked: Scenario, text: Trace, window_s: Window, tally: Tally) -> None:
+    def __init__(
+        self, asked: Scenario, text: Trace, window_s: Window, tally: Tally, replay: Replay = simulator.replay
+    ) -> None:
         """Look every name up.
 
         Args:
@@ -38,6 +43,7 @@ class Trials:
             text: Its demand, text alone.
             window_s: The peak.
             tally: Counts replays.
+            replay: Runs the replay of one pool.
 
         Raises:
             BadInput: the pools do not serve the demand.
@@ -46,7 +52,9 @@ class Trials:
         # Sizes keep the promise with nothing given up.
         self.system: PoolSystem = replace(found, pools=without_gates(found.pools))
         self.asked, self.text, self.window_s, self.tally = asked, text, window_s, tally
+        self.replay = replay
         self._slo = asked.slo.targets()
+        self._clients = None if asked.clients is None else clients_of(asked)
         self._hosts = _hosts(self.system.named)
         self._seen: dict[Counts, tuple[tuple[SloResult, ...], tuple[SloResult, ...]]] = {}
 
@@ -75,13 +83,15 @@ class Trials:
         trace = self.system.trace
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, trace.duration_s) if self._slo.gaps_apart else None
-        return simulator.replay_stages(
+        run = simulator.replay_stages(
             trace,
             pools,
             peak_window_s=self.window_s,
             telemetry_interval_s=interval_s,
             worlds=lanes_alone(self.asked, self.system.named),
+            run=self.replay,
         )
+        return replace(run, record=given_up(run.record, self._clients))
 
     def broken(self, counts: Counts) -> tuple[SloResult, ...]:
         """Clauses that are not kept, over all requests and in the peak window where it has samples."""
@@ -95,7 +105,7 @@ class Trials:
 
     def with_asked(self, asked: Scenario) -> "Trials":
         """The same demand on pools of other settings."""
-        return Trials(asked, self.text, self.window_s, self.tally)
+        return Trials(asked, self.text, self.window_s, self.tally, self.replay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,7 @@ def caps_of(trials: Trials, start: Counts, cap_factor: int) -> Iterator[Capped]:
         if named.cap_fraction is None:
             continue
         denser_text = workload.grow(trials.text, 1.0 / named.cap_fraction)
-        denser = Trials(trials.asked, denser_text, trials.window_s, trials.tally)
+        denser = Trials(trials.asked, denser_text, trials.window_s, trials.tally, trials.replay)
         plenty = planner.plenty_of(denser.enough, start, cap_factor)
         if plenty is not None:
             yield Capped(denser, index, plenty)

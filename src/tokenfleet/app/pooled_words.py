@@ -17,14 +17,23 @@ def only(pool: PlannedPool) -> Sized:
 def who_lines(plan: Plan) -> Iterator[str]:
     """Whom each pool serves: ``short: prompts up to 2,000 tokens, 75 % of the requests``."""
     for pool in plan.pools:
-        who = [] if pool.who == pool.name else [pool.who]
-        if pool.takes is not None:
+        who = whom(plan, pool)
+        if pool.takes is not None or pool.request_fraction < 1.0:
             who.append(f"{_percent(pool.request_fraction)} of the requests")
         router = pool.plan.question.router
         behind = "" if router == plan.question.router else f"; router {router}"
         yield f"{pool.name}: {', '.join(who)}{behind}"
     if plan.handover is not None:
         yield f"KV crosses {plan.handover.link.name}; the user's first token is the {plan.handover.first_token} pool's"
+
+
+def whom(plan: Plan, pool: PlannedPool) -> list[str]:
+    """The model of a pool where it is not that of all, and whom it serves where its name does not say so."""
+    model = pool.plan.question.model.name
+    return [
+        *([] if model == plan.question.model.name else [model]),
+        *([] if pool.who == pool.name else [pool.who]),
+    ]
 
 
 def saved(plan: Plan) -> str:
@@ -61,6 +70,9 @@ def fullness(pool: PlannedPool) -> Fullness | None:
     if left is None or taken is None:
         return None
     sized = only(pool)
+    if pool.plan.limits and pool.plan.limits[0].at_least:
+        # It sustains more than any load asked of it, so what its promise leaves is not known.
+        left, taken = 1.0, left * taken
     return Fullness(pool.name, left, taken, sized.carrying_count / sized.replica_count)
 
 

@@ -19,6 +19,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Does
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision, ReplicaPhysics
 
@@ -33,8 +34,7 @@ class NamedPool:
     name: str
     model: ModelArchitecture
     fleet: Fleet
-    does: str
-    """``answers``, ``prefills``, ``decodes``, ``reads`` (embeds or ranks), ``sees`` (image tower)."""
+    does: Does
     behind: str
     """The pool of the scenario that it is, or is a part of."""
     beside: str | None = None

@@ -28,6 +28,7 @@ from tokenfleet.app.taking import taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Does
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Call, Gate, Handover, Hold, Pools, Stage, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace
@@ -53,24 +54,26 @@ class PoolSystem:
     """Which requests are batch, with a lane at each pool; ``None``: there is no lane."""
 
 
-def pool_system(asked: Scenario, trace: Trace) -> PoolSystem:
+def pool_system(asked: Scenario, trace: Trace, *, is_part: bool = False) -> PoolSystem:
     """Fleets and stages of a scenario with ``pools``.
 
     Args:
         asked: The scenario.
         trace: Its demand, text alone.
+        is_part: It is a part of the demand, in which a pool may be left no request.
 
     Raises:
         BadInput: everything that names a pool, a model or a label that is not there, or a replica that cannot run.
     """
-    builder = _Builder(asked, trace)
+    builder = _Builder(asked, trace, is_part=is_part)
     return builder.system()
 
 
 class _Builder:
     """Puts the stages together one by one; one random stream for every draw, named by what is drawn."""
 
-    def __init__(self, asked: Scenario, trace: Trace) -> None:
+    def __init__(self, asked: Scenario, trace: Trace, *, is_part: bool) -> None:
+        self.is_part = is_part
         self.asked = with_one_choice(asked)
         self.trace, self.batch = in_lanes(asked, trace)
         self.hosts = hosts_of(asked)
@@ -122,7 +125,7 @@ class _Builder:
         """Find who is answered by which pool: by the first that takes it."""
         left = self.everybody
         for name in answering:
-            if not left.any():
+            if not left.any() and not self.is_part:
                 what = "is left no request: the pools before it take them all"
                 raise BadInput.at(f"pools.{name}", what, "put the pool without takes last")
             takes = left & taken(self.specs[name].takes, self.trace, f"pools.{name}.takes", left, self.asked.seed)
@@ -300,8 +303,8 @@ class _Builder:
         decode = phase_fleet(self.asked, specs[1], model, f"pools.{name}.decode")
         handover = handover_of(spec, prefill, decode, model.layer_count)
         stages = simulator.apart_stages(self.trace, takes, {first: prefill, second: decode}, handover)
-        for phase, fleet, does, own in ((first, prefill, "prefills", specs[0]), (second, decode, "decodes", specs[1])):
-            self._name(phase, model, fleet, own, does=does, behind=name)
+        self._name(first, model, prefill, specs[0], does="prefills", behind=name)
+        self._name(second, model, decode, specs[1], does="decodes", behind=name)
         self.stages += stages
         self.notes.append(about_handover(name, handover))
 
@@ -314,7 +317,7 @@ class _Builder:
             raise BadInput.at(f"pools.{name}.model", what, mend)
 
     def _name(
-        self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: str, behind: str
+        self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: Does, behind: str
     ) -> None:
         cap_fraction, scaling = self._cap(spec), spec.autoscaling
         is_one_kind = does in ("prefills", "decodes") or self.asked.images is not None

@@ -11,7 +11,6 @@ from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import looped
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand, at_max_output
-from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.pools_diagnosis import SystemFinding, findings
 from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool
@@ -286,7 +285,7 @@ def judged(
             high=None if high is None else of(high),
         )
 
-    return judged_in_parts(slo, judge)
+    return contract.judged_in_parts(slo, judge)
 
 
 def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:

@@ -20,7 +20,6 @@ from tokenfleet.app.intervals import (
     left_tokens,
     waits_of,
 )
-from tokenfleet.app.judging import judged_in_parts
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.sending import sending_s
@@ -261,7 +260,7 @@ def _judged(
                 first_token_factor=max(group.replica.band.first_token_factor for group in fleet.groups),
             )
 
-        promise = judge(slo, True) if around.lane is None else judged_in_parts(slo, judge)
+        promise = judge(slo, True) if around.lane is None else contract.judged_in_parts(slo, judge)
         start_s, end_s = window_s or (-np.inf, np.inf)
         count = int(((trace.arrival_s >= start_s) & (trace.arrival_s < end_s)).sum())
         return Judged(slo=promise, diagnosis=found, request_count=count)

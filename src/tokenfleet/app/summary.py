@@ -52,6 +52,7 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
     if not plan.fleets:
         return [*infeasible(plan), *_apart(plan), *_ways(plan), *left_out(plan), *([("Data", read)] if read else [])]
     blocks: list[Block] = [
+        *([("Way", [plan.stages])] if plan.stages else []),
         *([("Buy", bought(plan.chosen)), ("Run", run_with(plan.chosen))] if plan.chosen else _pools(plan)),
         ("Promise", [*promised(plan), *_too_few(workload)]),
         *_warned(plan),
@@ -70,7 +71,8 @@ def summary(plan: Plan, workload: Workload, *, brief: bool = False) -> list[Bloc
         blocks.append(("Data", read))
     if plan.rough is not None and not brief:
         blocks.append(("Rules", rules(plan.rough)))
-    blocks.append(("Second", second(plan.fleets, plan.runners_up, len(plan.outpriced))))
+    if not plan.stages:
+        blocks.append(("Second", second(plan.fleets, plan.runners_up, len(plan.outpriced))))
     blocks += [*_apart(plan), *_ways(plan)]
     blocks.append(("Assumed", assumed(plan, workload, brief=brief)))
     return blocks
@@ -177,7 +179,8 @@ def bought(sized: Sized) -> list[str]:
     """What to buy, how many of it may fail, and for how much."""
     replicas = "1 replica" if sized.replica_count == 1 else f"{sized.replica_count} replicas"
     gpus = "1 GPU" if sized.gpu_count == 1 else f"{sized.gpu_count} GPUs"
-    lines = [f"{replicas} of {replica_name(sized)}    {gpus}    {_price(sized)}"]
+    cost = f"{gpus}    {_price(sized)}" if sized.beside is None else f"on the GPUs of {sized.beside}"
+    lines = [f"{replicas} of {replica_name(sized)}    {cost}"]
     carry = "1 carries" if sized.carrying_count == 1 else f"{sized.carrying_count} carry"
     spare = f"{sized.spare_count} may fail" if sized.spare_count else "none may fail"
     lines.append(f"{carry} the peak minute, {spare}")
@@ -308,7 +311,7 @@ def data(quality: Quality) -> list[str]:
 def limits(uses: Sequence[LimitUse], within_fraction: float | None) -> list[str]:
     """What binds, and what binds next."""
     if not uses:
-        return ["no limit found below the loads tried"]
+        return ["not sought" if within_fraction is None else "no limit found below the loads tried"]
     first = uses[0]
     text = f"{LIMIT_NAMES[first.limit]} at {rate_at(first)} requests/s in the peak minute"
     if len(uses) > 1:
@@ -474,6 +477,8 @@ def infeasible(plan: Plan) -> list[Block]:
     offers = (offer for reason in plan.reasons for offer in reason.relax.split("   or   ") if offer)
     relaxed = list(dict.fromkeys(offers))
     answer, change = f"no fleet keeps {broken_promises(plan)}", "smallest that works"
+    if plan.stages:
+        answer, change = f"no numbers of replicas in these pools keep {broken_promises(plan)}", "they would keep"
     if nothing_runs(plan):
         answer, change = "nothing can be tried as it is asked, so the promise was not looked at", "so that one can run"
     blocks: list[Block] = [

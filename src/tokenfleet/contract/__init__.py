@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenfleet.contract.fairness import Fairness, TenantService, fairness_of
     from tokenfleet.contract.minutes import Minutes, judge_minutes
     from tokenfleet.contract.paper import contract_text, read_contract, write_contract
+    from tokenfleet.contract.parts import judged_in_parts
     from tokenfleet.contract.reading import most_at_once, read_s
 
 _HOME = {
@@ -37,6 +38,7 @@ _HOME = {
     "fleets_of": "document",
     "held_against": "diagnosis",
     "judge_minutes": "minutes",
+    "judged_in_parts": "parts",
     "most_at_once": "reading",
     "read_contract": "paper",
     "read_s": "reading",
@@ -70,6 +72,7 @@ __all__ = [
     "judge",
     "judge_minutes",
     "judged_again",
+    "judged_in_parts",
     "most_at_once",
     "read_contract",
     "read_s",

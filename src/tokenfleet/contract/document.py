@@ -81,7 +81,7 @@ def contract_document(
         name=plan.question.name,
         model=Model(name=plan.question.model.name, sha256=digests["model"]),
         **(_one_fleet(plan, plan.chosen) if plan.chosen else {}),
-        pools=tuple(_pool(pool) for pool in plan.pools),
+        pools=tuple(_pool(pool, is_named=bool(plan.stages)) for pool in plan.pools),
         handover=_handover(plan.handover) if plan.handover else None,
         workload=_demand(plan, workload, degraded, digests["demand"]),
         promise=_promise(plan),
@@ -164,12 +164,14 @@ def _one_fleet(plan: Plan, chosen: Sized) -> dict[str, Any]:
     }
 
 
-def _pool(pool: PlannedPool) -> Pool:
+def _pool(pool: PlannedPool, *, is_named: bool) -> Pool:
     (sized,) = pool.plan.fleets
     return Pool(
         name=pool.name,
         does=pool.does,
         takes=Taken(**asdict(pool.takes)) if pool.takes else None,
+        serves=f"{pool.plan.question.model.name}: {pool.who}" if is_named else None,
+        beside=sized.beside,
         **_one_fleet(pool.plan, sized),
         survives=_survives(pool.plan),
         usd_per_hour=sized.price_usd_per_hour,

@@ -37,6 +37,7 @@ _COMMENTS = {
 _RARE = (
     *("traffic_class", "rejection_rate_fraction", "queue_limit_count", "class_rates", "deadlines", "classes"),
     *("runtime", "gpu", "fleet", "limits", "pools", "handover", "takes"),
+    *("serves", "beside"),
 )
 """Keys that are left out where nothing stands under them."""
 

@@ -65,7 +65,7 @@ class FleetSize(_Part):
     replica_count: Annotated[int, Field(ge=1)]
     carrying_count: Annotated[int, Field(ge=1)]
     spare_count: Count
-    gpu_count: Annotated[int, Field(ge=1)]
+    gpu_count: Count
     router: str
 
 
@@ -243,7 +243,11 @@ class Pool(_Part):
     name: str
     does: Does
     takes: Taken | None = None
-    """Null: all requests come to it."""
+    """Null: all requests come to it, or those that ``serves`` says."""
+    serves: str | None = None
+    """Model and requests of a pool that a scenario names, in words."""
+    beside: str | None = None
+    """The pool on whose GPUs it stands, which count there."""
     runtime: Runtime
     gpu: Hardware
     fleet: FleetSize

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenfleet.cost.billing import bill, span_of, together
+    from tokenfleet.cost.billing import Work, bill, span_of, together, work_span_s
     from tokenfleet.cost.counted import KINDS, Counted, bill_of_counters
     from tokenfleet.cost.denominators import TaskCost, UnitCost, task_cost, unit_costs, units_of
     from tokenfleet.cost.external import (
@@ -85,6 +85,7 @@ _HOME = {
     "TokenMix": "external",
     "TokenUsage": "external",
     "TokenWork": "work",
+    "Work": "billing",
     "UnitCost": "denominators",
     "annuity_usd_per_year": "owning",
     "api_charge_usd": "external",
@@ -122,6 +123,7 @@ _HOME = {
     "units_of": "denominators",
     "usage_by_key": "sharing",
     "usd_per_million": "unit",
+    "work_span_s": "billing",
     "usd_per_million_of_token_price": "external",
     "whole_servers": "supply",
 }
@@ -157,6 +159,7 @@ __all__ = [
     "TokenUsage",
     "TokenWork",
     "UnitCost",
+    "Work",
     "annuity_usd_per_year",
     "api_charge_usd",
     "bill",
@@ -195,6 +198,7 @@ __all__ = [
     "usd_per_million",
     "usd_per_million_of_token_price",
     "whole_servers",
+    "work_span_s",
 ]
 
 

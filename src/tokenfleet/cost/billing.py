@@ -13,6 +13,9 @@ _QUANTUM_USD = Fraction(1, 2**30)
 _ROUNDING = 1e-9
 _WORK = ("input", "cached", "output")
 
+Work = tuple[RunRecord, TokenWork | None]
+"""A run, and what a token takes of a full replica of its; ``None``: nobody knows."""
+
 
 def bill(
     record: RunRecord,
@@ -23,6 +26,7 @@ def bill(
     span_s: float,
     peak_window_s: tuple[float, float],
     full: TokenWork | None = None,
+    beside: Sequence[Work] = (),
 ) -> Bill:
     """Splits the price of one hour into work, headroom, idle time and spare replicas.
 
@@ -46,6 +50,7 @@ def bill(
         peak_window_s: When the fleet has most to do.
         full: What a token takes of a full replica; a line of work is never more than the time it took. ``None``: that
             time, for a run of which nobody knows how much fuller its replicas could be.
+        beside: Runs of other pools on the same gpus. What a token takes of these gpus is then that of all pools.
 
     Returns:
         The bill of one hour at the mean load of the record; unit prices are ``None`` where there were no such tokens.
@@ -54,19 +59,19 @@ def bill(
         ValueError: More work in the record than its replicas have time for in ``span_s``.
     """
     total = usd_per_gpu_hour * gpus_per_replica_count * (record.replica_count + spare_count)
-    served = tokens_by_kind(record)
-    work_s = _work_s(record, served, full)
+    works = [(run, _work_s(run, tokens_by_kind(run), each)) for run, each in ((record, full), *beside)]
+    work_s = [sum(kind, Fraction(0)) for kind in zip(*(own_s for _, own_s in works), strict=True)]
     paid_s = _paid_s(record, span_s, sum(work_s, Fraction(0)))
-    peak_s = _peak_work_s(served, work_s, tokens_by_kind(record, peak_window_s))
+    peak_s = sum(_peak_work_s(tokens_by_kind(run), own_s, tokens_by_kind(run, peak_window_s)) for run, own_s in works)
     free_s = headroom_s(
         sum(work_s, Fraction(0)), paid_s, record.replica_count, peak_s / (peak_window_s[1] - peak_window_s[0])
     )
     spent = dict(zip((*_WORK, "headroom"), (*work_s, free_s), strict=True))
     lines = lines_of(spent, paid_s, total, Fraction(spare_count, record.replica_count + spare_count))
-    return _bill(total, lines, record, span_s)
+    return _bill(total, lines, [run for run, _ in works], span_s)
 
 
-def span_of(runs: Sequence[tuple[RunRecord, TokenWork | None]], *, period_s: float, until_done: bool = False) -> float:
+def span_of(runs: Sequence[Work], *, period_s: float, until_done: bool = False) -> float:
     """The time that a demand stands for in bills by the hour.
 
     It is the demand's own period: requests an hour are those that arrive in one, and what is still to be answered when
@@ -80,8 +85,14 @@ def span_of(runs: Sequence[tuple[RunRecord, TokenWork | None]], *, period_s: flo
         until_done: The promise is one of deadlines.
     """
     arrived = [float(run.arrival_s[-1]) for run, _ in runs if len(run.arrival_s)]
-    works = [sum(_work_s(run, tokens_by_kind(run), full), Fraction(0)) / run.replica_count for run, full in runs]
-    return max(period_s, *arrived, *map(float, works), *(run.end_s for run, _ in runs if until_done))
+    works = [work_span_s([run]) for run in runs]
+    return max(period_s, *arrived, *works, *(run.end_s for run, _ in runs if until_done))
+
+
+def work_span_s(runs: Sequence[Work]) -> float:
+    """The time that full replicas need for the work of one pool, or of several on the same gpus."""
+    work_s = sum((sum(_work_s(run, tokens_by_kind(run), full), Fraction(0)) for run, full in runs), Fraction(0))
+    return float(work_s / runs[0][0].replica_count)
 
 
 def together(bills: Sequence[Bill], record: RunRecord, *, span_s: float) -> Bill:
@@ -99,21 +110,23 @@ def together(bills: Sequence[Bill], record: RunRecord, *, span_s: float) -> Bill
     total = float(exact.pop("total"))
     # What the sum of totals was rounded by is idle's, like all that is left of one bill.
     exact["idle"] = max(Fraction(total) - sum(exact.values(), Fraction(0)), Fraction(0))
-    return _bill(total, {name: float(line) for name, line in exact.items()}, record, span_s)
+    return _bill(total, {name: float(line) for name, line in exact.items()}, [record], span_s)
 
 
-def _bill(total: float, lines: Mapping[str, float], record: RunRecord, span_s: float) -> Bill:
-    served = tokens_by_kind(record)
+def _bill(total: float, lines: Mapping[str, float], runs: Sequence[RunRecord], span_s: float) -> Bill:
+    """A bill; ``runs`` are those of pools on the same gpus, the first one's requests are those that pay."""
+    served = [tokens_by_kind(run) for run in runs]
+    inputs, cached, outputs = (sum(getattr(each, kind) for each in served) for kind in _WORK)
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     return Bill(
         span_s=span_s,
         total_usd_per_hour=total,
         **{f"{name}_usd_per_hour": line for name, line in lines.items()},
-        usd_per_million_input_tokens=usd_per_million(lines["input"], served.input * per_s),
-        usd_per_million_cached_tokens=usd_per_million(lines["cached"], served.cached * per_s),
-        usd_per_million_output_tokens=usd_per_million(lines["output"], served.output * per_s),
-        usd_per_million_output_tokens_loaded=usd_per_million(total, served.output * per_s),
-        usd_per_request=_per_request(total, int((record.status == Status.FINISHED).sum()) * per_s),
+        usd_per_million_input_tokens=usd_per_million(lines["input"], inputs * per_s),
+        usd_per_million_cached_tokens=usd_per_million(lines["cached"], cached * per_s),
+        usd_per_million_output_tokens=usd_per_million(lines["output"], outputs * per_s),
+        usd_per_million_output_tokens_loaded=usd_per_million(total, outputs * per_s),
+        usd_per_request=_per_request(total, int((runs[0].status == Status.FINISHED).sum()) * per_s),
     )
 
 

@@ -34,8 +34,8 @@ Limit = Literal[
 """What stops a replica from taking more load; ``utilization_cap``: somebody who wants it no fuller."""
 
 
-Does = Literal["answers", "prefills", "decodes"]
-"""What a pool of a plan does."""
+Does = Literal["answers", "prefills", "decodes", "reads", "sees"]
+"""What a pool of a plan does: ``reads`` embeds or ranks, ``sees`` runs an image tower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,8 @@ class Sized:
     price_high_usd_per_gpu_hour: float
     slo: tuple[SloResult, ...]
     """With the spare gone; every entry kept."""
+    beside: str | None = None
+    """The pool on whose GPUs the replicas stand, one on those of each; ``None``: they have their own."""
 
     @property
     def replica_count(self) -> int:
@@ -114,8 +116,8 @@ class Sized:
 
     @property
     def gpu_count(self) -> int:
-        """GPUs of the whole group."""
-        return self.replica_count * self.replica.deployment.layout.gpu_count
+        """GPUs of the whole group; those that it shares count where they belong."""
+        return 0 if self.beside is not None else self.replica_count * self.replica.deployment.layout.gpu_count
 
     @property
     def price_usd_per_hour(self) -> float:
@@ -339,11 +341,11 @@ class PlannedPool:
     """Whom it serves, in words."""
     does: Does
     takes: Takes | None
-    """Which requests come to it; ``None``: all."""
+    """Which requests come to it; ``None``: all, or those that the scenario which named it says."""
     request_fraction: float
     plan: "Plan"
-    """Its fleet, sized and examined on its own requests at its own peak; where prefill and decode are apart, on all
-    requests through both pools."""
+    """Its fleet, sized and examined on its own requests at its own peak; where requests go through several pools, on
+    all requests through all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +443,8 @@ class Plan:
     """What is bought instead of one fleet, where that costs less."""
     handover: Handover | None = None
     """How KV gets from the first of the pools to the second; ``None``: they stand side by side."""
+    stages: str = ""
+    """The way of requests through pools that somebody named, in words; empty where the plan chose them."""
 
     @property
     def fleets(self) -> tuple[Sized, ...]:

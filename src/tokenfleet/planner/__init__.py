@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
     from tokenfleet.planner.money import gpus_by_slot
+    from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, without_pools
     from tokenfleet.planner.packing import (
         Option,
         PackedNode,
@@ -66,6 +67,7 @@ _HOME = {
     "KnownSpike": "spike",
     "Latencies": "verdict",
     "Look": "early",
+    "NamedPart": "named",
     "Option": "packing",
     "PackedNode": "packing",
     "Packing": "packing",
@@ -102,11 +104,13 @@ _HOME = {
     "in_place": "systems",
     "known_spike": "spike",
     "least_count": "pool_counts",
+    "missed_by_named": "named",
     "nodes_usd_per_hour": "packing",
     "pack": "packing",
     "pack_together": "packing",
     "plan": "pooled",
     "plan_document": "document",
+    "plan_of_named": "named",
     "plenty_of": "pool_counts",
     "pools_of": "systems",
     "priced_pools": "priced",
@@ -121,6 +125,7 @@ _HOME = {
     "tiers": "tiering",
     "tiers_of_pools": "pools_tiering",
     "why_it_lost": "document",
+    "without_pools": "named",
 }
 """What is loaded on first use: a plan needs no drills, no events and no packing."""
 
@@ -144,6 +149,7 @@ __all__ = [
     "KnownSpike",
     "Latencies",
     "Look",
+    "NamedPart",
     "Option",
     "PackedNode",
     "Packing",
@@ -179,11 +185,13 @@ __all__ = [
     "in_place",
     "known_spike",
     "least_count",
+    "missed_by_named",
     "nodes_usd_per_hour",
     "pack",
     "pack_together",
     "plan",
     "plan_document",
+    "plan_of_named",
     "plenty_of",
     "pools_of",
     "priced_pools",
@@ -198,6 +206,7 @@ __all__ = [
     "tiers",
     "tiers_of_pools",
     "why_it_lost",
+    "without_pools",
 ]
 
 

@@ -8,7 +8,7 @@ from tokenfleet.domain.apart import ApartAnswer
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, Router
 from tokenfleet.domain.outlook import Confidence, CurvePoint
-from tokenfleet.domain.plan import Bill, Does, LimitUse, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.plan import Bill, Does, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
@@ -19,6 +19,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.candidates import Failure
+from tokenfleet.planner.capped import cap_uses
 from tokenfleet.planner.changes import Case
 from tokenfleet.planner.curve import frontier, load_curve, odd_loads
 from tokenfleet.planner.limits import Limits, LimitSearch
@@ -36,7 +37,7 @@ from tokenfleet.planner.riding import ride_through
 from tokenfleet.planner.rough import rough
 from tokenfleet.planner.routers import best_router
 from tokenfleet.planner.screen import Screened, screen
-from tokenfleet.planner.search import UTILIZATION_CAP, Answer, Found, Search
+from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
@@ -309,7 +310,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         degraded=degraded.record,
         slo_whole=whole.verdict.peak,
         slo_degraded=degraded.verdict.peak,
-        limits=(*_capped(question, limits, work.traffic.peak_rate_per_s), *limits.uses),
+        limits=(*cap_uses(question, limits, work.traffic.peak_rate_per_s), *limits.uses),
         curve=curve,
         bill=_bill(work, sized, degraded.record, full),
         peak_start_s=work.traffic.window_s[0],
@@ -402,29 +403,23 @@ def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -
     )
 
 
-def limits_of(work: Work, detail: Traffic, sized: Sized, reporter: Reporter, does: Does = "answers") -> Limits:
-    """What binds a fleet, or a pool that does a part of the work, and what binds next."""
+def limits_of(
+    work: Work,
+    detail: Traffic,
+    sized: Sized,
+    reporter: Reporter,
+    does: Does = "answers",
+    calls: Traffic | None = None,
+) -> Limits:
+    """What binds a fleet, or a pool that does a part of the work, and what binds next.
+
+    ``calls`` are what the pool is asked, where that is not a part of what users ask.
+    """
     precision = _load_precision(work.question)
     model, count = work.question.model, sized.carrying_count
-    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does)
-    asked = detail, model, count, sized.replica, precision, does
+    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does, calls)
+    asked = detail, model, count, sized.replica, precision, does, calls
     return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
-
-
-def _capped(question: PlanQuestion, limits: Limits, peak_rate_per_s: float) -> tuple[LimitUse, ...]:
-    """The cap somebody set as the limit that it is: reached before the fleet is full."""
-    cap = question.utilization_cap_fraction
-    if cap is None or limits.sustained is None:
-        return ()
-    sustained = limits.sustained
-    rate = cap * sustained.factor * peak_rate_per_s
-    used = LimitUse(
-        limit=UTILIZATION_CAP,
-        used_fraction=peak_rate_per_s / rate,
-        rate_at_limit_per_s=rate,
-        at_least=sustained.at_least,
-    )
-    return (used,)
 
 
 def _load_precision(question: PlanQuestion) -> float:

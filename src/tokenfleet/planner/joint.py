@@ -8,12 +8,12 @@ import numpy as np
 from tokenfleet import cost
 from tokenfleet.domain.outlook import Confidence, FrontierPoint, SensitivityCase
 from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Purchase, PurchaseLine, Sized
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import Ledger, RunRecord
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import Floats
 from tokenfleet.planner.curve import marked
-from tokenfleet.planner.utilization import Saturated
+from tokenfleet.planner.pools_outlook import frontier_point
 from tokenfleet.planner.verdict import Verdict
 
 
@@ -23,17 +23,18 @@ def of_one_kind(pool: PlannedPool) -> Sized:
     return sized
 
 
-def pool_bill(pool: PlannedPool, run: StagedRun, span_s: float, full: Saturated | None) -> Bill:
-    """One hour of a pool, at the mean load of the whole."""
+def pool_bill(pool: PlannedPool, work: cost.Work, span_s: float, beside: Sequence[cost.Work]) -> Bill:
+    """One hour of a pool, and of those beside it on its GPUs, at the mean load of the whole."""
     sized = of_one_kind(pool)
     return cost.bill(
-        run.pools[pool.name].record,
+        work[0],
         usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
         gpus_per_replica_count=sized.replica.deployment.layout.gpu_count,
         spare_count=sized.spare_count,
         span_s=span_s,
         peak_window_s=(pool.plan.peak_start_s, pool.plan.peak_end_s),
-        full=None if full is None else full.work,
+        full=work[1],
+        beside=beside,
     )
 
 
@@ -48,16 +49,30 @@ def paid_record(pools: Sequence[PlannedPool], run: StagedRun) -> RunRecord:
         raise ValueError("a run without a ledger says nothing of gpu time")
     prefill, cached, decode = np.zeros((3, len(ledger.scheduled_s)))
     for pool in pools:
-        own, bill = run.pools[pool.name], pool.plan.bill
-        if bill is None or own.record.ledger is None:
+        if of_one_kind(pool).beside is not None:
+            continue
+        bill = pool.plan.bill
+        if bill is None:
             raise ValueError(f"the pool {pool.name} was not billed")
-        work = cost.request_work(own.record.ledger)
-        read = _shared_out(bill.cached_usd_per_hour, work.cached_s)
-        cached[own.caller] += read
-        prefill[own.caller] += _shared_out(bill.input_usd_per_hour, work.input_s) + read
-        decode[own.caller] += _shared_out(bill.output_usd_per_hour, work.output_s)
+        names = [pool.name, *(each.name for each in pools if of_one_kind(each).beside == pool.name)]
+        works = [cost.request_work(_ledger(run, name)) for name in names]
+        caller = np.concatenate([run.pools[name].caller for name in names])
+        read = _shared_out(bill.cached_usd_per_hour, np.concatenate([work.cached_s for work in works]))
+        fresh = _shared_out(bill.input_usd_per_hour, np.concatenate([work.input_s for work in works]))
+        np.add.at(cached, caller, read)
+        np.add.at(prefill, caller, fresh + read)
+        np.add.at(
+            decode, caller, _shared_out(bill.output_usd_per_hour, np.concatenate([work.output_s for work in works]))
+        )
     paid = replace(ledger, prefill_gpu_s=prefill, cached_gpu_s=cached, decode_gpu_s=decode)
     return replace(run.record, ledger=paid)
+
+
+def _ledger(run: StagedRun, name: str) -> Ledger:
+    ledger = run.pools[name].record.ledger
+    if ledger is None:
+        raise ValueError(f"the run of {name} has no ledger")
+    return ledger
 
 
 def _shared_out(usd_per_hour: float, took_s: Floats) -> Floats:
@@ -67,13 +82,17 @@ def _shared_out(usd_per_hour: float, took_s: Floats) -> Floats:
 
 
 def load_factor(pools: Sequence[PlannedPool]) -> float | None:
-    """How many times its peak the demand may be before the first pool breaks; ``None`` where one is not known."""
+    """How many times its peak the demand may be before the first pool breaks; ``None`` where one is not known.
+
+    A pool that nobody goes to breaks at no load.
+    """
+    asked = [pool for pool in pools if pool.request_fraction > 0.0]
     factors = [
         pool.plan.sustained_rate_per_s / pool.plan.peak_rate_per_s
-        for pool in pools
+        for pool in asked
         if pool.plan.sustained_rate_per_s is not None and pool.plan.peak_rate_per_s > 0.0
     ]
-    return min(factors) if len(factors) == len(pools) else None
+    return min(factors) if asked and len(factors) == len(asked) else None
 
 
 def limits(pools: Sequence[PlannedPool], peak_rate_per_s: float) -> tuple[LimitUse, ...]:
@@ -160,7 +179,7 @@ def _bare(change: str) -> str:
 
 def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:
     """How to buy every pool, line by line; ``None`` where one of them cannot say."""
-    known = [pool.plan.purchase for pool in pools]
+    known = [pool.plan.purchase for pool in pools if of_one_kind(pool).beside is None]
     found = [each for each in known if each is not None]
     if len(found) < len(known):
         return None
@@ -201,19 +220,7 @@ def with_pools(
 ) -> tuple[FrontierPoint, ...]:
     """The fleets of one pool in the plane of price against latency, and these pools among them."""
     kinds = [of_one_kind(pool) for pool in pools]
-    first = kinds[0].replica.deployment
-    mine = FrontierPoint(
-        gpu=first.gpu,
-        precision=first.precision,
-        tensor_parallel=first.layout.tensor_parallel,
-        replica_count=sum(sized.replica_count for sized in kinds),
-        price_usd_per_hour=sum(sized.price_usd_per_hour for sized in kinds),
-        ttft_p99_s=verdict.seen.ttft_p99_s,
-        itl_p99_s=verdict.seen.itl_p99_s,
-        promised_s=verdict.promised_s,
-        efficient=False,
-        pools=tuple(pool.name for pool in pools),
-    )
+    mine = frontier_point(kinds, tuple(pool.name for pool in pools), verdict)
     return marked([*points, mine])
 
 

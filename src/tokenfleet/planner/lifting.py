@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tokenfleet.domain.plan import Limit
+from tokenfleet.domain.plan import Does, Limit
 from tokenfleet.domain.replica import ReplicaPhysics, StepShares, StepTimeModel
 
 LIFT = 16
@@ -18,9 +18,13 @@ SharesOfStep = Callable[[int], StepShares]
 """What the step of so many tokens, without context, is made of."""
 
 
-def applicable(replica: ReplicaPhysics) -> tuple[Limit, ...]:
-    """Limits this replica has; one gpu has nobody to talk to."""
-    limits: tuple[Limit, ...] = ("prefill_compute", "decode_bandwidth", "kv_memory", "sequence_slots", "overhead")
+def applicable(replica: ReplicaPhysics, does: Does = "answers") -> tuple[Limit, ...]:
+    """Limits this replica has: one gpu has nobody to talk to, who only reads holds nobody, images are computed."""
+    if does == "sees":
+        return ("prefill_compute",)
+    limits: tuple[Limit, ...] = ("prefill_compute", "decode_bandwidth", "overhead")
+    if does != "reads":
+        limits = ("prefill_compute", "decode_bandwidth", "kv_memory", "sequence_slots", "overhead")
     return (*limits, "communication") if replica.deployment.layout.gpu_count > 1 else limits
 
 

@@ -21,8 +21,9 @@ from tokenfleet.planner import words
 from tokenfleet.planner.lifting import SharesOfStep, applicable, lifted, share_s
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.traffic import Traffic, at_load, demand
+from tokenfleet.planner.traffic import Demand, Traffic, at_load, demand
 
+_PS = 1e-12
 _ROUNDS = 2
 _LOWEST_LOAD = 1.0 / 4.0
 _STRIDE = 1.25
@@ -143,8 +144,10 @@ class LimitSearch:
         reporter: Reporter,
         precision: float,
         does: Does = "answers",
+        calls: Traffic | None = None,
     ) -> None:
         self._does = does
+        self._calls = calls
         self._replays = replays
         self._traffic = traffic
         self._model = model
@@ -165,7 +168,7 @@ class LimitSearch:
     def _chain(self, replica: ReplicaPhysics, load: Load, used: dict[Limit, float]) -> tuple[LimitUse, ...]:
         shares = self._shares_of_step(replica)
         rate_per_s = demand(self._traffic, caching=False).rate_per_s
-        waiting = sorted(applicable(replica), key=lambda limit: (-used[limit], limit))
+        waiting = sorted(applicable(replica, self._does), key=lambda limit: (-used[limit], limit))
         uses: list[LimitUse] = []
 
         def note(limit: Limit, at_least: bool) -> None:
@@ -236,6 +239,9 @@ class LimitSearch:
     def _step_shares(
         self, replica: ReplicaPhysics, token_count: int, sequence_count: int, context_tokens: int, pair_count: int
     ) -> StepShares:
+        if self._does == "sees":
+            step_s = float(replica.step_time.token_ps[token_count]) * _PS
+            return StepShares(step_s=step_s, compute_s=step_s, bandwidth_s=0.0, communication_s=0.0, overhead_s=0.0)
         deployment = replica.deployment
         return performance.step_shares(
             self._model,
@@ -264,7 +270,7 @@ class LimitSearch:
         Decoded tokens per second over mean sequences gives steps per second; as many of them as the prompts that
         arrive meanwhile need carry a chunk, the others only decode.
         """
-        wanted = demand(self._traffic, caching=replica.deployment.engine.prefix_caching).part_of(self._does)
+        wanted = self._wanted(replica)
         rate_per_s = wanted.rate_per_s / self._count
         running = max(1.0, peak.mean_running_count)
         engine = replica.deployment.engine
@@ -285,6 +291,11 @@ class LimitSearch:
             limit: min(1.0, chunks_per_s * share_s(mixed, limit) + plain_per_s * share_s(plain, limit))
             for limit in limits
         }
+
+    def _wanted(self, replica: ReplicaPhysics) -> Demand:
+        """What the fleet is asked in the peak window, or what its pool is."""
+        asked = self._calls or self._traffic
+        return demand(asked, caching=replica.deployment.engine.prefix_caching).part_of(self._does)
 
 
 def peak_gauges(record: RunRecord, window_s: tuple[float, float]) -> Peak:

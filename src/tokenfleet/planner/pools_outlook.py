@@ -5,11 +5,11 @@ Pools side by side are planned one by one, and know their own outlook. Where eve
 of both are sought together.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from tokenfleet.domain.outlook import Confidence, CurvePoint, SensitivityCase
+from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, SensitivityCase
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.capped import at_cap
@@ -34,6 +34,9 @@ from tokenfleet.planner.verdict import Verdict
 _MOST_TIMES = 4
 """More than so many times the planned replicas are not asked for: then the answer is another system."""
 
+_MORE = (1.25, 1.5, 2.0)
+"""Times the planned replicas that are shown too."""
+
 Change = Callable[[Sized], Sized]
 
 
@@ -44,6 +47,23 @@ class _Case:
     traffic: Traffic
     system: System
     easier: bool = False
+
+
+def frontier_point(kinds: Sequence[Sized], names: tuple[str, ...], verdict: Verdict) -> FrontierPoint:
+    """Several pools in the plane of price against latency."""
+    first = kinds[0].replica.deployment
+    return FrontierPoint(
+        gpu=first.gpu,
+        precision=first.precision,
+        tensor_parallel=first.layout.tensor_parallel,
+        replica_count=sum(sized.replica_count for sized in kinds),
+        price_usd_per_hour=sum(sized.price_usd_per_hour for sized in kinds),
+        ttft_p99_s=verdict.seen.ttft_p99_s,
+        itl_p99_s=verdict.seen.itl_p99_s,
+        promised_s=verdict.promised_s,
+        efficient=False,
+        pools=names,
+    )
 
 
 class PoolsOutlook:
@@ -64,7 +84,8 @@ class PoolsOutlook:
         self._system, self._replays, self._question = system, replays, question
         self._searched, self._reporter = searched, reporter
         self._kinds = tuple(part.sized for part in system.parts)
-        self._planned = tuple(sized.carrying_count for sized in self._kinds)
+        self._own = tuple(part.sized for part in system.own)
+        self._planned = tuple(sized.carrying_count for sized in self._own)
 
     def curve(self, detail: Traffic) -> tuple[CurvePoint, ...]:
         """All pools at a quarter to one and a half of the peak."""
@@ -74,6 +95,18 @@ class PoolsOutlook:
             return self._system.judged(self._replays, loaded)
 
         return curve_of(detail, at)
+
+    def frontier(self) -> tuple[FrontierPoint, ...]:
+        """More carrying replicas of every pool: what faster answers cost."""
+        points = []
+        wanted = (tuple(max(count + 1, round(count * more)) for count in self._planned) for more in _MORE)
+        for counts in dict.fromkeys(wanted):
+            bought = self.bought(counts)
+            if bought is not None:
+                self._reporter.say("curve", f"{' and '.join(map(str, counts))} replicas of the pools", 1.0)
+                verdict = self._system.with_counts(counts).judged(self._replays, self._searched)
+                points.append(frontier_point(bought, tuple(part.name for part in self._system.parts), verdict))
+        return tuple(points)
 
     def confidence(self) -> Confidence | None:
         """How likely the promise holds, if step times are all that may be wrong, in all pools alike.
@@ -173,7 +206,7 @@ class PoolsOutlook:
         plenty = self._planned if enough(self._planned) else plenty_of(enough, self._planned, most_times)
         if plenty is None:
             return None
-        usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._kinds)
+        usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._own)
         least = least_counts(enough, plenty, self._planned)
         return next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
 
@@ -216,13 +249,16 @@ class PoolsOutlook:
 
     def bought(self, counts: Counts) -> tuple[Sized, ...] | None:
         """So many of each with their spare ones; ``None`` where no spare survives what is asked for."""
-        made = []
-        for sized, count in zip(self._kinds, counts, strict=True):
-            spare = spare_replicas(self._question, sized.replica, count)
+        made: dict[str, Sized] = {}
+        for part, count in zip(self._system.own, counts, strict=True):
+            spare = spare_replicas(self._question, part.sized.replica, count)
             if spare is None:
                 return None
-            made.append(replace(sized, carrying_count=count, spare_count=spare))
-        return tuple(made)
+            made[part.name] = replace(part.sized, carrying_count=count, spare_count=spare)
+        hosts = ((part.sized, made[part.host]) for part in self._system.parts)
+        return tuple(
+            replace(sized, carrying_count=host.carrying_count, spare_count=host.spare_count) for sized, host in hosts
+        )
 
     def _first_token_is_sure(self, counts: Counts) -> bool:
         """Whether first tokens keep their promise at the end of their own interval, which replicas do not narrow."""

@@ -248,6 +248,17 @@ def _reached(slo: Slo, verdicts: Sequence[Verdict]) -> dict[str, _Reached]:
     return reached
 
 
+def reached(slo: Slo, verdict: Verdict) -> str:
+    """The promise that was kept instead: ``ttft_p99 >= 0.62 s and itl_p99 >= 0.04 s``.
+
+    Empty where some clause that is broken has no value.
+    """
+    found = _reached(slo, [verdict])
+    if any(result.name not in found for result in verdict.broken):
+        return ""
+    return " and ".join(_clause(name, one.at(0), one.unit) for name, one in found.items())
+
+
 def _clause(name: str, value: float, unit: str) -> str:
     number = {"s": f"{value:g} s", "count": f"{value:g}"}.get(unit, f"{value * 100:g} %")
     clause, of, traffic_class = name.partition(" of ")

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from tokenfleet.domain.plan import Limit, Outpriced, PlanQuestion, Reason, Rejected, Sized
+from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure, family
-from tokenfleet.planner.capped import at_cap, keeps_cap
+from tokenfleet.planner.capped import UTILIZATION_CAP, at_cap, keeps_cap
 from tokenfleet.planner.counting import below_near_misses, smallest_enough, wider_count
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
@@ -27,7 +27,6 @@ _SECONDS = 6
 """So many candidates are sized at any price where nobody else was."""
 _CAP_OVER_ESTIMATE = 16
 _HAIR = 1e-9
-UTILIZATION_CAP: Limit = "utilization_cap"
 
 
 @dataclass(frozen=True, slots=True)

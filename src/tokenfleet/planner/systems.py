@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from tokenfleet import simulator
+from tokenfleet.contract import judged_in_parts
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Turmoil
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
@@ -68,6 +71,19 @@ def pools_of(
     return Pools(fleets=fleets, stages=calls)
 
 
+class Way(Protocol):
+    """How requests go through pools that somebody named."""
+
+    def through(self, trace: Trace, fleets: Mapping[str, Fleet], /) -> tuple[Trace, Pools]:
+        """The requests as they are sent, and their stages with these fleets, for all of a demand or a part of it."""
+
+    def world(self, name: str, calls: Trace, /) -> World | None:
+        """What is around a pool at all times; ``None``: nothing."""
+
+    def waited_for(self, trace: Trace, run: StagedRun, /) -> RunRecord | None:
+        """Of a run of ``trace`` the requests that somebody waits for; ``None``: all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizedPool:
     """One pool that was sized."""
@@ -78,6 +94,11 @@ class SizedPool:
     sized: Sized
     router: Router
 
+    @property
+    def host(self) -> str:
+        """The pool whose GPUs it stands on: itself, or another."""
+        return self.sized.beside or self.name
+
 
 @dataclass(frozen=True, slots=True)
 class System:
@@ -85,6 +106,13 @@ class System:
 
     parts: tuple[SizedPool, ...]
     handover: Handover | None
+    way: Way | None = None
+    """``None``: each request has one pool that takes it, or all go through both where there is a ``handover``."""
+
+    @property
+    def own(self) -> tuple[SizedPool, ...]:
+        """The pools with GPUs of their own; those beside them have as many replicas as they have."""
+        return tuple(part for part in self.parts if part.sized.beside is None)
 
     @property
     def price_usd_per_hour(self) -> float:
@@ -100,17 +128,71 @@ class System:
         return replace(self, parts=tuple(replace(part, sized=change(part.sized)) for part in self.parts))
 
     def with_counts(self, counts: Sequence[int]) -> "System":
-        """The same pools with so many carrying replicas each."""
-        sized = (replace(part.sized, carrying_count=count) for part, count in zip(self.parts, counts, strict=True))
+        """The same pools with so many carrying replicas for each of :attr:`own`."""
+        known = {part.name: count for part, count in zip(self.own, counts, strict=True)}
+        sized = (replace(part.sized, carrying_count=known[part.host]) for part in self.parts)
         parts = (replace(part, sized=each) for part, each in zip(self.parts, sized, strict=True))
         return replace(self, parts=tuple(parts))
+
+    def through(self, trace: Trace, fleets: Mapping[str, Fleet]) -> tuple[Trace, Pools]:
+        """The requests as they are sent, and their stages with these fleets."""
+        if self.way is not None:
+            return self.way.through(trace, fleets)
+        return trace, pools_of(trace, {part.name: part.takes for part in self.parts}, fleets, self.handover)
+
+    def in_place(self, name: str, replay: Replay) -> "InPlace":
+        """Replays of one pool beside the carrying replicas of the others."""
+        others = self.fleets(spare=False)
+        hosted = {part.name for part in self.parts if part.sized.beside == name}
+
+        def system(trace: Trace, fleet: Fleet) -> tuple[Trace, Pools]:
+            count = sum(group.replica_count for group in fleet.groups)
+            beside = {each: _of_count(others[each], count) for each in hosted}
+            return self.through(trace, {**others, **beside, name: fleet})
+
+        return InPlace(name, system, replay)
 
     def judged(self, replays: Replays, traffic: Traffic, *, spare: bool = False) -> Verdict:
         """The promise with the spare replicas of every pool gone, or there."""
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, traffic.trace.duration_s) if replays.slo.gaps_apart else None
         run = self.replayed(replays, traffic, spare=spare, telemetry_interval_s=interval_s)
-        return replays.judged(traffic, run.record)
+        return self.verdict(replays, traffic, run)
+
+    def verdict(
+        self,
+        replays: Replays,
+        traffic: Traffic,
+        run: StagedRun,
+        *,
+        low: StagedRun | None = None,
+        high: StagedRun | None = None,
+        first_token_factor: float = 1.0,
+    ) -> Verdict:
+        """The promise to those who wait, and its deadlines to all; with its range at both ends of the error band."""
+        way = self.way
+
+        def judged(slo: Slo, everybody: bool) -> Verdict:
+            def of(each: StagedRun) -> RunRecord:
+                waited_for = None if way is None or everybody else way.waited_for(traffic.trace, each)
+                return each.record if waited_for is None else waited_for
+
+            return Replays(slo, replays.router, clients=replays.clients).judged(
+                traffic,
+                of(run),
+                low=None if low is None else of(low),
+                high=None if high is None else of(high),
+                first_token_factor=first_token_factor,
+            )
+
+        of_all = judged(replays.slo, False)
+        if way is None or way.waited_for(traffic.trace, run) is None:
+            return of_all
+        return replace(
+            of_all,
+            peak=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).peak),
+            overall=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).overall),
+        )
 
     def replayed(
         self,
@@ -123,15 +205,20 @@ class System:
         worlds: Mapping[str, World] | None = None,
     ) -> StagedRun:
         """Replays the traffic through all pools, in quiet times or each in a world of its own."""
-        around = worlds or {}
+        around, way = worlds or {}, self.way
         replays.count += len(self.parts)
-        takes = {part.name: part.takes for part in self.parts}
+        trace, pools = self.through(traffic.trace, self.fleets(spare=spare, power=power))
+
+        def world(name: str, calls: Trace) -> World | None:
+            usual = replays.door if way is None else way.world(name, calls) or replays.door
+            return around.get(name, usual)
+
         return simulator.replay_stages(
-            traffic.trace,
-            pools_of(traffic.trace, takes, self.fleets(spare=spare, power=power), self.handover),
+            trace,
+            pools,
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
-            worlds=lambda name, _calls: around.get(name, replays.door),
+            worlds=world,
             run=replays.replay,
         )
 
@@ -144,9 +231,13 @@ def _fleet(part: SizedPool, *, spare: bool, power: int) -> Fleet:
     return Fleet(groups=(ReplicaGroup(replica=replica, replica_count=count),), router=part.router)
 
 
-def system_of(pools: Sequence[PlannedPool], handover: Handover | None) -> System:
+def _of_count(fleet: Fleet, count: int) -> Fleet:
+    return replace(fleet, groups=tuple(replace(group, replica_count=count) for group in fleet.groups))
+
+
+def system_of(pools: Sequence[PlannedPool], handover: Handover | None, way: Way | None = None) -> System:
     """The pools of a plan."""
-    return System(tuple(_part(pool) for pool in pools), handover)
+    return System(tuple(_part(pool) for pool in pools), handover, way)
 
 
 def _part(pool: PlannedPool) -> SizedPool:
@@ -170,6 +261,8 @@ def crowded(system: System, question: PlanQuestion) -> str:
 
 
 def _gpus_in(zone: str, sized: Sized, question: PlanQuestion) -> int:
+    if sized.beside is not None:
+        return 0
     placement = placed(sized.replica_count, sized.replica, asked(question))
     count = 0 if placement is None else placement.by_zone.get(zone, 0)
     return count * sized.replica.deployment.layout.gpu_count
@@ -188,11 +281,10 @@ def proof(system: System, replays: Replays, traffic: Traffic, *, spare: bool, te
     apart_s = telemetry_interval_s if replays.slo.gaps_apart else None
     run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=telemetry_interval_s)
     low, high = (
-        system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s).record
-        for power in (-1, 1)
+        system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s) for power in (-1, 1)
     )
     factor = max(part.sized.replica.band.first_token_factor for part in system.parts)
-    verdict = replays.judged(traffic, run.record, low=low, high=high, first_token_factor=factor)
+    verdict = system.verdict(replays, traffic, run, low=low, high=high, first_token_factor=factor)
     return Proof(run, verdict)
 
 
@@ -210,8 +302,8 @@ def in_place(
 ) -> Replay:
     """Replays of one pool among others, which have the fleets given; see :class:`InPlace`."""
 
-    def system(trace: Trace, fleet: Fleet) -> Pools:
-        return pools_of(trace, takes, {**fleets, name: fleet}, handover)
+    def system(trace: Trace, fleet: Fleet) -> tuple[Trace, Pools]:
+        return trace, pools_of(trace, takes, {**fleets, name: fleet}, handover)
 
     return InPlace(name, system, replay)
 
@@ -223,12 +315,12 @@ class InPlace:
     whatever is asked of one fleet can be asked of one pool among others that depend on it.
     """
 
-    def __init__(self, name: str, system: Callable[[Trace, Fleet], Pools], replay: Replay) -> None:
+    def __init__(self, name: str, system: Callable[[Trace, Fleet], tuple[Trace, Pools]], replay: Replay) -> None:
         """Stand in for a replay.
 
         Args:
             name: The pool.
-            system: The pools with this fleet for it, for a trace.
+            system: The requests as they are sent, and the pools with this fleet for it, for a trace.
             replay: Runs one pool.
         """
         self._name = name
@@ -246,25 +338,31 @@ class InPlace:
         world: World | None = None,
     ) -> RunRecord:
         """Replays ``trace`` with ``fleet`` in the pool, and ``world`` around it."""
+        sent, pools = self._system(trace, fleet)
         run = simulator.replay_stages(
-            trace,
-            self._system(trace, fleet),
+            sent,
+            pools,
             peak_window_s=peak_window_s,
             telemetry_interval_s=telemetry_interval_s,
             worlds=lambda name, _calls: world if name == self._name else None,
             run=self._replay,
         )
-        own = run.pools[self._name]
-        numbers = np.full(trace.request_count, -1, dtype=np.int32)
-        numbers[own.caller] = own.record.replica
-        return replace(
-            run.record,
-            replica=numbers,
-            busy=own.record.busy,
-            replica_count=own.record.replica_count,
-            telemetry=own.record.telemetry,
-            turmoil=_turmoil_of(run.record.turmoil, own.record.turmoil),
-        )
+        return in_its_place(run, self._name)
+
+
+def in_its_place(run: StagedRun, name: str) -> RunRecord:
+    """What users see of all pools, beside what the replicas of one of them did."""
+    own = run.pools[name]
+    numbers = np.full(len(run.record.arrival_s), -1, dtype=np.int32)
+    numbers[own.caller] = own.record.replica
+    return replace(
+        run.record,
+        replica=numbers,
+        busy=own.record.busy,
+        replica_count=own.record.replica_count,
+        telemetry=own.record.telemetry,
+        turmoil=_turmoil_of(run.record.turmoil, own.record.turmoil),
+    )
 
 
 def _turmoil_of(users: Turmoil | None, pool: Turmoil | None) -> Turmoil | None:

@@ -318,10 +318,10 @@ def test_options_that_name_a_fleet_and_commands_that_search_one_refuse_pools(cap
     code, _, err = ended(capsys, "simulate", path, "--replicas", "2", "-o", tmp_path / "out")
     assert code == 2
     assert "--replicas: does not go with the scenario's pools" in " ".join(err.split())
-    code, _, err = ended(capsys, "plan", path, "-o", tmp_path / "out")
+    code, _, err = ended(capsys, "spike", path, "--at", "1min", "--duration", "1min", "--factor", "2")
     assert code == 2
-    assert "are not planned as one fleet" in " ".join(err.split())
-    assert "tokenfleet size finds how many replicas each takes" in " ".join(err.split())
+    assert "this command is about a fleet that a plan chooses" in " ".join(err.split())
+    assert "tokenfleet plan plans them" in " ".join(err.split())
 
 
 def test_wait_and_call_stand_in_the_order_written(tmp_path) -> None:

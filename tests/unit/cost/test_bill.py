@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenfleet.cost import TokenWork, bill, span_of, token_work, usd_per_million
+from tokenfleet.cost import TokenWork, bill, span_of, token_work, usd_per_million, work_span_s
 from tokenfleet.domain.run import BusyTime, GapHistogram, RunRecord
 
 EMPTY = GapHistogram(lower_s=np.array([0.0, 1.0]), count=np.array([0]))
@@ -248,3 +248,25 @@ def test_a_bill_counts_by_the_period_of_its_demand():
     assert span_of([(drained, None), (run(decode_s=90.0, replicas=1), None)], period_s=0.0) == 100.0
     late = replace(record, arrival_s=np.array([0.0, 350.0]))
     assert span_of([(late, None)], period_s=300.0) == 350.0, "clients that wait for their answers come later"
+
+
+def test_pools_on_the_same_gpus_are_billed_together():
+    first, second = run(prefill_s=10.0, decode_s=30.0), run(prefill_s=8.0, decode_s=0.0, outputs=(0, 0))
+    found = bill(
+        first,
+        usd_per_gpu_hour=3.0,
+        gpus_per_replica_count=1,
+        spare_count=0,
+        span_s=40.0,
+        peak_window_s=SECOND,
+        beside=[(second, None)],
+    )
+    # 80 replica-seconds at $6 an hour: 18 of input, 30 of output, the rest free.
+    assert found.total_usd_per_hour == 6.0
+    assert found.input_usd_per_hour == pytest.approx(6.0 * 18 / 80, abs=1e-8)
+    assert found.output_usd_per_hour == pytest.approx(6.0 * 30 / 80, abs=1e-8)
+    assert found.headroom_usd_per_hour + found.idle_usd_per_hour == pytest.approx(6.0 * 32 / 80, abs=1e-8)
+    # 400 prompt tokens of both pools in 40 s; the requests are those of the first.
+    assert found.usd_per_million_input_tokens == pytest.approx(found.input_usd_per_hour / (400 / 40 * 3600) * 1e6)
+    assert found.usd_per_request == pytest.approx(6.0 / (2 / 40 * 3600))
+    assert work_span_s([(first, None), (second, None)]) == 24.0

@@ -12,11 +12,14 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 
 if TYPE_CHECKING:
-    from tokenfleet.app.compose import Composition
+    from tokenfleet.app.compose import Composition, Teller
     from tokenfleet.app.executor import Executor
     from tokenfleet.app.plan_files import Written
+    from tokenfleet.app.replay_cache import ReplayCache
+    from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.app.watching import Stamps
     from tokenfleet.domain.plan import Plan
+    from tokenfleet.planner import Recall
 
 
 @click.command("plan", short_help="Find the cheapest fleet that keeps the promise; write plan, contract and report.")
@@ -85,11 +88,10 @@ class _Job:
     def done(self) -> "Plan":
         """Plan, write and tell."""
         from tokenfleet.app.cli.progress import shown
-        from tokenfleet.app.compose import answer, compose, kept_replays, kept_work
+        from tokenfleet.app.compose import kept_replays, kept_work
         from tokenfleet.app.focus_file import write_focus
         from tokenfleet.app.plan_files import check_file, check_folder, write_plan
         from tokenfleet.app.scenario import lines_of, load_scenario, placed
-        from tokenfleet.app.spreading import spread_replays
         from tokenfleet.planner import plan_document
 
         start_s = time.perf_counter()
@@ -101,9 +103,7 @@ class _Job:
         with shown(self.face) as teller, placed(lines_of(self.scenario)):
             kept = kept_replays(teller, cache=self.cache)
             recall = kept_work(kept, teller)
-            composition = compose(asked, teller, recall)
-            with spread_replays(self.executor, kept, recall, announce=teller.announce) as replay:
-                plan = answer(composition, teller, replay)
+            plan, composition = self._made(asked, teller, kept, recall)
             document = plan_document(plan, composition.workload, composition.resolved)
             teller.say("writing the plan")
             command = f"tokenfleet plan {self.scenario}"
@@ -116,6 +116,22 @@ class _Job:
         else:
             _tell(self.face, plan, composition, written, self.focus)
         return plan
+
+    def _made(
+        self, asked: "Scenario", teller: "Teller", kept: "ReplayCache | None", recall: "Recall"
+    ) -> "tuple[Plan, Composition]":
+        """The plan of one fleet, of pools that cost less, or of those that the scenario names."""
+        from tokenfleet.app.compose import answer, compose
+        from tokenfleet.app.spreading import spread_replays
+
+        if asked.pools is not None:
+            from tokenfleet.app.named_plan import plan_named
+
+            with spread_replays(self.executor, kept, recall, announce=teller.announce) as replay:
+                return plan_named(asked, teller, replay)
+        composition = compose(asked, teller, recall)
+        with spread_replays(self.executor, kept, recall, announce=teller.announce) as replay:
+            return answer(composition, teller, replay), composition
 
     def files(self) -> "Stamps":
         """The scenario and what it reads its demand from, as they are now."""
@@ -154,7 +170,8 @@ def timed(document: dict[str, object], wall_s: float) -> dict[str, object]:
 def _tell(face: Face, plan: "Plan", composition: "Composition", written: "Written", focus: Path | None) -> None:
     from tokenfleet.app.summary import summary
 
-    face.blocks([("Model", [plan.question.model.name]), *summary(plan, composition.workload)])
+    models = dict.fromkeys([plan.question.model.name, *(pool.plan.question.model.name for pool in plan.pools)])
+    face.blocks([("Model", [", ".join(models)]), *summary(plan, composition.workload)])
     lines = [f"wrote {', '.join(written.files)} to {written.folder}/"]
     if written.stale_contract:
         lines.append(f"{written.folder}/contract.yaml is of an earlier plan and does not hold for this one")

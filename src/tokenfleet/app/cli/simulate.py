@@ -67,13 +67,15 @@ def command(
 ) -> int:
     """Replay the traffic of SCENARIO on a fleet you name, without a search, and say what holds it up.
 
-    The fleet comes from options, from an earlier plan with --plan, or from the pools of the scenario. Writes
+    The fleet comes from options, from an earlier plan with --plan, or from the pools of the scenario, whose numbers
+    --plan gives. Writes
     requests.parquet, telemetry.parquet, waits.parquet, fleet.parquet, gaps.json, summary.json and timeline.html to DIR;
     with pools also calls.parquet.
     """
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import must_generate
+    from tokenfleet.app.named_counts import as_planned
     from tokenfleet.app.planned_pools import has_pools, planned_system
     from tokenfleet.app.report import render_timeline
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
@@ -89,7 +91,8 @@ def command(
     target = folder if folder is not None else Path(f"{asked.name}-simulation")
     check_target(target)
     if asked.pools is not None:
-        return _pools(face, asked, scenario, target, how, {**options, "plan": planned})
+        named = asked if planned is None else as_planned(asked, planned)
+        return _pools(face, named, scenario, target, how, options)
     if planned is not None and has_pools(planned, catalog.model(asked.model)):
         return _pools(face, asked, scenario, target, how, options, partial(planned_system, path=planned))
     with shown(face) as teller, placed(lines_of(scenario)):

@@ -266,6 +266,9 @@ def _infeasible(plan: Plan) -> Infeasible:
         f"Not one of {plural(tried, 'candidate')} serves {plan.question.model.name} within "
         f"{asked or 'the limits asked'}, with any number of replicas."
     )
+    if plan.stages:
+        title, change = "These pools do not keep this promise", "What they would keep"
+        sentence = f"No numbers of replicas that were tried keep {asked or 'the limits asked'}."
     if nothing_runs(plan):
         title, change = "Nothing can be tried as it is asked", "So that one can run"
         sentence = f"Not one of {plural(tried, 'candidate')} can serve {plan.question.model.name}: see why below."

@@ -92,7 +92,7 @@ def _over_all(result: SloResult | None) -> str:
 
 
 def _sizes(found: PoolSizes) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             pool.named.name,
             pool.named.does,

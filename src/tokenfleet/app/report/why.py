@@ -74,10 +74,10 @@ def explain(plan: Plan, peak_per_s: float) -> Why:
     """Why this is the answer; ``peak_per_s`` are the requests of the judged peak."""
     return Why(
         sentence=" ".join((_binding_sentence(plan.limits), *_fullness(plan))),
-        pools=pools_table(plan.pools),
+        pools=pools_table(plan),
         bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(plan.limits)),
         memories=tuple(_memories(plan)),
-        runner_up=_runner_up(plan.fleets, plan.runners_up, len(plan.outpriced)),
+        runner_up="" if plan.stages else _runner_up(plan.fleets, plan.runners_up, len(plan.outpriced)),
         others=_others(plan) if plan.runners_up else None,
         outpriced=_outpriced(plan.outpriced),
         rejected=rejected_table(plan.rejected),

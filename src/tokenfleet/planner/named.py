@@ -1,0 +1,187 @@
+"""Pools that somebody named, whose counts were sized, as a plan: spare replicas, losses, what binds, price, outlook."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tokenfleet import simulator
+from tokenfleet.domain.fleet import Router
+from tokenfleet.domain.plan import Does, Plan, PlannedPool, PlanQuestion, Reason, Sized
+from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.replica import ReplicaPhysics
+from tokenfleet.domain.slo import SloResult
+from tokenfleet.planner.assumed import few_requests
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.promises import contradictions
+from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.redundancy import cannot_survive, spare_replicas
+from tokenfleet.planner.relax import reached
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.systems import Proof, SizedPool, System, Way, crowded
+from tokenfleet.planner.together import Planned, Together
+from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.verdict import UNSEEN, Verdict
+from tokenfleet.planner.within import Within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPart:
+    """One pool that was named, with the replicas that carry its part of the demand."""
+
+    name: str
+    who: str
+    """Whom it serves, in words."""
+    does: Does
+    question: PlanQuestion
+    """What is asked of it: its model, behind its router."""
+    router: Router
+    replica: ReplicaPhysics
+    carrying_count: int
+    request_fraction: float
+    """Share of all requests that come to it."""
+    beside: str | None = None
+    """The pool on whose GPUs it stands."""
+
+
+def plan_of_named(
+    question: PlanQuestion,
+    traffic: Traffic,
+    parts: Sequence[NamedPart],
+    way: Way,
+    *,
+    progress: Progress | None = None,
+    replay: Replay | None = None,
+) -> Plan:
+    """The plan of pools whose carrying replicas were sized on the whole demand.
+
+    Args:
+        question: What is asked of all of them.
+        traffic: The demand, as users send it.
+        parts: The pools, in the order of their stages.
+        way: How requests go through them.
+        progress: Told what is being tried.
+        replay: Runs replays of one pool instead of the simulator.
+
+    Returns:
+        The plan; without a fleet, with reasons, where no spare replicas survive what may be lost, or there is no room.
+
+    Raises:
+        ValueError: the carrying replicas break the promise.
+    """
+    run = replay or simulator.replay
+    sized, reasons = _sized(parts)
+    if reasons:
+        return without_pools(question, traffic, reasons)
+    system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
+    no_room = crowded(system, question)
+    if no_room:
+        mend = "a higher gpu_quota or gpu_limit, or less redundancy"
+        crowd = Reason(kind="redundancy", text=f"The pools have no room: {no_room}.", relax=mend)
+        return without_pools(question, traffic, (crowd,))
+    together = Together(question, traffic, Replays.of(question, run), run, progress)
+    degraded, whole = together.proofs(system)
+    if whole is None:
+        raise ValueError("counts that were sized on the whole demand break the promise on it")
+    reporter = Reporter(progress)
+    planned = Planned(tuple(_planned(part, system, traffic, run, degraded, reporter) for part in parts), None, way)
+    return together.plan(_bare(question, traffic), planned, degraded, whole)
+
+
+def without_pools(question: PlanQuestion, traffic: Traffic, reasons: Sequence[Reason]) -> Plan:
+    """The answer that these pools do not do."""
+    return replace(_bare(question, traffic), reasons=tuple(reasons))
+
+
+def missed_by_named(
+    question: PlanQuestion, peak: tuple[SloResult, ...], whole: tuple[SloResult, ...]
+) -> Iterator[Reason]:
+    """Why no counts of the pools keep the promise: what the largest tried break, and what they would keep.
+
+    Args:
+        question: What is promised.
+        peak: The promise at the peak, on the largest counts.
+        whole: The same over all requests.
+    """
+    verdict = Verdict(peak, whole, UNSEEN)
+    looser = reached(question.slo, verdict)
+    for result in verdict.broken:
+        text = f"With more than enough replicas in every pool {verdict.said(result)}."
+        yield Reason(kind="capacity", text=text, relax=looser, clause=result.name)
+
+
+def _planned(
+    part: NamedPart, system: System, traffic: Traffic, replay: Replay, degraded: Proof, reporter: Reporter
+) -> PlannedPool:
+    within = Within(part.question, traffic, system, part.name, replay, degraded.run, degraded.verdict)
+    return PlannedPool(
+        name=part.name,
+        who=part.who,
+        does=part.does,
+        takes=None,
+        request_fraction=part.request_fraction,
+        plan=within.planned(part.does, reporter),
+    )
+
+
+def _sized(parts: Sequence[NamedPart]) -> tuple[Mapping[str, Sized], list[Reason]]:
+    """Every pool with its spare replicas; or why it has none."""
+    own = {part.name: part for part in parts if part.beside is None}
+    spare: dict[str, int] = {}
+    reasons = []
+    for name, part in own.items():
+        count = spare_replicas(part.question, part.replica, part.carrying_count)
+        if count is None:
+            why = cannot_survive(part.question, part.replica)
+            text = "has no room for its spare replicas." if why is None else why.text
+            mend = "a higher gpu_quota or gpu_limit, or less redundancy" if why is None else why.relax
+            reasons.append(Reason(kind="redundancy", text=f"{name}: {text}", relax=mend))
+        else:
+            spare[name] = count
+    if reasons:
+        return {}, reasons
+    return {part.name: _with_price(part, spare[part.beside or part.name]) for part in parts}, []
+
+
+def _with_price(part: NamedPart, spare_count: int) -> Sized:
+    known = quote(part.question.prices, part.replica.deployment.gpu)
+    if known is None:
+        raise ValueError(f"no price of {part.replica.deployment.gpu} is known, and {part.name} is planned on it")
+    return Sized(
+        replica=part.replica,
+        carrying_count=part.carrying_count,
+        spare_count=spare_count,
+        price=known.price,
+        price_low_usd_per_gpu_hour=known.low_usd_per_gpu_hour,
+        price_high_usd_per_gpu_hour=known.high_usd_per_gpu_hour,
+        slo=(),
+        beside=part.beside,
+    )
+
+
+def _bare(question: PlanQuestion, traffic: Traffic) -> Plan:
+    """A plan that has nothing yet but its question."""
+    few = few_requests(traffic)
+    thin = (Reason(kind="no_samples", text=few, relax="plan with a longer trace"),) if few else ()
+    return Plan(
+        question=question,
+        chosen=None,
+        runners_up=(),
+        rejected=(),
+        reasons=(),
+        fleet=None,
+        record=None,
+        degraded=None,
+        slo_whole=(),
+        slo_degraded=(),
+        limits=(),
+        curve=(),
+        bill=None,
+        peak_start_s=traffic.window_s[0],
+        peak_end_s=traffic.window_s[1],
+        replayed_count=0,
+        assumptions=(),
+        peak_rate_per_s=traffic.peak_rate_per_s,
+        mean_rate_per_s=traffic.mean_rate_per_s,
+        tried_count=len(question.candidates),
+        warnings=(*contradictions(question.slo, traffic.trace), *thin),
+    )

@@ -1,0 +1,217 @@
+"""Several pools as one plan: proved together on the whole demand, billed together, with one outlook."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tokenfleet import cost
+from tokenfleet.domain.outlook import Confidence
+from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion
+from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.stages import Handover, StagedRun
+from tokenfleet.planner import joint
+from tokenfleet.planner.answer import DETAIL_REQUESTS, SEARCH_REQUESTS, full_replicas
+from tokenfleet.planner.assumed import few_requests
+from tokenfleet.planner.curve import odd_loads
+from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
+from tokenfleet.planner.pools_outlook import PoolsOutlook
+from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.systems import Proof, System, Way, proof, system_of
+from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.utilization import Saturated
+
+_TELEMETRY_SAMPLES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Pools with what a plan says of each."""
+
+    pools: tuple[PlannedPool, ...]
+    handover: Handover | None = None
+    way: Way | None = None
+    """How requests go through pools that somebody named."""
+
+    @property
+    def system(self) -> System:
+        """The pools as they are replayed together."""
+        return system_of(self.pools, self.handover, self.way)
+
+    @property
+    def depend(self) -> bool:
+        """Whether what one pool needs hangs on the others."""
+        return self.handover is not None or self.way is not None
+
+
+class Together:
+    """Makes one plan of several pools."""
+
+    def __init__(
+        self, asked: PlanQuestion, traffic: Traffic, replays: Replays, replay: Replay, progress: Progress | None
+    ) -> None:
+        """Look at a question.
+
+        Args:
+            asked: As a person asked it.
+            traffic: The demand.
+            replays: Judges, and counts.
+            replay: Runs replays.
+            progress: Told what is being tried.
+        """
+        self._asked, self._traffic, self._progress = asked, traffic, progress
+        self._question = replace(asked, splits=(), apart=None)
+        self._replays, self._replay = replays, replay
+
+    def proofs(self, system: System) -> tuple[Proof, Proof | None]:
+        """The whole demand with the spare replicas of every pool gone and, where that keeps the promise, there."""
+        interval_s = max(1.0, self._traffic.trace.duration_s / _TELEMETRY_SAMPLES)
+        prove = partial(proof, system, self._replays, self._traffic, telemetry_interval_s=interval_s)
+        degraded = prove(spare=False)
+        if not degraded.verdict.kept:
+            return degraded, None
+        return degraded, prove(spare=True) if any(part.sized.spare_count for part in system.parts) else degraded
+
+    def plan(self, one: Plan, planned: Planned, degraded: Proof, whole: Proof) -> Plan:
+        """The plan of these pools.
+
+        Args:
+            one: What was found without them: the best fleet of one pool, and who was rejected.
+            planned: The pools.
+            degraded: The whole demand with their spare replicas gone.
+            whole: The same with all replicas there.
+        """
+        traffic = self._traffic
+        pools, span_s = self._billed(planned, degraded.run)
+        factor = joint.load_factor(pools)
+        made = replace(
+            self._looked_out(one, planned, pools, degraded),
+            question=self._asked,
+            chosen=None,
+            pools=pools,
+            handover=planned.handover,
+            runners_up=(*((one.chosen,) if one.chosen else ()), *one.runners_up),
+            reasons=(),
+            fleet=None,
+            record=whole.run.record,
+            degraded=joint.paid_record(pools, degraded.run),
+            slo_whole=whole.verdict.peak,
+            slo_degraded=degraded.verdict.peak,
+            slo_whole_overall=whole.verdict.overall,
+            slo_degraded_overall=degraded.verdict.overall,
+            limits=joint.limits(pools, traffic.peak_rate_per_s),
+            bill=cost.together(
+                [pool.plan.bill for pool in pools if pool.plan.bill], degraded.run.record, span_s=span_s
+            ),
+            peak_start_s=traffic.window_s[0],
+            peak_end_s=traffic.window_s[1],
+            replayed_count=one.replayed_count + self._replays.count + sum(pool.plan.replayed_count for pool in pools),
+            tried_count=one.tried_count + sum(pool.plan.tried_count for pool in pools),
+            peak_rate_per_s=traffic.peak_rate_per_s,
+            mean_rate_per_s=traffic.mean_rate_per_s,
+            saturated_rate_per_s=None,
+            # What was just proved is sustained, whatever one pool does where the other smooths nothing.
+            sustained_rate_per_s=None if factor is None else max(1.0, factor) * traffic.peak_rate_per_s,
+            kv_peak_fraction=max(pool.plan.kv_peak_fraction or 0.0 for pool in pools),
+            sequence_peak_count=max(pool.plan.sequence_peak_count or 0 for pool in pools),
+            purchase=joint.purchase(pools),
+            purchase_missing=joint.purchase_missing(pools),
+            placement=None,
+            losses=joint.losses(pools),
+            rough=None,
+        )
+        return replace(made, invoice=tenant_invoice(made, traffic), invoices=invoices(made, traffic))
+
+    def _looked_out(self, one: Plan, planned: Planned, pools: Sequence[PlannedPool], degraded: Proof) -> Plan:
+        """The plan with what surrounds it: other loads, more replicas, wrong assumptions, and how sure it is."""
+        reporter = Reporter(self._progress)
+        searched = stretch(self._traffic, SEARCH_REQUESTS)
+        outlook = PoolsOutlook(planned.system, self._replays, self._question, searched, reporter)
+        curve = outlook.curve(stretch(searched, DETAIL_REQUESTS))
+        depend = planned.depend
+        sure = outlook.sure() if depend else joint.sure(pools)
+        more = outlook.frontier() if planned.way is not None else ()
+        return replace(
+            one,
+            assumptions=(*_assumed(planned), *(joint.sure_notes(pools, sure) if depend else ())),
+            curve=curve,
+            frontier=joint.with_pools((*one.frontier, *more), pools, degraded.verdict),
+            sure=None,
+            sure_pools=sure or (),
+            anomalies=(*joint.anomalies(pools), *odd_loads(curve)),
+            sensitivity=outlook.sensitivity() if depend else joint.sensitivity(pools),
+            confidence=self._likely(outlook) if depend else joint.confidence(pools),
+        )
+
+    def _full(self, pool: PlannedPool, run: StagedRun) -> Saturated | None:
+        """What a pool gets through with a queue that never empties, with its GPUs to itself."""
+        plan, calls = pool.plan, run.pools[pool.name].trace
+        if not calls.request_count:
+            return None
+        asked = Traffic(calls, (plan.peak_start_s, plan.peak_end_s))
+        detail = stretch(stretch(asked, SEARCH_REQUESTS), DETAIL_REQUESTS)
+        return full_replicas(Replays.of(plan.question, self._replay), detail, joint.of_one_kind(pool))
+
+    def _billed(self, planned: Planned, run: StagedRun) -> tuple[tuple[PlannedPool, ...], float]:
+        """The pools with their parts of the whole bill, and the time that it is reckoned by."""
+        full = {pool.name: self._full(pool, run) for pool in planned.pools}
+        works = {name: (run.pools[name].record, None if one is None else one.work) for name, one in full.items()}
+        beside = {
+            pool.name: [works[each.name] for each in planned.pools if joint.of_one_kind(each).beside == pool.name]
+            for pool in planned.pools
+        }
+        span_s = billed_span_s(self._question, self._traffic, list(works.values()))
+        span_s = max(span_s, *(cost.work_span_s([works[name], *others]) for name, others in beside.items()))
+        billed = []
+        for pool in planned.pools:
+            bill = None
+            if joint.of_one_kind(pool).beside is None:
+                bill = joint.pool_bill(pool, works[pool.name], span_s, beside[pool.name])
+            shares = bill is None or bool(beside[pool.name])
+            rate_per_s = pool.plan.saturated_rate_per_s or _rate_per_s(run, pool, full[pool.name], shares)
+            plan = replace(pool.plan, bill=bill, invoice=None, invoices=(), saturated_rate_per_s=rate_per_s)
+            billed.append(replace(pool, plan=plan))
+        return tuple(billed), span_s
+
+    def _likely(self, outlook: PoolsOutlook) -> Confidence | None:
+        """Of a handful of requests no share of cases can be told."""
+        return None if few_requests(self._traffic) else outlook.confidence()
+
+
+def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, shares: bool) -> float | None:
+    """The rate of users at which a pool is full, whatever calls each of them makes.
+
+    ``None`` where it is asked too little to say, and where others share its GPUs: what it could do alone says nothing.
+    """
+    calls = len(run.pools[pool.name].caller)
+    if full is None or shares or not calls:
+        return None
+    requests = len(run.record.arrival_s) * pool.request_fraction
+    return full.rate_per_s * requests / calls
+
+
+def _assumed(planned: Planned) -> Iterator[str]:
+    """What the pools take for granted: once where all do, else with the name of the pool."""
+    if planned.handover is not None:
+        yield (
+            f"KV crosses {planned.handover.link.name} from the replica that prefilled; the user's first token is the "
+            f"{planned.handover.first_token} pool's. Losses of one pool are judged with the spare of the other gone "
+            "too; what binds one is asked with plenty of the other, which smooths nothing then."
+        )
+    elif planned.way is not None:
+        yield (
+            "Losses of one pool are judged with the spare of the others gone too; what binds one is asked with plenty "
+            "of the others, which smooth nothing then."
+        )
+        if any(pool.plan.found_within_fraction is None for pool in planned.pools if pool.request_fraction > 0.0):
+            yield (
+                "What binds each pool, and the moment of a loss, are not sought where some requests are offline work, "
+                "which the promise is not about."
+            )
+    else:
+        yield "Each request goes to the pool that takes it, whatever becomes of the others: none stands in for another."
+    said = [pool.plan.assumptions for pool in planned.pools]
+    for line in dict.fromkeys(line for lines in said for line in lines):
+        owners = [pool.name for pool, lines in zip(planned.pools, said, strict=True) if line in lines]
+        yield line if len(owners) == len(said) else f"{' and '.join(owners)}: {line}"

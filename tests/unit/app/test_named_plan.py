@@ -1,0 +1,195 @@
+"""The plan of pools that a scenario names: what size finds, and all that a plan says of a fleet."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import ended
+from tokenfleet import contract
+from tokenfleet.app.cli import main
+
+CHAIN = """\
+name: named
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 6, duration: 90s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 900ms, itl_p99: 60ms}
+gpus: l40s
+precision: fp8
+pools:
+  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
+  small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, takes: {input_up_to: 500}}
+  main: {}
+chain:
+  takes: {share: 40%}
+  steps: [{pool: rank, input: 200:400, calls: 4}, {wait: 20ms}]
+"""
+SHARED = """\
+name: one-gpu
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 5, duration: 60s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: h100_sxm
+redundancy: {zones: n+1}
+zones: [north, south]
+pools:
+  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
+  main: {memory_share: 80%}
+chain: {steps: [{pool: embed, input: 200:500}]}
+"""
+NIGHT = """\
+name: night
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 3, peak_to_mean: 1, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s, done_within: 8h}
+gpus: l40s
+precision: fp8
+pools:
+  bulk: {takes: {share: 30%}, window: {opens: "00:01", closes: "06:00"}}
+  main: {}
+"""
+LINES = ("input", "cached", "output", "headroom", "idle", "spare")
+
+
+def planned(folder: Path, text: str) -> Path:
+    path = folder / "it.yaml"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", str(path), "-o", str(folder / "out"), "--quiet", "--no-cache"])
+    assert stopped.value.code == 0
+    return folder / "out"
+
+
+def document(folder: Path) -> dict:
+    return json.loads((folder / "plan.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return planned(tmp_path_factory.mktemp("chain"), CHAIN)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return planned(tmp_path_factory.mktemp("shared"), SHARED)
+
+
+def test_the_counts_are_those_of_size(capsys, chain) -> None:
+    code, out, _ = ended(capsys, "size", chain.parent / "it.yaml", "--json", "--quiet")
+    sizes, plan = json.loads(out), document(chain)
+    assert code == 0
+    assert plan["stages"] == sizes["stages"] == "4 x rank > wait > small | main"
+    for pool, sized in zip(plan["pools"], sizes["pools"], strict=True):
+        (group,) = pool["fleet"]
+        assert (pool["name"], pool["does"], pool["model"]) == (sized["name"], sized["does"], sized["model"])
+        assert group["carrying_replica_count"] == sized["carrying_replica_count"]
+        assert pool["price_usd_per_hour"] == pytest.approx(sized["price_usd_per_hour"])
+    assert plan["price_usd_per_hour"] == pytest.approx(sizes["price_usd_per_hour"])
+    # What users see at the peak is the same replay.
+    assert [each["predicted"] for each in plan["slo"]] == [each["predicted"] for each in sizes["peak"]["slo"]]
+
+
+def test_it_has_what_a_plan_of_a_fleet_has(chain) -> None:
+    plan = document(chain)
+    bill = plan["cost"]
+    assert sum(bill[f"{line}_usd_per_hour"] for line in LINES) == pytest.approx(bill["total_usd_per_hour"], abs=1e-9)
+    assert bill["total_usd_per_hour"] == pytest.approx(plan["price_usd_per_hour"])
+    kept = {each["scenario"]: each["kept"] for each in plan["redundancy"]}
+    assert [kept[name] for name in ("all replicas present", "3 spare gone", "main: 1 replica gone")] == [True] * 3
+    assert (plan["binding_pool"], plan["limits"][0]["at_least"]) == ("main", False)
+    assert plan["limits"][0]["broken"]
+    assert {each["assumption"] for each in plan["sensitivity"]} == {"demand", "input tokens", "step time", "price"}
+    prices = [point["price_usd_per_hour"] for point in plan["frontier"]]
+    assert prices == sorted(set(prices))
+    assert prices[0] == pytest.approx(plan["price_usd_per_hour"])
+    assert 0.0 < plan["confidence"]["probability_fraction"] <= 1.0
+    assert len(plan["curve"]) == 8
+    rank = plan["pools"][0]
+    assert {each["limit"] for each in rank["limits"]} == {"prefill_compute", "decode_bandwidth", "overhead"}
+    assert 0.3 < rank["request_fraction"] < 0.5
+
+
+def test_contract_and_report_name_every_pool(chain) -> None:
+    paper = contract.read_contract(chain / "contract.yaml")
+    assert [each["serves"] for each in paper["pools"]] == [
+        "BAAI/bge-reranker-v2-m3: 4 calls before the answer",
+        "Qwen/Qwen3-0.6B: prompts up to 500 tokens",
+        "meta-llama/Llama-3.1-8B-Instruct: all other requests",
+    ]
+    page = (chain / "report.html").read_text()
+    assert "GPUs for 3 pools" in page
+    assert "BAAI/bge-reranker-v2-m3, 4 calls before the answer" in page
+    assert "runner-up" not in page
+
+
+def test_a_simulation_of_the_plan_shows_what_it_says(capsys, chain) -> None:
+    code, _, err = ended(
+        capsys, "simulate", chain.parent / "it.yaml", "--plan", chain, "-o", chain.parent / "sim", "--quiet"
+    )
+    assert (code, err) == (0, "")
+    seen = json.loads((chain.parent / "sim" / "summary.json").read_text())["peak"]["slo"]
+    said = document(chain)["redundancy"][0]["slo_peak"]
+    assert [each["predicted"] for each in seen] == [each["predicted"] for each in said]
+
+
+def test_a_plan_is_of_its_own_pools_only(capsys, chain, shared) -> None:
+    code, _, err = ended(capsys, "simulate", shared.parent / "it.yaml", "--plan", chain, "--quiet")
+    assert code == 2
+    assert "is of main, rank, small, and the scenario names embed, main" in err
+    whole = chain.parent / "whole.yaml"
+    whole.write_text(CHAIN[: CHAIN.index("pools:")])
+    code, _, err = ended(capsys, "simulate", whole, "--plan", chain, "--quiet")
+    assert code == 2
+    assert "pools that a scenario names" in err
+    code, _, err = ended(capsys, "levers", chain.parent / "it.yaml", "--quiet")
+    assert code == 2
+    assert "tokenfleet plan plans them" in err
+
+
+def test_shared_gpus_count_once_and_both_pools_pay(shared) -> None:
+    plan = document(shared)
+    embed, main_pool = plan["pools"]
+    (guest,), (host,) = embed["fleet"], main_pool["fleet"]
+    assert (embed["beside"], guest["gpu_count"], embed["price_usd_per_hour"]) == ("main", 0, 0.0)
+    # A zone may be lost: each has as many replicas as the other, and the guest's spare ones cost nothing.
+    assert guest["replica_count"] == host["replica_count"] == 2 * host["carrying_replica_count"]
+    assert plan["price_usd_per_hour"] == main_pool["price_usd_per_hour"] == main_pool["cost"]["total_usd_per_hour"]
+    assert embed["cost"] is None
+    assert {each["pool"] for each in plan["redundancy"] if each.get("pool")} == {"main"}
+    assert next(each for each in plan["redundancy"] if each["scenario"] == "main: zone north gone")["kept"]
+
+
+def test_offline_work_waits_and_what_binds_is_not_sought(tmp_path) -> None:
+    plan = document(planned(tmp_path, NIGHT))
+    assert (plan["feasible"], plan["limits"], plan["sustained_rate_per_s"]) == (True, [], None)
+    assert any("offline work" in line for line in plan["assumptions"])
+    # Those that wait for the window are late for the one clause and in time for the other.
+    assert [each["kept"] for each in plan["slo"]] == [True] * 3
+    assert all(each["moment"] is None for each in plan["redundancy"] if each.get("pool"))
+
+
+def test_what_no_counts_keep_is_an_answer(tmp_path) -> None:
+    plan = document(planned(tmp_path, CHAIN.replace("ttft_p95: 900ms", "ttft_p95: 30ms").replace("90s", "30s")))
+    assert (plan["feasible"], plan["pools"]) == (False, [])
+    (reason,) = plan["reasons"]
+    assert reason["kind"] == "capacity"
+    assert "ttft_p95 is" in reason["text"]
+    assert reason["relax"].startswith("ttft_p95 >= 0.")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("also_try: {pools: length}", "also_try"),
+        ("disaggregated: infiniband_400g", "disaggregated"),
+        ("redundancy: {ride_through: true}", "redundancy"),
+        ("events: [{pool: main, at: 10s, what: fail, replicas: 1}]", "events"),
+    ],
+)
+def test_what_does_not_go_with_named_pools_is_refused(capsys, tmp_path, more, said) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(f"{CHAIN}{more}\n")
+    code, out, err = ended(capsys, "plan", path, "-o", tmp_path / "out", "--quiet")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not (tmp_path / "out").exists()
