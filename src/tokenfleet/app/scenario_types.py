@@ -378,8 +378,8 @@ class Scenario(Strict):
     admission: AdmissionSpec | None = None
     """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
     batch: BatchSpec | None = None
-    """Offline work in what interactive requests leave over, for ``simulate``, and for ``size`` and ``plan`` of named pools, in
-    each of them; the promise is judged over the others."""
+    """Offline work in what interactive requests leave over, for ``simulate``, and for ``size`` and ``plan`` of named
+    pools, in each of them; the promise is judged over the others."""
     users: UsersSpec | None = None
     """A closed loop, for ``simulate``: the traffic is sent by users who wait for their answers."""
     prices: Prices = nothing_said()
