@@ -1,11 +1,11 @@
 """Ways to serve a scenario on nodes: one fleet on each of its gpus, the pools of its plan, or pools that it names."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Composition, Teller, compose
-from tokenfleet.app.pool_sizes import refuse_unsizable, size_pools
-from tokenfleet.app.pools_beside import refuse_shared
+from tokenfleet.app.pool_sizes import SizedPool, refuse_unsizable, size_pools
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import Sized
@@ -18,7 +18,7 @@ class Part:
     """Equal replicas that serve a scenario, or one pool of it."""
 
     name: str
-    """``chat``; of several pools ``helpdesk.rerank``."""
+    """``chat``; of several pools ``helpdesk.rerank``, of those on the same GPUs ``helpdesk.main+embed``."""
     scenario: str
     deployment: Deployment
     carrying_count: int
@@ -83,19 +83,20 @@ def _fits_a_node(part: Part) -> bool:
 def _sized(asked: Scenario, teller: Teller) -> tuple[list[Way], tuple[str, ...]]:
     """The pools that a scenario names, as ``size`` sizes them."""
     refuse_unsizable(asked)
-    refuse_shared(asked, "nodes are packed pool by pool")
     found = size_pools(asked, teller)
     if not found.pools:
         broken = dict.fromkeys(each.name for each in (*found.peak, *found.whole) if not each.kept)
         return [], (f"no counts of its pools that were tried keep {', '.join(broken)}",)
     parts = []
     for pool in found.pools:
+        if pool.named.beside is not None:
+            continue
         deployment = pool.named.replica.deployment
         if pool.price is None:
             return [], (f"nobody's price of {deployment.gpu} is known, which its pool {pool.named.name} runs on",)
         parts.append(
             Part(
-                name=f"{asked.name}.{pool.named.name}",
+                name=f"{asked.name}.{_unit(pool, found.pools)}",
                 scenario=asked.name,
                 deployment=deployment,
                 carrying_count=pool.carrying_count,
@@ -104,6 +105,12 @@ def _sized(asked: Scenario, teller: Teller) -> tuple[list[Way], tuple[str, ...]]
             )
         )
     return [tuple(parts)], ()
+
+
+def _unit(host: SizedPool, pools: Sequence[SizedPool]) -> str:
+    """What stands on the same GPUs, and on nodes as one: ``main+embed``."""
+    beside = [pool.named.name for pool in pools if pool.named.beside == host.named.name]
+    return "+".join([host.named.name, *beside])
 
 
 def _planned(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> tuple[list[Way], tuple[str, ...]]:

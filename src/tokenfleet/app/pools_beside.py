@@ -52,18 +52,6 @@ def hosts_of(asked: Scenario) -> dict[str, list[str]]:
     return hosts
 
 
-def refuse_shared(asked: Scenario, what: str) -> None:
-    """Refuse pools that share GPUs where each is taken for itself.
-
-    Raises:
-        BadInput: some do.
-    """
-    for name, spec in (asked.pools or {}).items():
-        if spec.beside is not None:
-            mend = "leave beside out to pack each pool on its own GPUs; tokenfleet size takes the shared ones"
-            raise BadInput.at(f"pools.{name}.beside", f"shares GPUs with {spec.beside}, and {what}", mend)
-
-
 def standing_specs(asked: Scenario, hosts: Mapping[str, list[str]]) -> dict[str, PoolSpec]:
     """The pools, those beside others with the GPUs and the count of these where they say nothing."""
     specs = dict(asked.pools or {})

@@ -113,6 +113,17 @@ chain: {steps: [{pool: rank, input: 300, calls: 10}]}
 """
 
 
+def test_pools_on_the_same_gpus_are_one_on_nodes(run, tmp_path):
+    shared = DESK.replace("gpu: l4, precision: bf16", "beside: main, memory_share: 10%, precision: bf16")
+    Path("desk.yaml").write_text(shared.replace("{tensor_parallel: 2}", "{memory_share: 80%}"))
+    code, out, err = run("desk.yaml", "search.yaml", "--isolate", "desk.main+rank", "--json")
+    assert (code, err) == (0, "")
+    pools = {pool["name"]: pool for nodes in json.loads(out)["nodes"] for pool in nodes["pools"]}
+    assert set(pools) == {"desk.main+rank", "search"}
+    assert pools["desk.main+rank"]["neighbours"] == []
+    assert pools["desk.main+rank"]["carrying_replica_count"] == sizes_of(tmp_path)["main"]
+
+
 def test_pools_of_a_scenario_stand_beside_other_models(run, tmp_path):
     Path("desk.yaml").write_text(DESK)
     code, out, err = run("desk.yaml", "search.yaml", "--json")
