@@ -237,7 +237,7 @@ def _fleet_line(ground: Ground) -> str:
 
 def _verdict(drill: Drill) -> str:
     if drill.passed is None:
-        return "cut short" if drill.slo else "not run"
+        return "cut off" if drill.slo else "not run"
     return "passed" if drill.passed else "FAILED"
 
 

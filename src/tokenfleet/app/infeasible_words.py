@@ -11,7 +11,8 @@ _MOST_REJECTED: Final = 6
 
 def nothing_runs(plan: Plan) -> bool:
     """No candidate got as far as the promise: none can run as it is asked, or none has a price."""
-    return not plan.question.candidates
+    kinds = {reason.kind for reason in plan.reasons}
+    return not plan.question.candidates or kinds == {"price_missing"}
 
 
 def broken_promises(plan: Plan) -> str:

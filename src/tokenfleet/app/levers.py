@@ -14,6 +14,7 @@ from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import RouterOfEquals
 
@@ -86,6 +87,13 @@ class Levers:
         if self.base_pools is not None:
             return self.base_pools.price_usd_per_hour
         return None if self.base is None else self.base.price_usd_per_hour
+
+    @property
+    def base_slo(self) -> tuple[SloResult, ...]:
+        """What its users see, clause by clause: of the pools, where they cost less."""
+        if self.base_pools is not None:
+            return self.base_pools.slo
+        return () if self.base is None else self.base.slo
 
     def saving_fraction(self, lever: Lever) -> float | None:
         """Share of the bill that it saves; below 0 where it costs more; ``None`` without a fleet on both sides."""
@@ -205,8 +213,9 @@ def _routed(scenario: Scenario, question: PlanQuestion, trace: Trace, model: str
     risk = "whether the easy requests are those sent there; answers of the smaller model to them"
     if easy.all() or not easy.any():
         return _Try("routing by tier", change, risk, question, trace, "it would take all requests, or none")
-    beside = smaller.question, rows_of(trace, easy)
-    return _Try("routing by tier", change, risk, question, rows_of(trace, ~easy), beside=beside)
+    rest, sent = rows_of(trace, ~easy), rows_of(trace, easy)
+    beside = planner.question_to(smaller.question, sent), sent
+    return _Try("routing by tier", change, risk, planner.question_to(question, rest), rest, beside=beside)
 
 
 def _easy(trace: Trace, share: float) -> tuple[Bools, str]:

@@ -102,13 +102,18 @@ def _notes(case: LossCase) -> Iterator[str]:
     if moment is None:
         return
     if case.kind not in _PLANNED:
-        wait = "" if moment.longest_wait_s is None else f", the slowest after {shown_duration(moment.longest_wait_s)}"
-        lost = "1 request is" if moment.lost_request_count == 1 else f"{moment.lost_request_count:,} requests are"
-        yield f"at the fullest moment {lost} lost and sent again{wait}"
-    yield _after(moment)
+        yield f"at the fullest moment {_lost(moment)}"
+    yield _after(moment, case.lasts_s)
 
 
-def _after(moment: Moment) -> str:
+def _lost(moment: Moment) -> str:
+    lost = "1 request is" if moment.lost_request_count == 1 else f"{moment.lost_request_count:,} requests are"
+    if moment.longest_wait_s is None:
+        return f"{lost} lost{' for good' if moment.lost_request_count else ''}"
+    return f"{lost} lost and sent again, the slowest after {shown_duration(moment.longest_wait_s)}"
+
+
+def _after(moment: Moment, lasts_s: float | None) -> str:
     near, over_all = (
         [_said(each) for each in results if each.sample_count and not each.kept]
         for results in (moment.slo_after, moment.slo_overall)
@@ -119,7 +124,12 @@ def _after(moment: Moment) -> str:
         return f"{again} ({broken})" if again else broken
     if over_all:
         return f"those who arrive then are served as promised; over all requests: {over_all[0]}"
-    return again or "those who arrive then are served as promised throughout"
+    if again:
+        return again
+    left_s = moment.recovery.demand_left_s
+    if lasts_s is not None and lasts_s > left_s:
+        return f"those who arrive in the {shown_duration(left_s)} of it that were replayed are served as promised"
+    return "those who arrive then are served as promised throughout"
 
 
 def _serving(case: LossCase) -> str:

@@ -192,7 +192,7 @@ def written_duration(duration_s: float) -> str:
 
 
 def shown_duration(duration_s: float) -> str:
-    """A duration for a person, three digits at most: ``38 ms``, ``0.71 s``, ``12.4 s``, ``6 min 10 s``, ``2.5 h``."""
+    """A duration for a person: ``38 ms``, ``0.71 s``, ``12.4 s``, ``6 min 10 s``, ``2 h 30 min``."""
     if duration_s < 0.1995:
         return f"{duration_s * 1e3:.2g} ms" if duration_s < 0.00995 else f"{duration_s * 1e3:.0f} ms"
     if duration_s < 119.5:
@@ -200,7 +200,9 @@ def shown_duration(duration_s: float) -> str:
     minutes, seconds = divmod(round(duration_s), 60)
     if minutes < 120:
         return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    return f"{duration_s / 3600:.1f} h"
+    # What lasts so long is known to the minute, and what is asked for at such a time is needed to the minute.
+    hours, minutes = divmod(round(duration_s / 60.0), 60)
+    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
 
 
 def shown_count(value: float) -> str:

@@ -181,7 +181,7 @@ def _said(details: ErrorDetails, loc: KeyPath, keys: list[str]) -> tuple[str, st
     if kind == "extra_forbidden":
         return "unknown key", _nearest(str(loc[-1]), keys)
     if kind == "missing":
-        return "is missing", f"keys: {', '.join(keys)}" if len(loc) > 1 else "every scenario needs it"
+        return "is missing", f"keys: {', '.join(keys)}" if len(loc) > 1 else "it has to be given"
     shown = quoted(details["input"])
     if kind == "literal_error":
         choices = [choice.strip(" '") for choice in str(context["expected"]).replace(" or ", ", ").split(",")]

@@ -416,7 +416,7 @@ def _paid_by(invoice: TenantInvoice) -> list[str]:
     by = "" if invoice.by == "tenant" else f" by {invoice.by}"
     shown = [f"{each.tenant} {shown_usd(each.loaded_usd)}" for each in invoice.tenants[:_MOST_PAYERS]]
     more = len(invoice.tenants) - len(shown)
-    others = f" and {more} others" if more > 0 else ""
+    others = f" and {more:,} other{'s' if more > 1 else ''}" if more > 0 else ""
     return [f"a month {shown_usd(invoice.total_usd)}{by}: {', '.join(shown)}{others}"]
 
 

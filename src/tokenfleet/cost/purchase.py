@@ -175,11 +175,13 @@ def _commit(
 
 
 def counted_usd_per_gpu_hour(commitment: Commitment, horizon_h: float | None) -> float:
-    """What a commitment costs in each hour for which the demand is believed: its terms are paid to their end."""
+    """What a commitment costs in each hour in which it is of use: a term longer than the demand is paid to its end.
+
+    A shorter one need not be renewed when the demand is believed for part of another term: the rest can be rented.
+    """
     if horizon_h is None:
         return commitment.usd_per_gpu_hour
-    terms = math.ceil(horizon_h / commitment.term_h)
-    return commitment.usd_per_gpu_hour * terms * commitment.term_h / horizon_h
+    return commitment.usd_per_gpu_hour * max(1.0, commitment.term_h / horizon_h)
 
 
 def _saving(gpus: int, critical: Counts, everything: Counts, rent: Rent) -> float:

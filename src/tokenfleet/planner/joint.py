@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokenfleet import cost
-from tokenfleet.domain.outlook import Confidence, FrontierPoint, SensitivityCase
+from tokenfleet.domain.outlook import FrontierPoint, SensitivityCase
 from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Purchase, PurchaseLine, Sized
 from tokenfleet.domain.run import Ledger, RunRecord
 from tokenfleet.domain.stages import StagedRun
@@ -113,25 +113,36 @@ def losses(pools: Sequence[PlannedPool]) -> tuple[LossCase, ...]:
     return tuple(sorted(cases, key=lambda case: kinds.index(case.kind)))
 
 
-def confidence(pools: Sequence[PlannedPool]) -> Confidence | None:
-    """That of the pool that breaks first: what is wrong with the predicted step is wrong in every pool alike."""
-    known = [pool.plan.confidence for pool in pools]
-    found = [each for each in known if each is not None]
-    return min(found, key=lambda each: each.probability_fraction) if len(found) == len(known) else None
-
-
 def sure(pools: Sequence[PlannedPool]) -> tuple[Sized, ...] | None:
-    """The fleets that keep the promise of every pool at the slow end of the band; ``None`` where one has none."""
+    """Fleets that each keep the promise to their own requests at the slow end of the band; ``None``: one has none."""
     known = [pool.plan.sure for pool in pools]
     found = tuple(each for each in known if each is not None)
     return found if len(found) == len(known) else None
 
 
-def sure_notes(pools: Sequence[PlannedPool], found: tuple[Sized, ...] | None) -> Iterator[str]:
-    """What it would take to be sure of the promise of all pools, in a sentence."""
+def sure_notes(
+    pools: Sequence[PlannedPool], found: tuple[Sized, ...] | None, cases: Sequence[SensitivityCase]
+) -> Iterator[str]:
+    """What it would take to be sure of the promise of all pools, in a sentence.
+
+    Args:
+        pools: As they are planned.
+        found: The fleets that are sure, if any.
+        cases: What wrong assumptions ask for: counts may keep the promise with slow steps, and yet not be sure of a
+            first token.
+    """
     kinds = [of_one_kind(pool) for pool in pools]
     factors = dict.fromkeys(f"{sized.replica.band.step_time_factor:.3g}" for sized in kinds)
     slow = f"If steps of all pools take {' and '.join(factors)} times as long"
+    slowest = [case for case in cases if case.assumption == "step time" and case.change.startswith("x")]
+    enough = next((case.pool_replica_count for case in slowest if case.pool_replica_count), None)
+    if found is None and enough:
+        counts = " and ".join(f"{count} in {pool.name}" for pool, count in zip(pools, enough, strict=True))
+        yield (
+            f"{slow}, {counts} keep the promise; that of a first token may break all the same, however many there "
+            "are: load-test before you promise it."
+        )
+        return
     if found is None:
         yield f"{slow}, no counts of such replicas keep the promise: load-test before you promise it."
         return
@@ -141,40 +152,6 @@ def sure_notes(pools: Sequence[PlannedPool], found: tuple[Sized, ...] | None) ->
         return
     counts = " and ".join(f"{sized.replica_count} in {pool.name}" for pool, sized in zip(pools, found, strict=True))
     yield f"{slow}, {counts} keep the promise, for ${usd:.2f}/h."
-
-
-def sensitivity(pools: Sequence[PlannedPool]) -> tuple[SensitivityCase, ...]:
-    """Each assumption that every pool was asked about, wrong in all of them at once."""
-    by_pool = [{_about(case): case for case in pool.plan.sensitivity} for pool in pools]
-    shared = [about for about in by_pool[0] if all(about in cases for cases in by_pool)]
-    return tuple(_wrong_in_all([cases[about] for cases in by_pool], about) for about in shared)
-
-
-def _about(case: SensitivityCase) -> tuple[str, str]:
-    # Pools of other gpus have other bands and prices: the end of the range is what they have in common.
-    if case.assumption == "step time":
-        return case.assumption, case.change[:1]
-    return case.assumption, case.change.split(",")[0]
-
-
-def _wrong_in_all(cases: Sequence[SensitivityCase], about: tuple[str, str]) -> SensitivityCase:
-    counts = [case.replica_count for case in cases]
-    prices = [case.price_usd_per_hour for case in cases]
-    changes = list(dict.fromkeys(case.change for case in cases))
-    return SensitivityCase(
-        assumption=about[0],
-        change=changes[0] if len(changes) == 1 else f"{about[1]}: {' and '.join(_bare(each) for each in changes)}",
-        kept=all(case.kept for case in cases),
-        broken=tuple(dict.fromkeys(name for case in cases for name in case.broken)),
-        replica_count=None if None in counts else sum(count for count in counts if count is not None),
-        price_usd_per_hour=None if None in prices else sum(usd for usd in prices if usd is not None),
-        note="; ".join(dict.fromkeys(case.note for case in cases if case.note)),
-        pool_replica_count=() if None in counts else tuple(count for count in counts if count is not None),
-    )
-
-
-def _bare(change: str) -> str:
-    return change.rsplit(", ", maxsplit=1)[-1].lstrip("x/ ")
 
 
 def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:

@@ -1,8 +1,7 @@
 """What surrounds a plan of pools: other loads, wrong assumptions, how sure. All of it by replay of all pools at once.
 
-Pools side by side are planned one by one, and know their own outlook. Where every request goes through both pools
-(prefill and decode apart), what one needs hangs on the other: there assumptions are wrong in both at once, and counts
-of both are sought together.
+An assumption is wrong in all pools at once, and the promise is judged on all requests, in the peak window of the whole:
+a pool that keeps it in the peak of its own may break it there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -132,19 +131,25 @@ class PoolsOutlook:
         )
 
     def sensitivity(self) -> tuple[SensitivityCase, ...]:
-        """Each assumption wrong in both pools at once: whether they keep the promise, and how many of each would."""
+        """Each assumption wrong in all pools at once: whether they keep the promise, and how many of each would."""
         found = []
         for case in self._cases():
             self._reporter.say("sensitivity", f"{case.assumption} {case.change}", 1.0)
             found.append(self._measured(case))
         return (*found, *self._prices())
 
-    def sure(self) -> tuple[Sized, ...] | None:
+    def sure(self, alone: tuple[Sized, ...] | None = None) -> tuple[Sized, ...] | None:
         """As many of each as keep the promise with steps at the slow end of their bands.
+
+        Args:
+            alone: Fleets that each keep it to their own requests, maybe in steps of other sizes: they are taken where
+                they keep it together.
 
         Returns:
             ``None`` where no counts tried do, or where a first token that waits for nobody may break its promise.
         """
+        if alone is not None and self._keeps(_at_band(self._system.with_fleets(alone), 1.0)):
+            return alone
         slow = self._at_band(1.0)
         counts = self.needed(self._searched, slow, kept=self._keeps(slow))
         bought = None if counts is None else self.bought(counts)
@@ -237,12 +242,7 @@ class PoolsOutlook:
 
     def _at_band(self, power: float) -> System:
         """Steps of all pools as long as a power of their own bands makes them."""
-
-        def slower(sized: Sized) -> Sized:
-            band = sized.replica.band.step_time_factor
-            return replace(sized, replica=with_step_factor(sized.replica, band**power))
-
-        return self._changed(slower)
+        return _at_band(self._system, power)
 
     def _keeps(self, system: System) -> bool:
         return system.judged(self._replays, self._searched).kept
@@ -270,6 +270,14 @@ class PoolsOutlook:
             if target.metric == "ttft"
         )
         return not any(late)
+
+
+def _at_band(system: System, power: float) -> System:
+    def slower(sized: Sized) -> Sized:
+        band = sized.replica.band.step_time_factor
+        return replace(sized, replica=with_step_factor(sized.replica, band**power))
+
+    return system.with_kinds(slower)
 
 
 def _without_cache(sized: Sized) -> Sized:

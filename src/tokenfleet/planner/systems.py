@@ -127,12 +127,15 @@ class System:
         """The same pools with other replicas, or other numbers of them."""
         return replace(self, parts=tuple(replace(part, sized=change(part.sized)) for part in self.parts))
 
+    def with_fleets(self, fleets: Sequence[Sized]) -> "System":
+        """The same pools with a fleet of any kind each."""
+        parts = (replace(part, sized=sized) for part, sized in zip(self.parts, fleets, strict=True))
+        return replace(self, parts=tuple(parts))
+
     def with_counts(self, counts: Sequence[int]) -> "System":
         """The same pools with so many carrying replicas for each of :attr:`own`."""
         known = {part.name: count for part, count in zip(self.own, counts, strict=True)}
-        sized = (replace(part.sized, carrying_count=known[part.host]) for part in self.parts)
-        parts = (replace(part, sized=each) for part, each in zip(self.parts, sized, strict=True))
-        return replace(self, parts=tuple(parts))
+        return self.with_fleets([replace(part.sized, carrying_count=known[part.host]) for part in self.parts])
 
     def through(self, trace: Trace, fleets: Mapping[str, Fleet]) -> tuple[Trace, Pools]:
         """The requests as they are sent, and their stages with these fleets."""

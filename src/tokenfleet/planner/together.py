@@ -11,7 +11,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import joint
 from tokenfleet.planner.answer import DETAIL_REQUESTS, SEARCH_REQUESTS, full_replicas
-from tokenfleet.planner.assumed import few_requests
+from tokenfleet.planner.assumed import few_requests, sure_note
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.pools_outlook import PoolsOutlook
@@ -129,19 +129,19 @@ class Together:
         searched = stretch(self._traffic, SEARCH_REQUESTS)
         outlook = PoolsOutlook(planned.system, self._replays, self._question, searched, reporter)
         curve = outlook.curve(stretch(searched, DETAIL_REQUESTS))
-        depend = planned.depend
-        sure = outlook.sure() if depend else joint.sure(pools)
+        cases = outlook.sensitivity()
+        sure = outlook.sure(None if planned.depend else joint.sure(pools))
         more = outlook.frontier() if planned.way is not None else ()
         return replace(
             one,
-            assumptions=(*_assumed(planned), *(joint.sure_notes(pools, sure) if depend else ())),
+            assumptions=(*_assumed(planned), *joint.sure_notes(pools, sure, cases)),
             curve=curve,
             frontier=joint.with_pools((*one.frontier, *more), pools, degraded.verdict),
             sure=None,
             sure_pools=sure or (),
             anomalies=(*joint.anomalies(pools), *odd_loads(curve)),
-            sensitivity=outlook.sensitivity() if depend else joint.sensitivity(pools),
-            confidence=self._likely(outlook) if depend else joint.confidence(pools),
+            sensitivity=cases,
+            confidence=self._likely(outlook),
         )
 
     def _full(self, pool: PlannedPool, run: StagedRun) -> Saturated | None:
@@ -191,6 +191,12 @@ def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, share
     return full.rate_per_s * requests / calls
 
 
+def _own(plan: Plan) -> Iterator[str]:
+    """All but what it would take to be sure of one pool alone: that is said of all together."""
+    sure = "" if plan.chosen is None else sure_note(plan.chosen, plan.sure)
+    yield from (line for line in plan.assumptions if line != sure)
+
+
 def _assumed(planned: Planned) -> Iterator[str]:
     """What the pools take for granted: once where all do, else with the name of the pool."""
     if planned.handover is not None:
@@ -211,7 +217,7 @@ def _assumed(planned: Planned) -> Iterator[str]:
             )
     else:
         yield "Each request goes to the pool that takes it, whatever becomes of the others: none stands in for another."
-    said = [pool.plan.assumptions for pool in planned.pools]
+    said = [tuple(_own(pool.plan)) for pool in planned.pools]
     for line in dict.fromkeys(line for lines in said for line in lines):
         owners = [pool.name for pool, lines in zip(planned.pools, said, strict=True) if line in lines]
         yield line if len(owners) == len(said) else f"{' and '.join(owners)}: {line}"

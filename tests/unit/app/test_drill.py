@@ -52,6 +52,7 @@ def test_each_drill_has_a_verdict_and_a_failed_one_is_exit_1(run):
     labels = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     # Eight replicas take eight minutes to change, the demand has five.
     assert labels == ["Fleet", *["passed"] * 5, "cut", "passed", "Drills"]
+    assert "\ncut off rollout: " in out
     assert "the change takes 480 s and its" in out
     assert "too short to hold it for" not in out
     assert "6 of 6 passed" in out
@@ -106,7 +107,7 @@ def test_results_go_into_the_contract_of_the_same_fleet(run):
         (("--only", "brust"), '--only: "brust" is not known; nearest: burst'),
         (("--burst", "0.5"), "--burst: 0.5 times the peak is no burst"),
         (("--flood", "2"), "--flood"),
-        (("--burst-length", "10h"), "--burst-length: the burst lasts 10.0 h, the demand 5 min"),
+        (("--burst-length", "10h"), "--burst-length: the burst lasts 10 h, the demand 5 min"),
         (("--plan", "nowhere"), "cannot be read"),
         (("--replicas", "1000000000"), "1,000,000,000 replicas take"),
     ],

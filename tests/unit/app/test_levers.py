@@ -3,9 +3,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 
 from tokenfleet.app.cli import main
-from tokenfleet.app.levers import _easy, _prefix_cache, _shorter_prompts, _steps
+from tokenfleet.app.levers import _easy, _prefix_cache, _routed, _shorter_prompts, _steps
+from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.trace import PrefixTree, Trace
 from unit.planner import toy
 
@@ -110,6 +113,28 @@ def test_the_easy_requests_are_the_later_tiers_or_the_short_ones():
     assert (easy.tolist(), who) == ((tiered.priority > 0).tolist(), "every tier but the first")
     alike = replace(trace, priority=np.zeros(8, dtype=np.int32))
     assert _easy(alike, 0.5)[1] == "prompts up to 450 tokens"
+
+
+def test_requests_that_are_sent_elsewhere_keep_the_promises_to_their_own_classes():
+    trace = replace(
+        Trace(
+            arrival_s=np.arange(8.0),
+            input_tokens=np.arange(100, 900, 100, dtype=np.int32),
+            output_tokens=np.full(8, 5, dtype=np.int32),
+        ),
+        class_bits=np.array([1] * 4 + [2] * 4, dtype=np.int32),
+        classes=("short", "long"),
+    )
+    targets = tuple(
+        LatencyTarget(metric="ttft", quantile=0.9, limit_s=1.0, traffic_class=name) for name in trace.classes
+    )
+    classes = tuple(TrafficClass(name=name, takes="") for name in trace.classes)
+    promise = Slo(latency=targets, error_rate_fraction=0.01, classes=classes)
+    question = toy.question([toy.replica()], [toy.price("h100_sxm", 3.0)], promise=promise)
+    scenario = Scenario.model_validate(yaml.safe_load(SCENARIO))
+    made = _routed(scenario, question, trace, "Qwen/Qwen2.5-3B-Instruct", 0.5)
+    assert [target.traffic_class for target in made.question.slo.latency] == ["long"]
+    assert [target.traffic_class for target in made.beside[0].slo.latency] == ["short"]
 
 
 def test_prompts_are_cut_past_what_they_share():

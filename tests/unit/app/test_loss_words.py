@@ -68,3 +68,26 @@ def test_the_moment_of_a_loss_says_when_it_is_over(made):
     assert "within the 20 s of demand left, too few to judge: 60 s are judged together (in the window" in soon
     assert "as far as the 5 min of demand that follow show" in with_moment(made, recovery=recovered(200.0))
     assert "over all requests: TTFT p99" in with_moment(made, slo_overall=late)
+
+
+def test_nobody_is_said_to_come_back_who_does_not_and_no_change_tried_that_the_demand_is_too_short_for(made):
+    assert "2 requests are lost for good; those who" in with_moment(made, longest_wait_s=None)
+    assert "requests are lost; those" in with_moment(made, longest_wait_s=None, lost_request_count=0)
+    seen = Moment(
+        time_s=1.0,
+        replicas=(),
+        lost_request_count=0,
+        unfinished_count=0,
+        longest_wait_s=None,
+        kept=True,
+        slo_after=(),
+        slo_overall=(),
+        recovery=recovered(0.0),
+    )
+    rollout = replace(made.losses[4], moment=seen)
+    (short,) = loss_lines(replace(made, losses=(rollout,)))
+    assert short.note.endswith(
+        "takes 15 min; those who arrive in the 5 min of it that were replayed are served as promised"
+    )
+    (long,) = loss_lines(replace(made, losses=(replace(rollout, lasts_s=200.0),)))
+    assert long.note.endswith("those who arrive then are served as promised throughout")

@@ -115,7 +115,7 @@ def test_anything_else_is_refused_and_never_crashes(value):
 
 def test_shown_to_a_person():
     assert [shown_duration(time_s) for time_s in (0.0042, 0.038, 0.149, 0.71, 12.4, 370.0, 9000.0)] == [
-        "4.2 ms", "38 ms", "149 ms", "0.71 s", "12.4 s", "6 min 10 s", "2.5 h",
+        "4.2 ms", "38 ms", "149 ms", "0.71 s", "12.4 s", "6 min 10 s", "2 h 30 min",
     ]  # fmt: skip
     assert [shown_usd(usd) for usd in (0.00041, 0.15, 29.5, 12345.6)] == ["$0.00041", "$0.15", "$29.50", "$12,346"]
 

@@ -37,6 +37,12 @@ def test_a_gpu_without_a_price_is_named_in_the_summary_with_what_to_give(run):
     assert "requests/s in the peak minute" in out
 
 
+def test_where_no_gpu_has_a_price_no_promise_is_said_to_be_broken(run):
+    out = run(*ESTIMATE, "--gpu", "rtx4090", "--rate", 2)
+    assert "so the promise was not looked at" in out
+    assert "so that one can run: give your own price" in " ".join(out.split())
+
+
 def test_the_summary_of_a_few_requests_tells_no_chance(run):
     Path("few.yaml").write_text(
         "name: few\nmodel: meta-llama/Llama-3.1-8B-Instruct\nslo: {ttft_p99: 2s, itl_p99: 80ms}\n"

@@ -146,6 +146,10 @@ def test_a_commitment_longer_than_the_demand_is_believed_is_paid_to_its_end():
     rent = Rent(on_demand_usd_per_gpu_hour=8.0)
     assert purchase_mix([5], rent=rent, commitments=[three_years]).committed_gpu_count == 5
     assert purchase_mix([5], rent=rent, commitments=[three_years], horizon_h=8760).committed_gpu_count == 0
+    # A year is of full use to whom believes a little more: what follows can be rented.
+    year = Commitment(name="r1", usd_per_gpu_hour=6.0, term_h=8760)
+    for horizon_h in (8760, 9600, 3 * 8760 + 1):
+        assert purchase_mix([5], rent=rent, commitments=[year], horizon_h=horizon_h).total_usd_per_hour == 30.0
 
 
 def test_break_even_hours():

@@ -132,6 +132,27 @@ def test_all_pools_are_judged_together_with_their_spare_gone(bought):
     assert all(result.predicted_high >= result.predicted for result in bought.slo_degraded)
 
 
+def test_an_assumption_is_wrong_in_all_pools_at_once_and_judged_on_all_requests(bought):
+    trace = mixed()
+    traffic, replays = Traffic(trace, peak_window(trace)), Replays(PROMISE, "least_in_flight")
+    system = system_of(bought.pools, None)
+    (band,) = {part.sized.replica.band.step_time_factor for part in system.parts}
+
+    def slower(factor):
+        made = system.with_kinds(lambda sized: replace(sized, replica=with_step_factor(sized.replica, factor)))
+        return made.judged(replays, traffic)
+
+    slow = next(case for case in bought.sensitivity if case.assumption == "step time" and case.change.startswith("x"))
+    assert slow.kept == slower(band).kept
+    assert slow.broken == tuple(result.name for result in slower(band).broken)
+    border = bought.confidence.breaking_step_factor
+    assert slower(border).kept
+    assert (border >= band) == slow.kept
+    said = [line for line in bought.assumptions if "steps" in line and "times as long" in line]
+    assert len(said) == 1, "of all pools, not of each"
+    assert "of all pools take" in said[0]
+
+
 def test_lines_of_the_bill_add_up_in_each_pool_and_over_all(bought):
     lines = ("input", "cached", "output", "headroom", "idle", "spare")
     bills = [pool.plan.bill for pool in bought.pools]

@@ -168,13 +168,12 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
 
     lines = [f"{lever.name}: {lever.change}"]
     if lever.pools is not None:
-        before = found.base_pools.slo if found.base_pools else found.base.slo if found.base else ()
-        return [*lines, *_pool_lines(lever.pools), _latency(lever.pools.slo, before), f"check: {lever.risk}"]
+        return [*lines, *_pool_lines(lever.pools), _latency(lever.pools.slo, found.base_slo), f"check: {lever.risk}"]
     if lever.sized is None:
         return [*lines, lever.why_not or "no fleet keeps the promise"]
     for sized in lever.fleets:
         lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
-        lines.append(_latency(sized.slo, found.base.slo if found.base else ()))
+        lines.append(_latency(sized.slo, found.base_slo))
     return [*lines, f"check: {lever.risk}"]
 
 

@@ -24,7 +24,7 @@ from tokenfleet.app.report.charts import (
     plain,
 )
 from tokenfleet.app.report.sampling import in_buckets
-from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent
+from tokenfleet.app.report.words import UNKNOWN, amount, clock, digits, duration, exact, percent
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats, LengthSummary, Quality, Workload
 
@@ -124,7 +124,7 @@ def _tenants(counts: dict[str, int]) -> Table | None:
         return None
     total = sum(counts.values())
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    rows = [(name, exact(count), percent(count / total)) for name, count in ranked[:_TENANTS_SHOWN]]
+    rows = [(name or UNKNOWN, exact(count), percent(count / total)) for name, count in ranked[:_TENANTS_SHOWN]]
     rest = ranked[_TENANTS_SHOWN:]
     if rest:
         count = sum(each for _, each in rest)

@@ -28,6 +28,11 @@ def _course(case: LossCase) -> tuple[CoursePoint, ...]:
     return case.moment.course if case.moment else ()
 
 
+def _come_back(case: LossCase) -> str:
+    waited = case.moment is not None and case.moment.longest_wait_s is not None
+    return "Those lost are sent again, the first after a second." if waited else "Those lost do not come back."
+
+
 def _times(case: LossCase) -> list[float | None]:
     return plain(point.since_s for point in _course(case))
 
@@ -39,7 +44,7 @@ def _queue(case: LossCase, text: LossLine) -> Chart:
     return Chart(
         key="moment-queue",
         title=f"{_TITLE}: {text.lost}",
-        note="Requests on all replicas, and replicas that take requests. Those lost are sent again after a second.",
+        note=f"Requests on all replicas, and replicas that take requests. {_come_back(case)}",
         figure={
             "data": [
                 line(

@@ -9,6 +9,7 @@ from tokenfleet.app.report.decision import predicted, promise_name
 from tokenfleet.app.report.gauges import Window, gauge_charts, ttft_chart
 from tokenfleet.app.report.moment import moment_charts
 from tokenfleet.app.report.words import amount, duration, exact, percent, plural, promise
+from tokenfleet.app.summary import verdict
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
@@ -79,7 +80,7 @@ def _overall(plan: Plan) -> Table | None:
             f"≤ {promise(result.promised, result.unit)}",
             predicted(result),
             f"{amount(result.sample_count)}",
-            "kept" if result.kept else "broken",
+            verdict(result),
         )
         for result in plan.slo_degraded_overall
     )
