@@ -1,11 +1,42 @@
-"""The requests that somebody waits for, where batch stands in the same queues."""
+"""The requests of one lane, where batch stands in the same queues as those that somebody waits for."""
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from tokenfleet.domain.run import RunRecord, requests_of
+from tokenfleet.domain.run import GapHistogram, RunRecord, requests_of
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Bools
+
+INTERACTIVE: Final = "lane interactive"
+BATCH: Final = "lane batch"
+
+
+def of_lane(record: RunRecord, lane: str, mine: Bools) -> RunRecord:
+    """The record of the requests of one lane, with their gaps; gauges stay those of all.
+
+    Args:
+        record: Of all requests.
+        lane: Its name among the classes of the record.
+        mine: Who is in it.
+    """
+    return with_gaps_of(requests_of(record, mine), lane, is_all=bool(mine.all()))
+
+
+def with_gaps_of(record: RunRecord, lane: str, *, is_all: bool) -> RunRecord:
+    """The record with the gaps of one lane; none where they were not counted apart, for nobody knows whose they are."""
+    if is_all:
+        return record
+    nothing = GapHistogram(lower_s=record.gaps.lower_s, count=np.zeros_like(record.gaps.count))
+    apart = record.class_gaps.get(lane)
+    gaps, peak_gaps = (nothing, nothing) if apart is None else (apart.gaps, apart.peak_gaps)
+    return replace(record, gaps=gaps, peak_gaps=None if record.peak_gaps is None else peak_gaps)
+
+
+def counts_apart(slo: Slo, *, has_lane: bool) -> bool:
+    """Whether a replay that is held against a promise must count gaps class by class."""
+    return slo.gaps_apart or (has_lane and any(target.metric == "itl" for target in slo.latency))
 
 
 def without_batch(record: RunRecord, batch: Bools) -> RunRecord:
@@ -13,7 +44,7 @@ def without_batch(record: RunRecord, batch: Bools) -> RunRecord:
 
     Batch that was sent twice or gave way, and waits again, is still counted: nobody notes when it was back.
     """
-    kept, gauges, ledger = requests_of(record, ~batch), record.telemetry, record.ledger
+    kept, gauges, ledger = of_lane(record, INTERACTIVE, ~batch), record.telemetry, record.ledger
     if gauges is None or ledger is None or record.ready_s is None:
         return kept
     waiting = gauges.waiting.copy()

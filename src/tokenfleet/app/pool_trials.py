@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tokenfleet import planner, simulator, workload
+from tokenfleet.app.lane_queue import counts_apart
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import lanes_alone
@@ -82,7 +83,8 @@ class Trials:
         pools = with_counts(self.system.pools, self.system.named, self.tied(counts))
         trace = self.system.trace
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
-        interval_s = max(1.0, trace.duration_s) if self._slo.gaps_apart else None
+        apart = counts_apart(self._slo, has_lane=self.system.batch is not None)
+        interval_s = max(1.0, trace.duration_s) if apart else None
         run = simulator.replay_stages(
             trace,
             pools,

@@ -55,7 +55,7 @@ def pools_document(run: SimulatedPools) -> dict[str, object]:
         "gpu_count": run.pools.gpu_count,
         **totals_document(record, run.trace, run.at_max_output_count),
         "busy_fraction": contract.busy_fraction(record),
-        **latency_document(record, run.slo),
+        **latency_document(record, run.slo, run.waited_for, run.batch),
         "outside_mean_s": run.wait_mean_s,
         "transfer_mean_s": run.transfer_mean_s,
         "world": world_document(run.record.turmoil),

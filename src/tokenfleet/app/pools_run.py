@@ -11,6 +11,7 @@ from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import looped
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand, at_max_output
+from tokenfleet.app.lane_queue import INTERACTIVE, counts_apart, of_lane, with_gaps_of
 from tokenfleet.app.pools_diagnosis import SystemFinding, findings
 from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool
@@ -27,7 +28,7 @@ from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord, Status, requests_of
+from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
@@ -133,7 +134,7 @@ class SimulatedPools:
     @property
     def waited_for(self) -> RunRecord:
         """The requests that somebody waits for: all but batch in a lane, unless all are."""
-        return self.record if self.batch is None or self.batch.all() else requests_of(self.record, ~self.batch)
+        return self.record if self.batch is None or self.batch.all() else of_lane(self.record, INTERACTIVE, ~self.batch)
 
     @property
     def record(self) -> RunRecord:
@@ -240,6 +241,7 @@ def _judged(
     sampled_s: float,
 ) -> tuple[tuple[SloResult, ...], tuple[SloResult, ...]]:
     """The promise at the peak and over the whole run, with its range at both ends of the error band."""
+    slo = asked.slo.targets()
 
     def at(*, slow: bool) -> StagedRun:
         return simulator.replay_stages(
@@ -247,13 +249,12 @@ def _judged(
             at_band(system.pools, slow=slow),
             peak_window_s=peak_s,
             # Gaps are counted class by class along with telemetry.
-            telemetry_interval_s=sampled_s if asked.slo.targets().gaps_apart else None,
+            telemetry_interval_s=sampled_s if counts_apart(slo, has_lane=system.batch is not None) else None,
             worlds=PoolWorlds(asked, system.named),
             closed_loop=loop,
             read_tokens_per_s=_reads(asked),
         )
 
-    slo = asked.slo.targets()
     low, high = at(slow=False), at(slow=True)
     return (
         judged(system, staged, slo, window_s=peak_s, low=low, high=high),
@@ -296,7 +297,9 @@ def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:
     if not free.any():
         return staged.record
     pools = [each.name for each in system.named if each.behind not in system.windows]
-    return simulator.of_requests(staged, free, pools)
+    found = simulator.of_requests(staged, free, pools)
+    has_both = system.batch is not None and system.batch.any()
+    return with_gaps_of(found, INTERACTIVE, is_all=not has_both)
 
 
 def at_band(pools: Pools, *, slow: bool) -> Pools:

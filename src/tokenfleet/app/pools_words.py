@@ -22,7 +22,7 @@ def pools_blocks(run: SimulatedPools, next_lines: Sequence[str]) -> list[Block]:
         ("Way", [stage_words(run.pools)]),
         ("Pools", [*(line for row in run.rows for line in pool_lines(row)), *shared_lines(run.rows)]),
         ("Demand", demand_lines(run.record, run.slo, run.waited_for)),
-        ("Latency", latency_lines(run.waited_for)),
+        ("Latency", latency_lines(run.waited_for, run.batch)),
         *([("World", around)] if (around := around_lines(run)) else []),
         *([("Ladder", door_lines(run))] if run.climbers else []),
         *([("Batch", lane_lines(run.record, run.batch))] if run.batch is not None else []),

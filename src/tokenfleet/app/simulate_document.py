@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tokenfleet import contract
 from tokenfleet.app.intervals import BOUNDS, FleetIntervals, Intervals, Waits, in_interval
+from tokenfleet.app.lane_queue import BATCH, of_lane
 from tokenfleet.app.lane_words import lane_document
 from tokenfleet.app.scaling_words import scaling_document
 from tokenfleet.app.simulate_run import Judged, Simulated, goodput
@@ -20,7 +21,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import Degraded, GapHistogram, Ledger, RunRecord, Status, Telemetry, Turmoil
 from tokenfleet.domain.slo import Slo
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Bools, Trace
 from tokenfleet.domain.world import ReplicaState
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -111,7 +112,7 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
         "router": run.fleet.router,
         **totals_document(record, run.trace, run.at_max_output_count),
         "busy_fraction": run.whole.diagnosis.busy_fraction,
-        **latency_document(record, run.slo),
+        **latency_document(record, run.slo, run.around.waiting_for(record), run.around.in_lane),
         "replicas": [asdict(row) for row in replica_rows(record, run.fleet)],
         "whole": _judged(run.whole, run, says),
         "peak": {"start_s": run.peak_window_s[0], "end_s": run.peak_window_s[1], **_judged(run.peak, run, says)},
@@ -151,12 +152,14 @@ def totals_document(record: RunRecord, trace: Trace, at_max_output_count: int | 
     }
 
 
-def latency_document(record: RunRecord, slo: Slo) -> dict[str, object]:
-    """What the replicas did, and how long requests took."""
-    good = goodput(record, slo)
+def latency_document(record: RunRecord, slo: Slo, waited_for: RunRecord, batch: Bools | None) -> dict[str, object]:
+    """What the replicas did, and how long requests took: those that somebody waits for, batch in a lane, and all."""
+    good = goodput(waited_for, slo)
     return {
         "busy": asdict(record.busy),
-        "latency_s": latencies(record),
+        "latency_s": latencies(waited_for),
+        "latency_batch_s": None if batch is None else latencies(of_lane(record, BATCH, batch)),
+        "latency_all_s": latencies(record),
         "itl_by_class_s": {
             name: {key: histogram_quantile(apart.gaps, quantile) for key, quantile in QUANTILES.items()}
             for name, apart in record.class_gaps.items()

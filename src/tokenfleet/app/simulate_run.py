@@ -20,6 +20,7 @@ from tokenfleet.app.intervals import (
     left_tokens,
     waits_of,
 )
+from tokenfleet.app.lane_queue import counts_apart
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.sending import sending_s
@@ -221,14 +222,14 @@ def _judged(
     seen_s: tuple[Floats | None, Floats | None],
 ) -> tuple[Judged, Judged]:
     """The whole run and its peak against the promise and against the requests alone."""
-    fleet = around.fleet
+    fleet, apart = around.fleet, counts_apart(slo, has_lane=around.lane is not None)
     low, high = (
         simulator.replay(
             sent,
             _at(fleet, slow=slow),
             peak_window_s=peak_s,
             # Gaps are counted class by class along with telemetry.
-            telemetry_interval_s=_interval_s(how, trace, around) if slo.gaps_apart else None,
+            telemetry_interval_s=_interval_s(how, trace, around) if apart else None,
             world=around.world(),
         )
         for slow in (False, True)

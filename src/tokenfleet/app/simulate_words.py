@@ -17,6 +17,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
+from tokenfleet.domain.trace import Bools
 
 Block = tuple[str, Sequence[str]]
 _MOST_REPLICAS: Final = 8
@@ -320,12 +321,11 @@ def _why_gaps(engines: Sequence[EngineSettings]) -> str:
 def simulation_blocks(run: Simulated, next_lines: Sequence[str]) -> list[Block]:
     """The blocks a terminal shows."""
     waited_for = run.around.waiting_for(run.record)
-    aside = [] if run.around.in_lane is None else ["of all but batch, which has its own lines below"]
     blocks: list[Block] = [
         ("Model", [run.model]),
         ("Fleet", [fleet_name(group) for group in run.fleet.groups]),
         ("Demand", demand_lines(run.record, run.slo, waited_for)),
-        ("Latency", [*latency_lines(waited_for), *aside]),
+        ("Latency", latency_lines(waited_for, run.around.in_lane)),
         ("Promise", promise_lines(run.peak_window_s, run.peak.slo, run.whole.slo)),
         ("Load", _load(run)),
         ("Peak", diagnosis_words(run.peak, run)),
@@ -360,12 +360,12 @@ def demand_lines(record: RunRecord, slo: Slo, waited_for: RunRecord) -> list[str
     return lines
 
 
-def latency_lines(record: RunRecord) -> list[str]:
-    """A table of every latency."""
+def latency_lines(record: RunRecord, batch: Bools | None) -> list[str]:
+    """A table of every latency of the requests that somebody waits for."""
     lines = ["".ljust(6) + "".join(key.rjust(13) for key in QUANTILES)]
     for name, values in latencies(record).items():
         lines.append(name.upper().ljust(6) + "".join(_time(values[key]).rjust(13) for key in QUANTILES))
-    return lines
+    return lines if batch is None else [*lines, "of all but batch, which has its own lines below"]
 
 
 def promise_lines(peak_s: Window, peak: Sequence[SloResult], whole: Sequence[SloResult]) -> list[str]:

@@ -17,7 +17,7 @@ workload:
   mean_rate: 5
   duration: 6min
 model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 2s, error_rate: 1%}
+slo: {ttft_p95: 2s, itl_p99: 300ms, error_rate: 1%}
 gpus: l40s
 precision: fp8
 batch:
@@ -25,6 +25,20 @@ batch:
   window: {opens: "00:02", closes: "06:00"}
   slots: 20%
 """
+
+
+def told_apart(found: dict) -> None:
+    """Gaps and latencies of the two lanes, and the promise on those of one."""
+    mine, of_batch, of_all = (found[name] for name in ("latency_s", "latency_batch_s", "latency_all_s"))
+    assert mine["itl"] == found["itl_by_class_s"]["lane interactive"]
+    assert of_batch["itl"] == found["itl_by_class_s"]["lane batch"]
+    assert mine["ttft"]["p95"] < of_all["ttft"]["p95"] < of_batch["ttft"]["p95"]
+    promised = next(clause for clause in found["whole"]["slo"] if clause["name"].startswith("itl"))
+    assert promised["predicted"] == mine["itl"]["p99"]
+    assert promised["predicted_low"] < promised["predicted"] < promised["predicted_high"]
+    assert promised["sample_count"] == sum(
+        each["count"] for each in json.loads(Path("out/gaps.json").read_text())["classes"]["lane interactive"]["whole"]
+    )
 
 
 @pytest.fixture
@@ -53,6 +67,10 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     batch_too, others = rows["waiting"].max(), found["whole"]["diagnosis"]["waiting_peak_count"]
     assert others < batch_too, "an alarm is about those for whom somebody waits"
     assert "of all but batch, which has its own lines below" in out
+    told_apart(found)
+    page = Path("out/timeline.html").read_text()
+    assert "ITL interactive" in page
+    assert "TTFT batch" in page
 
 
 POOLS = """\
@@ -70,6 +88,8 @@ def test_each_pool_has_a_lane_of_its_own(capsys, scenario):
     batch = found["batch"]
     assert batch["finished_count"] == batch["request_count"] > 0
     assert f"{batch['finished_count']:,} of {batch['request_count']:,} requests done" in out
+    told_apart(found)
+    assert "of all but batch" in out
     calls = pl.read_parquet("out/calls.parquet")
     early = calls.filter((pl.col("arrival_s") < 110.0) & (pl.col("pool") != "main-decode"))
     for _, pool in early.group_by("pool"):

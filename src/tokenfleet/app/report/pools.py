@@ -14,6 +14,7 @@ from tokenfleet.app.report.timeline import (
     Finding,
     TimelinePage,
     gaps_chart,
+    in_lanes,
     latency_table,
     promises_table,
     rates_chart,
@@ -31,20 +32,21 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
     scale = TimeAxis.spanning(record.end_s - float(record.arrival_s[0]))
     window = Window(run.peak_window_s[0] / scale.unit_s, run.peak_window_s[1] / scale.unit_s)
     start_s, end_s = run.peak_window_s
+    lanes = in_lanes(record, run.waited_for, run.batch)
     return TimelinePage(
         lead=f"{exact(len(record.arrival_s))} requests, each by {stage_words(run.pools)}, as far as it takes part. "
         f"The peak is {clock(start_s)} to {clock(end_s)} after the start of the traffic.",
         finding=_finding(run),
         whole=(*time_lines(run), *door_lines(run), *tenant_lines(run.fairness), *lane_lines(run.record, run.batch)),
         promises=promises_table(run.peak, run.whole),
-        latency=latency_table(record),
+        latency=latency_table(lanes),
         totals=_totals(run),
         replicas=_pools(run),
         charts=(
             rates_chart(record, scale, window),
             *(_gauges(name, pool, scale, window) for name, pool in run.staged.pools.items()),
-            ttft_chart(run.slo, record, scale, window),
-            gaps_chart(record, run.slo),
+            ttft_chart(run.slo, run.waited_for, scale, window),
+            gaps_chart(lanes, run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),
         parts="Pool by pool",

@@ -1,12 +1,13 @@
 """A simulation as one page: what holds the fleet up, then the replay over time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from tokenfleet.app.ending_words import ending_counts
 from tokenfleet.app.intervals import mean_of, serving
+from tokenfleet.app.lane_queue import BATCH, of_lane
 from tokenfleet.app.report.charts import (
     BAD,
     FIRST,
@@ -28,7 +29,7 @@ from tokenfleet.app.report.sampling import TIME_BUCKETS, in_buckets
 from tokenfleet.app.report.words import amount, clock, digits, duration, exact, percent, promise
 from tokenfleet.app.report.work import work_charts
 from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
-from tokenfleet.app.simulate_document import latencies, replica_rows
+from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Simulated, goodput
 from tokenfleet.app.simulate_words import diagnosis_words, fleet_name, tenant_lines, whole_words
 from tokenfleet.app.summary import data, verdict
@@ -36,7 +37,7 @@ from tokenfleet.app.world_words import world_lines
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
-from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.trace import Bools, Floats
 
 _REPLICAS_SHOWN: Final = 64
 _MOODS: Final = {"fine": "good", "unknown": "thin"}
@@ -76,6 +77,7 @@ class TimelinePage:
 def timeline_page(run: Simulated) -> TimelinePage:
     """What the page of a simulation says."""
     record = run.record
+    waited_for = run.around.waiting_for(record)
     start_s = float(record.arrival_s[0])
     scale = TimeAxis.spanning(record.end_s - start_s)
     window = Window(run.peak_window_s[0] / scale.unit_s, run.peak_window_s[1] / scale.unit_s)
@@ -85,7 +87,7 @@ def timeline_page(run: Simulated) -> TimelinePage:
         whole=(*whole_words(run), *world_lines(run), *tenant_lines(run.fairness)),
         watched=(*scaling_lines(run), *ladder_lines(run)),
         promises=promises_table(run.peak.slo, run.whole.slo),
-        latency=latency_table(record),
+        latency=latency_table(in_lanes(record, waited_for, run.around.in_lane)),
         totals=_totals(run),
         replicas=_replicas(run),
         charts=(
@@ -94,8 +96,8 @@ def timeline_page(run: Simulated) -> TimelinePage:
             *gauge_charts(record.telemetry, scale, window),
             _fullest_queue(run, scale, window),
             *work_charts(run, scale, window),
-            ttft_chart(run.slo, record, scale, window),
-            gaps_chart(record, run.slo),
+            ttft_chart(run.slo, waited_for, scale, window),
+            gaps_chart(in_lanes(record, waited_for, run.around.in_lane), run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),
     )
@@ -140,10 +142,23 @@ def promises_table(peak: Sequence[SloResult], whole: Sequence[SloResult]) -> Tab
     )
 
 
-def latency_table(record: RunRecord) -> Table:
-    """Quantiles of every latency."""
+def in_lanes(record: RunRecord, waited_for: RunRecord, batch: Bools | None) -> dict[str, RunRecord]:
+    """Requests that somebody waits for and batch in a lane apart, by what is said of them; all as one without a lane.
+
+    Args:
+        record: Of all.
+        waited_for: Of those that somebody waits for.
+        batch: Who is in the lane.
+    """
+    return {"": record} if batch is None else {"interactive": waited_for, "batch": of_lane(record, BATCH, batch)}
+
+
+def latency_table(lanes: Mapping[str, RunRecord]) -> Table:
+    """Quantiles of every latency, lane by lane."""
     rows = tuple(
-        (name.upper(), *(duration(value) for value in values.values())) for name, values in latencies(record).items()
+        (f"{name.upper()} {lane}".strip(), *(duration(value) for value in values.values()))
+        for lane, record in lanes.items()
+        for name, values in latencies(record).items()
     )
     return Table(head=("Whole run", "p50", "p95", "p99"), rows=rows, numeric=frozenset({1, 2, 3}))
 
@@ -256,38 +271,42 @@ def _fullest_queue(run: Simulated, scale: TimeAxis, window: Window) -> Chart | A
     )
 
 
-def gaps_chart(record: RunRecord, slo: Slo) -> Chart | Absent:
-    """Shares of the token gaps by length, with the promises on them."""
+def gaps_chart(lanes: Mapping[str, RunRecord], slo: Slo) -> Chart | Absent:
+    """Shares of the token gaps by length, lane by lane, with the promises on them."""
     title = "Time between tokens, every gap"
-    gaps = record.gaps
-    held = np.flatnonzero(gaps.count)
-    if not len(held):
+    counts = {lane: record.gaps.count for lane, record in lanes.items() if record.gaps.count.any()}
+    if not counts:
         return Absent(title=title, why="No request has a second token.")
+    total = np.sum([*counts.values()], axis=0)
+    held = np.flatnonzero(total)
     first = int(held[0]) // _BINS_JOINED * _BINS_JOINED
     starts = np.arange(first, int(held[-1]) + 1, _BINS_JOINED)
-    share = 100 * np.add.reduceat(gaps.count, starts) / gaps.count.sum(dtype=np.int64)
-    in_ms = plain(1e3 * gaps.lower_s[starts])
-    top = float(share.max())
-    traces = [line("gaps", in_ms, plain(share), FIRST, "%{y:.3~r} % from %{x:.3~r} ms on")]
-    traces[0]["line"] = {"color": FIRST, "width": 2, "shape": "hv"}
+    shares = {lane: 100 * np.add.reduceat(count, starts) / count.sum(dtype=np.int64) for lane, count in counts.items()}
+    in_ms = plain(1e3 * next(iter(lanes.values())).gaps.lower_s[starts])
+    top = max(float(share.max()) for share in shares.values())
+    traces = []
+    for (lane, share), colour in zip(shares.items(), (FIRST, SECOND), strict=False):
+        hover = f"%{{y:.3~r}} % {lane}".rstrip() + " from %{x:.3~r} ms on"
+        trace = line(f"gaps {lane}".rstrip(), in_ms, plain(share), colour, hover)
+        traces.append({**trace, "line": {"color": colour, "width": 2, "shape": "hv"}})
     for target in slo.latency:
         if target.metric == "itl":
             at_ms = float(f"{1e3 * target.limit_s:.5g}")
             name = f"{promise_name(target.name)} {promise(target.limit_s, 's')}"
             traces.append(line(name, [at_ms, at_ms], [0.0, top], BAD, name, dash="dash"))
-    quantiles = latencies(record)["itl"]
+    quantiles = {lane: latencies(record)["itl"] for lane, record in lanes.items()}
     return Chart(
         key="gaps",
         title=title,
-        note=f"{amount(int(gaps.count.sum(dtype=np.int64)))} gaps of the whole run, in bins 9 % wide.",
+        note=f"{amount(int(total.sum(dtype=np.int64)))} gaps of the whole run, in bins 9 % wide.",
         figure={
             "data": traces,
             "layout": layout(axis("ms, log scale", type="log"), axis("share of gaps", ticksuffix=" %")),
         },
         table=Table(
-            head=("ITL", "Whole run"),
-            rows=tuple((name, duration(value)) for name, value in quantiles.items()),
-            numeric=frozenset({1}),
+            head=("ITL", *(lane.capitalize() or "Whole run" for lane in lanes)),
+            rows=tuple((name, *(duration(of[name]) for of in quantiles.values())) for name in QUANTILES),
+            numeric=frozenset(range(1, 1 + len(lanes))),
         ),
         height_px=280,
         wide=True,
