@@ -15,6 +15,7 @@ from tokenfleet.app.lane_queue import without_batch
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem
 from tokenfleet.app.simulate_run import Window, prefill_fraction_in
+from tokenfleet.app.simulate_words import slowed_by_events
 from tokenfleet.contract import Diagnosis, DiagnosisLimits
 from tokenfleet.contract.diagnosis import Against, Alarm, Verdict
 from tokenfleet.contract.quantile import order_statistic
@@ -41,6 +42,8 @@ class PoolFinding:
     neighbour: str | None = None
     """The busiest pool on the same GPUs, where the same calls take no longer than with company once nobody shares
     them; ``None``: the pool itself is the cause, or nothing is."""
+    slowed: frozenset[int] = frozenset()
+    """Its replicas that events slowed down."""
 
     @property
     def name(self) -> str:
@@ -185,7 +188,8 @@ def _finding(
         found = replace(found, verdict="decode")
     gap_count = float(np.maximum(run.trace.output_tokens[inside] - 1, 0).mean())
     excess_s = _longer_s(found.ttft) + gap_count * _longer_s(found.itl)
-    return PoolFinding(named=named, diagnosis=found, excess_s=excess_s, reads=reads)
+    slowed = slowed_by_events(() if record.turmoil is None else record.turmoil.decisions)
+    return PoolFinding(named=named, diagnosis=found, excess_s=excess_s, reads=reads, slowed=slowed)
 
 
 def _beside(

@@ -9,6 +9,7 @@ from tokenfleet.app.simulate_document import against_document, diagnosis_documen
 from tokenfleet.app.simulate_words import (
     NO_TOKENS,
     against_line,
+    behind_lines,
     in_time_yet,
     mend_lines,
     odd_lines,
@@ -34,24 +35,31 @@ def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: Diag
     if not found.saturated:
         return [*_at_ease(found, broken), *alarms]
     first, *others = found.saturated
-    lines = [_headline(first, alone=len(found.pools) == 1), *_evidence(first, limits)]
-    lines += [f"{_told(each)} {_first_times(each, limits)}" for each in others]
+    lines = [_headline(first, limits, alone=len(found.pools) == 1), *_evidence(first, limits)]
+    lines += [f"{_told(each, limits)} {_first_times(each, limits)}" for each in others]
     lines += [line for line in alarms if not line.startswith(f"{first.culprit}: ")]
-    return [*lines, _closing(first) if broken else "The promise holds all the same."]
+    return [*lines, _closing(first, limits) if broken else "The promise holds all the same."]
 
 
 def pool_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
     """What helps a pool, and what its verdict rests on."""
-    found = each.diagnosis
+    found, behind = each.diagnosis, _behind(each, limits)
     mend = [] if each.reads or each.neighbour else mend_lines(found)
-    lines = [*mend, _first_times(each, limits)]
+    lines = [*(behind[1:] if behind else mend), _first_times(each, limits)]
     if found.itl.factor is not None:
         lines.append(against_line("ITL", found.itl, limits.itl_quantile))
     return [
         *lines,
         *waiting_lines(found, limits),
-        *odd_lines(found, each.named.fleet, gaps_are_own=each.neighbour is None),
+        *odd_lines(found, each.named.fleet, gaps_are_own=each.neighbour is None and not behind),
     ]
+
+
+def _behind(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:
+    """Where one replica holds the pool up and the others do not."""
+    if each.neighbour is not None:
+        return []
+    return behind_lines(each.diagnosis, limits, each.slowed, each.named.fleet.router, "pool")
 
 
 def _evidence(each: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> list[str]:
@@ -60,17 +68,17 @@ def _evidence(each: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> list[
     return [_LINK_MEND, _first_times(each, limits)]
 
 
-def _headline(first: PoolFinding | LinkFinding, *, alone: bool) -> str:
+def _headline(first: PoolFinding | LinkFinding, limits: DiagnosisLimits, *, alone: bool) -> str:
     if isinstance(first, PoolFinding) and first.neighbour is not None:
-        return f"{first.neighbour} holds {first.name} up: {_verdict(first)}"
-    name, _, verdict = _told(first).partition(": ")
+        return f"{first.neighbour} holds {first.name} up: {_verdict(first, limits)}"
+    name, _, verdict = _told(first, limits).partition(": ")
     return f"{name}{'' if alone else ' holds the others up'}: {verdict}"
 
 
-def _told(each: PoolFinding | LinkFinding) -> str:
+def _told(each: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> str:
     """What is full, with its name in front."""
     if isinstance(each, PoolFinding):
-        return f"{each.name}: {_verdict(each)}"
+        return f"{each.name}: {_verdict(each, limits)}"
     return f"{each.name} from {each.sender} to {each.receiver}: {_link_verdict(each)}"
 
 
@@ -80,9 +88,11 @@ def _link_verdict(each: LinkFinding) -> str:
     return f"the link is saturated: KV asks for {each.asked_fraction:.2f} times what it carries."
 
 
-def _closing(first: PoolFinding | LinkFinding) -> str:
+def _closing(first: PoolFinding | LinkFinding, limits: DiagnosisLimits) -> str:
     if isinstance(first, LinkFinding):
         return "A faster link helps first."
+    if _behind(first, limits):
+        return f"Mending that replica helps first, not more of {first.name}."
     if first.neighbour is None:
         return f"More replicas of {first.name} help first."
     return f"GPUs of its own for {first.name} help first, or more replicas of both."
@@ -96,7 +106,7 @@ def finding_document(found: SystemFinding, results: Sequence[SloResult], limits:
         "alarm": found.alarm,
         "text": found_lines(found, results, limits),
         "pools": {
-            name: diagnosis_document(each.diagnosis, [_verdict(each), *pool_lines(each, limits)])
+            name: diagnosis_document(each.diagnosis, [_verdict(each, limits), *pool_lines(each, limits)])
             for name, each in found.pools.items()
         },
         "links": [_link_document(each, limits) for each in found.links],
@@ -111,7 +121,7 @@ def _link_document(each: LinkFinding, limits: DiagnosisLimits) -> dict[str, obje
         "verdict": each.verdict,
         "transfer": against_document(each.against),
         "asked_fraction": each.asked_fraction,
-        "text": [_told(each), *_evidence(each, limits)] if each.against.up else [_first_times(each, limits)],
+        "text": [_told(each, limits), *_evidence(each, limits)] if each.against.up else [_first_times(each, limits)],
     }
 
 
@@ -131,13 +141,15 @@ def _at_ease(found: SystemFinding, broken: Sequence[SloResult]) -> list[str]:
     return in_time_yet(found, broken, "no pool is saturated")
 
 
-def _verdict(each: PoolFinding) -> str:
+def _verdict(each: PoolFinding, limits: DiagnosisLimits) -> str:
     found = each.diagnosis
     if each.neighbour is not None:
         return (
             f"steps of {each.name} wait for those of {each.neighbour} on the same GPUs; with GPUs of its own "
             f"{each.name} takes no longer than with company."
         )
+    if behind := _behind(each, limits):
+        return behind[0]
     if each.reads and found.verdict == "prefill":
         return _READERS_FULL
     if found.verdict == "fine":

@@ -1,6 +1,6 @@
 """A simulation as a person reads it: the diagnosis first, then what it rests on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from tokenfleet.app.ending_words import ending_words
@@ -15,7 +15,7 @@ from tokenfleet.app.world_words import reading_lines, world_lines
 from tokenfleet.contract import Against, Diagnosis, DiagnosisLimits, Fairness
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import EngineSettings
-from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.run import Decision, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Bools
 
@@ -91,26 +91,42 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     lines = [_READERS_FULL if reads and found.verdict == "prefill" else verdict_line(found)]
     if found.verdict == "fine" and broken:
         lines = in_time_yet(found, broken, "not saturated")
-    behind = _behind_lines(found, run) if broken else []
+    turmoil = run.record.turmoil
+    slowed = slowed_by_events(() if turmoil is None else turmoil.decisions)
+    behind = behind_lines(found, run.limits, slowed, run.fleet.router, "fleet") if broken else []
     lines = [*(behind or lines), *_evidence_lines(found, run, reads=reads, is_own=not behind)]
     if reads and any(not result.sample_count for result in broken):
         lines.append(NO_TOKENS)
     return [*lines, *_too_slow_alone(found.ttft, run)]
 
 
-def _behind_lines(found: Diagnosis, run: Simulated) -> list[str]:
-    """Where one replica is behind and the others have nothing to do with it; none elsewhere."""
+def slowed_by_events(decisions: Sequence[Decision]) -> frozenset[int]:
+    """The replicas that events slowed down."""
+    return frozenset(number for each in decisions if each.kind == "slow" for number in each.replicas)
+
+
+def behind_lines(
+    found: Diagnosis, limits: DiagnosisLimits, slowed: Collection[int], router: str, whole: str
+) -> list[str]:
+    """Where one replica is behind and the others have nothing to do with it; none elsewhere.
+
+    Args:
+        found: The diagnosis of its fleet, or of its pool.
+        limits: Where trouble begins.
+        slowed: Replicas that an event slowed down.
+        router: Of the fleet.
+        whole: What the replicas are together: a fleet, a pool.
+    """
     most, elsewhere, replica = found.waiting_peak_count, found.waiting_elsewhere_count, found.waiting_peak_replica
-    if not found.ttft.up or most is None or elsewhere is None or most <= run.limits.waiting_warning_count:
+    if not found.ttft.up or most is None or elsewhere is None or most <= limits.waiting_warning_count:
         return []
     if most < _BEHIND * max(elsewhere, 1):
         return []
     where = f"{most:,} wait there while {elsewhere:,} at most wait on any other"
-    lines = [f"replica {replica} is behind, the fleet is not: {where}."]
-    decisions = () if run.record.turmoil is None else run.record.turmoil.decisions
-    if any(each.kind == "slow" and replica in each.replicas for each in decisions):
+    lines = [f"replica {replica} is behind, the {whole} is not: {where}."]
+    if replica in slowed:
         lines.append("An event slowed it down.")
-    if run.fleet.router == "round_robin":
+    if router == "round_robin":
         lines.append("The router, round_robin, sends there all the same; least_in_flight sees who is behind.")
     return lines
 

@@ -116,6 +116,19 @@ def test_the_neighbour_on_shared_gpus_is_named(diagnosed):
     assert "main holds small up: steps of small wait for those of main on the same GPUs" in out
 
 
+def test_one_replica_that_is_behind_is_no_want_of_more(diagnosed):
+    pools = "pools:\n  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4}\n  main: {replicas: 4}\n"
+    around = "router: round_robin\nevents: [{pool: main, at: 0s, what: slow, replicas: [2], factor: 9}]\n"
+    chain = "chain: {steps: [{pool: rank, input: 400:700}]}\n"
+    out, found = diagnosed(HEAD % ("900:2000", "50:100", 9) + pools + around + chain)
+    peak = found["peak"]["diagnosis"]
+    waiting = peak["pools"]["main"]["waiting_peak_count"]
+    assert peak["held_up_by"] == "main"
+    assert f"main holds the others up: replica 2 is behind, the pool is not: {waiting} wait there while" in out
+    assert "An event slowed it down. The router, round_robin, sends there all the same" in out
+    assert "Mending that replica helps first, not more of main." in out
+
+
 def test_requests_without_output_are_judged_by_their_end_and_nobody_is_cut(diagnosed):
     rows = "".join(f"{index / 50},{400 + index},0\n" for index in range(600))
     Path("log.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
