@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from tokenfleet.domain.run import GapHistogram, RunRecord, requests_of
-from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Bools
 
 INTERACTIVE: Final = "lane interactive"
@@ -32,11 +31,6 @@ def with_gaps_of(record: RunRecord, lane: str, *, is_all: bool) -> RunRecord:
     apart = record.class_gaps.get(lane)
     gaps, peak_gaps = (nothing, nothing) if apart is None else (apart.gaps, apart.peak_gaps)
     return replace(record, gaps=gaps, peak_gaps=None if record.peak_gaps is None else peak_gaps)
-
-
-def counts_apart(slo: Slo, *, has_lane: bool) -> bool:
-    """Whether a replay that is held against a promise must count gaps class by class."""
-    return slo.gaps_apart or (has_lane and any(target.metric == "itl" for target in slo.latency))
 
 
 def without_batch(record: RunRecord, batch: Bools) -> RunRecord:

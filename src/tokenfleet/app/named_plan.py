@@ -106,6 +106,11 @@ class NamedWay:
         counts = [each.fleet.groups[0].replica_count for each in named]
         return system.trace, with_counts(without_gates(system.pools), named, counts)
 
+    @property
+    def has_lanes(self) -> bool:
+        """Whether the scenario has batch."""
+        return self._asked.batch is not None
+
     def world(self, name: str, calls: Trace, /) -> World | None:
         """The batch lane of a pool, where there is one."""
         if self._asked.batch is None:

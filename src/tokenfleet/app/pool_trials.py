@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tokenfleet import planner, simulator, workload
-from tokenfleet.app.lane_queue import counts_apart
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import lanes_alone
@@ -83,7 +82,7 @@ class Trials:
         pools = with_counts(self.system.pools, self.system.named, self.tied(counts))
         trace = self.system.trace
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
-        apart = counts_apart(self._slo, has_lane=self.system.batch is not None)
+        apart = self._slo.gaps_apart_in(has_lane=self.system.batch is not None)
         interval_s = max(1.0, trace.duration_s) if apart else None
         run = simulator.replay_stages(
             trace,

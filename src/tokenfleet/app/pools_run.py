@@ -11,7 +11,7 @@ from tokenfleet import catalog, contract, performance, simulator, workload
 from tokenfleet.app.around import looped
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand, at_max_output
-from tokenfleet.app.lane_queue import INTERACTIVE, counts_apart, of_lane, with_gaps_of
+from tokenfleet.app.lane_queue import INTERACTIVE, of_lane, with_gaps_of
 from tokenfleet.app.pools_diagnosis import SystemFinding, findings
 from tokenfleet.app.pools_doors import climbers_of
 from tokenfleet.app.pools_fleet import NamedPool
@@ -249,7 +249,7 @@ def _judged(
             at_band(system.pools, slow=slow),
             peak_window_s=peak_s,
             # Gaps are counted class by class along with telemetry.
-            telemetry_interval_s=sampled_s if counts_apart(slo, has_lane=system.batch is not None) else None,
+            telemetry_interval_s=sampled_s if slo.gaps_apart_in(has_lane=system.batch is not None) else None,
             worlds=PoolWorlds(asked, system.named),
             closed_loop=loop,
             read_tokens_per_s=_reads(asked),

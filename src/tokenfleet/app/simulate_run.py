@@ -20,7 +20,6 @@ from tokenfleet.app.intervals import (
     left_tokens,
     waits_of,
 )
-from tokenfleet.app.lane_queue import counts_apart
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.sending import sending_s
@@ -222,7 +221,7 @@ def _judged(
     seen_s: tuple[Floats | None, Floats | None],
 ) -> tuple[Judged, Judged]:
     """The whole run and its peak against the promise and against the requests alone."""
-    fleet, apart = around.fleet, counts_apart(slo, has_lane=around.lane is not None)
+    fleet, apart = around.fleet, slo.gaps_apart_in(has_lane=around.lane is not None)
     low, high = (
         simulator.replay(
             sent,

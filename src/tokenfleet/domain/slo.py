@@ -119,6 +119,10 @@ class Slo:
         """Whether the gaps of a class are promised, so that a replay must count them class by class."""
         return any(target.metric == "itl" and target.traffic_class is not None for target in self.latency)
 
+    def gaps_apart_in(self, *, has_lane: bool) -> bool:
+        """The same where batch may have a lane: then a promise on gaps is about those of the others."""
+        return self.gaps_apart or (has_lane and any(target.metric == "itl" for target in self.latency))
+
     @property
     def rates(self) -> tuple[RateTarget, ...]:
         """All limits on how requests end, that on errors of all first."""

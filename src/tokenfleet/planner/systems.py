@@ -77,6 +77,10 @@ class Way(Protocol):
     def through(self, trace: Trace, fleets: Mapping[str, Fleet], /) -> tuple[Trace, Pools]:
         """The requests as they are sent, and their stages with these fleets, for all of a demand or a part of it."""
 
+    @property
+    def has_lanes(self) -> bool:
+        """Whether batch waits in lanes of its own."""
+
     def world(self, name: str, calls: Trace, /) -> World | None:
         """What is around a pool at all times; ``None``: nothing."""
 
@@ -155,10 +159,14 @@ class System:
 
         return InPlace(name, system, replay)
 
+    def counts_apart(self, slo: Slo) -> bool:
+        """Whether a replay must count the gaps of classes or lanes apart to be held against a promise."""
+        return slo.gaps_apart_in(has_lane=self.way is not None and self.way.has_lanes)
+
     def judged(self, replays: Replays, traffic: Traffic, *, spare: bool = False) -> Verdict:
         """The promise with the spare replicas of every pool gone, or there."""
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
-        interval_s = max(1.0, traffic.trace.duration_s) if replays.slo.gaps_apart else None
+        interval_s = max(1.0, traffic.trace.duration_s) if self.counts_apart(replays.slo) else None
         run = self.replayed(replays, traffic, spare=spare, telemetry_interval_s=interval_s)
         return self.verdict(replays, traffic, run)
 
@@ -281,7 +289,7 @@ class Proof:
 
 def proof(system: System, replays: Replays, traffic: Traffic, *, spare: bool, telemetry_interval_s: float) -> Proof:
     """Replays a system as predicted, and with the steps of all pools at either end of their error bands."""
-    apart_s = telemetry_interval_s if replays.slo.gaps_apart else None
+    apart_s = telemetry_interval_s if system.counts_apart(replays.slo) else None
     run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=telemetry_interval_s)
     low, high = (
         system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s) for power in (-1, 1)

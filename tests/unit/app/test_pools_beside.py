@@ -232,12 +232,3 @@ def test_a_cap_on_shared_gpus_is_not_sized(capsys, tmp_path) -> None:
     code, _, err = ended(capsys, "size", path)
     assert code == 2
     assert "utilization_cap: how full pools on the same GPUs are" in " ".join(err.split())
-
-
-def test_packing_asks_for_pools_on_their_own(capsys, tmp_path) -> None:
-    path = Path(tmp_path / "shared.yaml")
-    path.write_text(SCENARIO)
-    code, _, err = ended(capsys, "pack", path)
-    assert code == 2
-    assert "shares GPUs with main" in err
-    assert "leave beside out" in err
