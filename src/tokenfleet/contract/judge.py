@@ -95,15 +95,11 @@ def judge(
     high_view = None if high is None else _view(high, slo, peak_only, window_s)
     results = []
     for clause in _clauses(slo):
-        predicted, sample_count = clause.measure(view)
+        found = clause.measure(view)
         wider = first_token_factor if clause.first_token else 1.0
-        results.append(
-            replace(
-                _result(clause, predicted, sample_count),
-                predicted_low=_lower(predicted, clause.measure(low_view)[0], wider) if low_view else None,
-                predicted_high=_upper(predicted, clause.measure(high_view)[0], wider) if high_view else None,
-            )
-        )
+        lowest = _lower(found[0], clause.measure(low_view)[0], wider) if low_view else None
+        highest = _upper(found[0], clause.measure(high_view)[0], wider) if high_view else None
+        results.append(_result(clause, found, lowest, highest))
     return tuple(results)
 
 
@@ -117,10 +113,7 @@ def judged_again(slo: Slo, found: Sequence[Found]) -> tuple[SloResult, ...]:
     Raises:
         ValueError: there are more or fewer clauses.
     """
-    return tuple(
-        _result(clause, predicted, sample_count)
-        for clause, (predicted, sample_count) in zip(_clauses(slo), found, strict=True)
-    )
+    return tuple(_result(clause, measured) for clause, measured in zip(_clauses(slo), found, strict=True))
 
 
 def without_limits(slo: Slo) -> Slo:
@@ -136,14 +129,15 @@ def without_limits(slo: Slo) -> Slo:
     )
 
 
-def _result(clause: _Clause, predicted: float | None, sample_count: int) -> SloResult:
+def _result(clause: _Clause, found: Found, lowest: float | None = None, highest: float | None = None) -> SloResult:
+    predicted, sample_count = found
     return SloResult(
         name=clause.name,
         unit=clause.unit,
         promised=clause.promised,
         predicted=predicted,
-        predicted_low=None,
-        predicted_high=None,
+        predicted_low=lowest,
+        predicted_high=highest,
         sample_count=sample_count,
         kept=predicted is not None and predicted <= clause.promised,
         traffic_class=clause.traffic_class,

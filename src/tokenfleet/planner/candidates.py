@@ -1,15 +1,21 @@
 """Who is searched among, and who is out for good."""
 
-from dataclasses import replace
+from dataclasses import fields
 from functools import cached_property
+from operator import attrgetter
 
 from tokenfleet.domain.gpu import GpuPriceRange
 from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.domain.replica import Deployment, EngineSettings, ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.floors import decode_profile, prefill_profile
 from tokenfleet.planner.verdict import Verdict
+
+Family = tuple[object, object]
+_STEP_SIZES = {"max_batched_tokens", "max_sequence_count"}
+_of_deployment = attrgetter(*(each.name for each in fields(Deployment) if each.name != "engine"))
+_of_engine = attrgetter(*(each.name for each in fields(EngineSettings) if each.name not in _STEP_SIZES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Candidate:
         return words.settled(self.replica.deployment)
 
     @cached_property
-    def family(self) -> Deployment:
+    def family(self) -> Family:
         """See :func:`family`."""
         return family(self.replica)
 
@@ -91,7 +97,7 @@ class Failure:
     """Not replayed itself: the verdict is that of a replica at least as good."""
 
 
-def family(replica: ReplicaPhysics) -> Deployment:
-    """The deployment without the settings that candidates of one family differ in: the size of their steps."""
-    engine = replace(replica.deployment.engine, max_batched_tokens=0, max_sequence_count=0)
-    return replace(replica.deployment, engine=engine)
+def family(replica: ReplicaPhysics) -> Family:
+    """Equal for deployments that differ in nothing but the size of their steps."""
+    deployment = replica.deployment
+    return _of_deployment(deployment), _of_engine(deployment.engine)

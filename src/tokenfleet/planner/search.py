@@ -6,10 +6,10 @@ from dataclasses import field, replace
 
 from tokenfleet.domain.plan import Outpriced, PlanQuestion, Reason, Rejected, Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.replica import Deployment, ReplicaPhysics
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
-from tokenfleet.planner.candidates import Candidate, Failure, family
+from tokenfleet.planner.candidates import Candidate, Failure, Family, family
 from tokenfleet.planner.capped import UTILIZATION_CAP, at_cap, keeps_cap
 from tokenfleet.planner.counting import below_near_misses, smallest_enough, wider_count
 from tokenfleet.planner.outdone import Outdone
@@ -81,7 +81,7 @@ class Found:
 
     def best_of_families(self) -> list[Answer]:
         """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
-        best: dict[Deployment, Answer] = {}
+        best: dict[Family, Answer] = {}
         for answer in self.answers:
             best.setdefault(answer.candidate.family, answer)
         return list(best.values())
@@ -89,7 +89,7 @@ class Found:
     @property
     def outpriced(self) -> tuple[Outpriced, ...]:
         """One for each family without an answer of which some candidate was too dear to size."""
-        first: dict[Deployment, Outpriced] = {}
+        first: dict[Family, Outpriced] = {}
         for one in self.tried:
             first.setdefault(family(one.replica), one)
         answered = {family(answer.sized.replica) for answer in self.answers}
@@ -98,16 +98,16 @@ class Found:
     @property
     def rejected(self) -> tuple[Rejected, ...]:
         """One for each family that keeps the promise at no count."""
-        first: dict[Deployment, Failure] = {}
+        first: dict[Family, Failure] = {}
         for one in self.failures:
             first.setdefault(family(one.replica), one)
         known = {family(answer.sized.replica) for answer in self.answers}
         known |= {family(one.replica) for one in self.tried}
         return tuple(
             Rejected(
-                gpu=name.gpu,
-                precision=name.precision,
-                tensor_parallel=name.layout.tensor_parallel,
+                gpu=failure.replica.deployment.gpu,
+                precision=failure.replica.deployment.precision,
+                tensor_parallel=failure.replica.deployment.layout.tensor_parallel,
                 reasons=failure.reasons,
             )
             for name, failure in first.items()
@@ -140,7 +140,7 @@ class Search:
         self._reporter = reporter
         self._done_fraction = 0.0
         self._outdone = Outdone()
-        self._kin: Deployment | None = None
+        self._kin: Family | None = None
         # Traffic is kept beside its number, so that nobody else gets its id.
         self._denser: dict[int, tuple[Traffic, Traffic | None]] = {}
         self.found = Found()
