@@ -1,8 +1,8 @@
 """When users of several pools send their requests, found in one replay of all pools on one clock.
 
 Replayed pool after pool, it is found once more for each time that users wait and send. This foresees what these
-replays end with, so that they only have to confirm it. It may be wrong where requests come to nothing on their way or
-routers draw lots; then the replays find out as they do without it.
+replays end with, so that they only have to confirm it. It may be wrong where requests come to nothing on their way, two
+come to a pool at the same moment or routers draw lots; then the replays find out as they do without it.
 """
 
 from dataclasses import replace
