@@ -1,20 +1,19 @@
 """One question, one fleet: floors, search, proof, then what a person wants to know about the winner."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.apart import ApartAnswer
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.fleet import Fleet, Router
+from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.outlook import Confidence, CurvePoint
-from tokenfleet.domain.plan import Bill, Does, Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.trace import Trace
-from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
 from tokenfleet.planner.assumed import assumptions, few_requests, search_notes, sure_note
 from tokenfleet.planner.buying import purchase, purchase_missing
@@ -22,9 +21,7 @@ from tokenfleet.planner.candidates import Failure
 from tokenfleet.planner.capped import cap_uses
 from tokenfleet.planner.changes import Case
 from tokenfleet.planner.curve import frontier, load_curve, odd_loads
-from tokenfleet.planner.limits import Limits, LimitSearch
-from tokenfleet.planner.losses import Survived, losses
-from tokenfleet.planner.moment import loss_moment
+from tokenfleet.planner.limits import Limits
 from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
@@ -42,18 +39,19 @@ from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import prefer_sure, sure_fleet
-from tokenfleet.planner.traffic import Traffic, followed, stretch
-from tokenfleet.planner.utilization import Saturated, saturated
+from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.utilization import Saturated, full_replicas
 from tokenfleet.planner.verdict import Verdict
+from tokenfleet.planner.work import (
+    DETAIL_REQUESTS,
+    FIRST_LOOK_REQUESTS,
+    SEARCH_REQUESTS,
+    Work,
+    limits_of,
+    load_precision,
+    survived_losses,
+)
 
-SEARCH_REQUESTS = 10_000
-"""Longer traces are searched on their busiest stretch."""
-DETAIL_REQUESTS = 4_000
-FIRST_LOOK_REQUESTS = 2_800
-"""Limits and curves replay denser traffic many times, on less of it."""
-LOAD_PRECISION = 1.03
-FIRST_LOOK_LOAD_PRECISION = 1.08
-"""How finely the load at a limit is found."""
 _TELEMETRY_SAMPLES = 1_000
 
 
@@ -77,6 +75,23 @@ def one_fleet(
     Raises:
         BadInput: an empty trace, or a router nobody knows.
     """
+    return looked_for(question, trace, progress=progress, replay=replay).told()
+
+
+@dataclass(frozen=True, slots=True)
+class LookedFor:
+    """A plan of one fleet."""
+
+    plan: Plan
+    """Where no fleet keeps the promise, without the changes that would help."""
+    told: Callable[[], Plan]
+    """The same with those changes, which takes some searches more."""
+
+
+def looked_for(
+    question: PlanQuestion, trace: Trace, *, progress: Progress | None = None, replay: Replay | None = None
+) -> LookedFor:
+    """What :func:`one_fleet` finds, for whoever may do without its changes; arguments and errors as there."""
     _has_requests(trace)
     return _answer(question, _traffic(trace, replay), Reporter(progress), replay)
 
@@ -122,13 +137,13 @@ def _has_requests(trace: Trace) -> None:
         raise BadInput.at("workload", "the trace has no requests", "give one that has")
 
 
-def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None) -> Plan:
+def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay: Replay | None) -> LookedFor:
     work, screened, found, variant_count = _sought(
         question, traffic, reporter, replay, with_second=not question.first_look
     )
-    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found, reporter)
+    made = _feasible(work, screened, found, reporter) if found.answers else _infeasible(work, screened, found)
     made = multiplied(made)
-    return replace(
+    plan = replace(
         made,
         invoice=tenant_invoice(made, traffic),
         invoices=invoices(made, traffic),
@@ -140,9 +155,10 @@ def _answer(question: PlanQuestion, traffic: Traffic, reporter: Reporter, replay
         apart=None if question.apart is None else _apart(work, question, reporter),
         routers=work.routers,
     )
+    return LookedFor(plan, lambda: plan if found.answers else _with_changes(plan, work, screened, found, reporter))
 
 
-def _rough(work: "Work", made: Plan) -> Rough | None:
+def _rough(work: Work, made: Plan) -> Rough | None:
     if made.chosen is None:
         return None
     limit = made.limits[0].limit if made.limits else None
@@ -150,7 +166,7 @@ def _rough(work: "Work", made: Plan) -> Rough | None:
     return work.replays.recall("rough", (*asked, made.chosen.carrying_count, limit), lambda: rough(made, work.traffic))
 
 
-def _apart(work: "Work", question: PlanQuestion, reporter: Reporter) -> ApartAnswer | None:
+def _apart(work: Work, question: PlanQuestion, reporter: Reporter) -> ApartAnswer | None:
     from tokenfleet.planner.disaggregated import sought_apart
 
     return sought_apart(question, work.traffic, work.searched, work.replays, reporter)
@@ -178,19 +194,6 @@ def _sought(
     found = search.found
     ride_through(work.replays, work.searched, work.question, found, reporter)
     return work, screened, found, len(variants)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a plan is made from."""
-
-    question: PlanQuestion
-    traffic: Traffic
-    searched: Traffic
-    replays: Replays
-    counted: Replays
-    """Behind the router of the question, where everything is counted."""
-    routers: tuple[RouterTrial, ...] = ()
 
 
 def _routed(
@@ -323,7 +326,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         saturated_rate_per_s=None if look or full is None else full.rate_per_s,
         mean_rate_per_s=work.traffic.mean_rate_per_s,
         sustained_rate_per_s=limits.sustained_rate_per_s(work.traffic.peak_rate_per_s),
-        found_within_fraction=_load_precision(question) - 1.0,
+        found_within_fraction=load_precision(question) - 1.0,
         kv_peak_fraction=limits.peak.kv_fraction,
         sequence_peak_count=limits.peak.running_count,
         frontier=edge,
@@ -362,34 +365,6 @@ def _detail(work: Work, sized: Sized, request_limit: int) -> Traffic:
     return work.traffic
 
 
-def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporter: Reporter) -> Survived:
-    """Each loss, on the whole trace; counts that were judged are not replayed again."""
-    verdicts = dict(known)
-
-    def judged(count: int) -> Verdict:
-        if count not in verdicts:
-            reporter.say("verifying", f"{words.fleet(sized.replica, count)} left", 0.65)
-            verdicts[count] = work.replays.verdict(work.traffic, sized.replica, count)
-        return verdicts[count]
-
-    longer = None if work.searched is work.traffic else followed(work.traffic, SEARCH_REQUESTS)
-
-    def moment(case: LossCase, placement: Placement) -> Moment | None:
-        # A part of the demand runs on as small a part of the fleet, which has no nodes of its own.
-        if work.question.first_look or work.question.stands_for_count > 1:
-            return None
-        reporter.say("verifying", f"{words.fleet(sized.replica, sized.replica_count)}, {case.lost}", 0.66)
-        question, replica = work.question, sized.replica
-        told = question.redundancy.zones, question.clients, question.admission, question.rollout
-        return work.replays.recalled(
-            "moment",
-            (work.searched, longer, replica, case, placement, told),
-            lambda: loss_moment(work.replays, work.searched, longer, question, replica, case, placement),
-        )
-
-    return losses(work.question, sized, judged, moment)
-
-
 def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:
     work_of_full = None if full is None else full.work
     return cost.bill(
@@ -403,29 +378,6 @@ def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -
     )
 
 
-def limits_of(
-    work: Work,
-    detail: Traffic,
-    sized: Sized,
-    reporter: Reporter,
-    does: Does = "answers",
-    calls: Traffic | None = None,
-) -> Limits:
-    """What binds a fleet, or a pool that does a part of the work, and what binds next.
-
-    ``calls`` are what the pool is asked, where that is not a part of what users ask.
-    """
-    precision = _load_precision(work.question)
-    model, count = work.question.model, sized.carrying_count
-    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does, calls)
-    asked = detail, model, count, sized.replica, precision, does, calls
-    return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
-
-
-def _load_precision(question: PlanQuestion) -> float:
-    return FIRST_LOOK_LOAD_PRECISION if question.first_look else LOAD_PRECISION
-
-
 def _assumed(work: Work, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
     """A first look does not ask what it takes to be sure."""
     question = work.question
@@ -435,37 +387,14 @@ def _assumed(work: Work, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
     return (*known, sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)))
 
 
-def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated | None:
-    """What the carrying replicas get through with a queue that never empties."""
-
-    def run(trace: Trace, fleet: Fleet) -> RunRecord:
-        replays.count += 1
-        return replays.replay(trace, fleet)
-
-    carrying = detail, sized.replica, sized.carrying_count
-    fleet = replays.fleet(sized.replica, sized.carrying_count)
-    return replays.recalled("saturated", carrying, lambda: saturated(detail.trace, fleet, run))
-
-
-def _infeasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
-    nearest = _nearest(work, screened, found)
-
-    def seek(question: PlanQuestion, traffic: Traffic, told: Reporter) -> Sought:
-        other, sorted_out, sought, _ = _sought(question, traffic, told, work.replays.replay)
-        return Sought(sorted_out, sought, other.counted.count)
-
-    case = Case(work.question, work.traffic)
-    trials = Trials(case, seek, lambda demand: stretch(demand, SEARCH_REQUESTS), reporter)
-    tried = changes_that_work(work.replays, trials, found.failures, nearest) if work.question.candidates else None
-    work.counted.count += trials.replayed_count
+def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
     rejected = (*screened.rejected, *found.rejected)
-    told = _told(screened, nearest)
     return Plan(
         question=work.question,
         chosen=None,
         runners_up=(),
         rejected=rejected,
-        reasons=reasons(rejected, tried, told),
+        reasons=reasons(rejected, None, _told(screened, _nearest(work, screened, found))),
         fleet=None,
         record=None,
         degraded=None,
@@ -480,6 +409,27 @@ def _infeasible(work: Work, screened: Screened, found: Found, reporter: Reporter
         assumptions=search_notes(found),
         peak_rate_per_s=work.traffic.peak_rate_per_s,
         anomalies=tuple(found.anomalies),
+    )
+
+
+def _with_changes(plan: Plan, work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
+    """A plan without a fleet, with the smallest changes after which there is one."""
+    if not work.question.candidates:
+        return plan
+    before = work.counted.count
+    nearest = _nearest(work, screened, found)
+
+    def seek(question: PlanQuestion, traffic: Traffic, told: Reporter) -> Sought:
+        other, sorted_out, sought, _ = _sought(question, traffic, told, work.replays.replay)
+        return Sought(sorted_out, sought, other.counted.count)
+
+    case = Case(work.question, work.traffic)
+    trials = Trials(case, seek, lambda demand: stretch(demand, SEARCH_REQUESTS), reporter)
+    tried = changes_that_work(work.replays, trials, found.failures, nearest)
+    return replace(
+        plan,
+        reasons=reasons(plan.rejected, tried, _told(screened, nearest)),
+        replayed_count=plan.replayed_count + work.counted.count - before + trials.replayed_count,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tokenfleet import simulator
 from tokenfleet.domain.plan import Plan, PlanQuestion
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner.answer import one_fleet
+from tokenfleet.planner.answer import looked_for
 from tokenfleet.planner.progress import Progress
 from tokenfleet.planner.spread import Replay
 
@@ -40,11 +40,19 @@ def plan(
         BadInput: an empty trace, or a router nobody knows.
     """
     start_s = clock() if clock else None
-    made = one_fleet(question, trace, progress=progress, replay=replay)
-    if question.splits or question.apart is not None:
+    one = looked_for(question, trace, progress=progress, replay=replay)
+    if not question.splits and question.apart is None:
+        made = one.told()
+    else:
         from tokenfleet.planner.pooling import Buyer
         from tokenfleet.planner.splits import split_trials
 
-        trials = split_trials(question, trace, made.chosen, progress=progress, replay=replay)
-        made = Buyer(replace(made, splits=trials), question, trace, progress, replay or simulator.replay).cheapest()
+        trials = split_trials(question, trace, one.plan.chosen, progress=progress, replay=replay)
+        tried = replace(one.plan, splits=trials)
+        made = Buyer(tried, question, trace, progress, replay or simulator.replay).cheapest()
+        if not made.fleets:
+            # What would help one fleet is worth a search only where pools do not keep the promise either.
+            told = one.told()
+            more = told.replayed_count - one.plan.replayed_count
+            made = replace(made, reasons=told.reasons, replayed_count=made.replayed_count + more)
     return made if clock is None or start_s is None else replace(made, wall_s=clock() - start_s)

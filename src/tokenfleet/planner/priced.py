@@ -8,7 +8,6 @@ from tokenfleet.domain.plan import PlanQuestion, Sized, SplitTrial
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner.answer import SEARCH_REQUESTS
 from tokenfleet.planner.disaggregated import handover_of, sought_apart
 from tokenfleet.planner.phases import sized_phase
 from tokenfleet.planner.progress import Progress, Reporter
@@ -17,6 +16,7 @@ from tokenfleet.planner.splits import split_trials
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.systems import SizedPool, System, crowded
 from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.work import SEARCH_REQUESTS
 from tokenfleet.simulator.splitting import DECODE, PREFILL
 
 

@@ -211,8 +211,9 @@ class _Reached:
     unit: str
 
     def at(self, step: int) -> float:
-        """What it may be, so many steps below what is reached; nothing below what was given."""
-        return max(self.given, _rounded_up(self.value / _LIMIT_STEP**step))
+        """What it may be, so many steps below what is reached: nothing below what was given, no share above all."""
+        value = max(self.given, _rounded_up(self.value / _LIMIT_STEP**step))
+        return min(1.0, value) if self.unit == "fraction" else value
 
 
 def _looser(slo: Slo, verdicts: Sequence[Verdict]) -> Graded:

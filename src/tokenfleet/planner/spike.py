@@ -17,14 +17,16 @@ from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
-from tokenfleet.planner.answer import DETAIL_REQUESTS, cheapest, full_replicas
+from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic, cut, stretch
+from tokenfleet.planner.utilization import full_replicas
 from tokenfleet.planner.warming import Warmed, warmed
+from tokenfleet.planner.work import DETAIL_REQUESTS
 
 _AROUND_S = 600.0
 SAMPLE_S = 1.0

@@ -10,7 +10,6 @@ from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import joint
-from tokenfleet.planner.answer import DETAIL_REQUESTS, SEARCH_REQUESTS, full_replicas
 from tokenfleet.planner.assumed import few_requests, sure_note
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
@@ -20,7 +19,8 @@ from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.systems import Proof, System, Way, proof, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
-from tokenfleet.planner.utilization import Saturated
+from tokenfleet.planner.utilization import Saturated, full_replicas
+from tokenfleet.planner.work import DETAIL_REQUESTS, SEARCH_REQUESTS
 
 _TELEMETRY_SAMPLES = 1_000
 

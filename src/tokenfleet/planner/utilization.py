@@ -12,9 +12,12 @@ import numpy as np
 
 from tokenfleet import cost
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic
 
 _MOST_REQUESTS = 4_000
 _FULL = (0.1, 0.9)
@@ -58,6 +61,18 @@ def saturated(trace: Trace, fleet: Fleet, replay: _Replays) -> Saturated | None:
         return None
     rate_per_s = float((high - low) / (ended_s[high] - ended_s[low]))
     return Saturated(rate_per_s=rate_per_s, work=cost.token_work(record, rate_per_s=rate_per_s))
+
+
+def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated | None:
+    """What the carrying replicas get through with a queue that never empties."""
+
+    def run(trace: Trace, fleet: Fleet) -> RunRecord:
+        replays.count += 1
+        return replays.replay(trace, fleet)
+
+    carrying = detail, sized.replica, sized.carrying_count
+    fleet = replays.fleet(sized.replica, sized.carrying_count)
+    return replays.recalled("saturated", carrying, lambda: saturated(detail.trace, fleet, run))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,6 @@ from tokenfleet.domain.plan import Does, LimitUse, Plan, PlanQuestion
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner.answer import (
-    DETAIL_REQUESTS,
-    LOAD_PRECISION,
-    SEARCH_REQUESTS,
-    Work,
-    limits_of,
-    survived_losses,
-)
 from tokenfleet.planner.assumed import assumptions
 from tokenfleet.planner.buying import purchase, purchase_missing
 from tokenfleet.planner.capped import cap_uses
@@ -25,6 +17,14 @@ from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.systems import SizedPool, System, in_its_place
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.verdict import Verdict
+from tokenfleet.planner.work import (
+    DETAIL_REQUESTS,
+    LOAD_PRECISION,
+    SEARCH_REQUESTS,
+    Work,
+    limits_of,
+    survived_losses,
+)
 
 _PLENTY = 4
 """Times its carrying replicas that every other pool gets while one is asked what binds it: the highest load tried."""

@@ -9,6 +9,7 @@ from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.slo import Deadline, LatencyTarget, Slo
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import plan
+from tokenfleet.planner.relax import _Reached
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -107,3 +108,16 @@ def test_a_demand_without_dates_says_where_its_clock_begins():
     assert any(line.endswith(said) for line in plan(asked, trace).assumptions)
     dated = replace(trace, time_of_day_s=3600.0)
     assert not any(said in line for line in plan(asked, dated).assumptions)
+
+
+def test_a_share_of_errors_is_loosened_up_to_all_and_no_further():
+    """Steps of 3 % from 99.5 % on would ask for 103 %: the last of them is all."""
+    nearly = _Reached(0.995, 0.001, "fraction")
+    assert [nearly.at(step) for step in (1, 0, -1, -8)] == [pytest.approx(0.97), 1.0, 1.0, 1.0]
+    assert _Reached(0.995, 0.001, "s").at(-1) > 1.0
+    # Nearly nobody is answered in time, whatever the fleet.
+    long = replace(toy.trace(), input_tokens=np.where(np.arange(400) < 398, 30_000, 500).astype(np.int32))
+    asked = toy.question(
+        [toy.replica(slots=16, block_count=100)], PRICES, promise=Slo(latency=(), error_rate_fraction=0.001)
+    )
+    assert offers(asked, long)[0] == "error_rate >= 100 %"

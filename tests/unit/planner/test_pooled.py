@@ -345,8 +345,12 @@ def test_a_quota_holds_all_pools_together(bought):
     assert any(f"they take {total} GPUs, and the quota is {total - 1}" in line for line in beyond.assumptions)
 
 
-def test_only_pools_keep_the_promise_where_no_one_fleet_does():
-    """Nobody holds a document and prefills a chat in time: what one kind of replica can, the other cannot."""
+def test_only_pools_keep_the_promise_where_no_one_fleet_does(monkeypatch):
+    """Nobody holds a document and prefills a chat in time: what one kind of replica can, the other cannot.
+
+    What would help one fleet is not looked for then.
+    """
+    monkeypatch.setattr("tokenfleet.planner.answer.changes_that_work", lambda *_: pytest.fail("searched in vain"))
     small = toy.replica(gpu="l40s", step_ms=8.0, token_us=10.0, block_count=200)
     slow = toy.replica(gpu="h100_sxm", step_ms=60.0, token_us=10.0)
     promise = Slo(

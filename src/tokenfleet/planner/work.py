@@ -1,0 +1,88 @@
+"""What a plan is made from, and what is asked of a fleet once it is sized: what it may lose, and what binds it."""
+
+from tokenfleet.domain.plan import Does, PlanQuestion, Sized
+from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.survival import LossCase, Moment, Placement
+from tokenfleet.domain.ways import RouterTrial
+from tokenfleet.planner import words
+from tokenfleet.planner.limits import Limits, LimitSearch
+from tokenfleet.planner.losses import Survived, losses
+from tokenfleet.planner.moment import loss_moment
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.traffic import Traffic, followed
+from tokenfleet.planner.verdict import Verdict
+
+SEARCH_REQUESTS = 10_000
+"""Longer traces are searched on their busiest stretch."""
+DETAIL_REQUESTS = 4_000
+FIRST_LOOK_REQUESTS = 2_800
+"""Limits and curves replay denser traffic many times, on less of it."""
+LOAD_PRECISION = 1.03
+FIRST_LOOK_LOAD_PRECISION = 1.08
+"""How finely the load at a limit is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan is made from."""
+
+    question: PlanQuestion
+    traffic: Traffic
+    searched: Traffic
+    replays: Replays
+    counted: Replays
+    """Behind the router of the question, where everything is counted."""
+    routers: tuple[RouterTrial, ...] = ()
+
+
+def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporter: Reporter) -> Survived:
+    """Each loss, on the whole trace; counts that were judged are not replayed again."""
+    verdicts = dict(known)
+
+    def judged(count: int) -> Verdict:
+        if count not in verdicts:
+            reporter.say("verifying", f"{words.fleet(sized.replica, count)} left", 0.65)
+            verdicts[count] = work.replays.verdict(work.traffic, sized.replica, count)
+        return verdicts[count]
+
+    longer = None if work.searched is work.traffic else followed(work.traffic, SEARCH_REQUESTS)
+
+    def moment(case: LossCase, placement: Placement) -> Moment | None:
+        # A part of the demand runs on as small a part of the fleet, which has no nodes of its own.
+        if work.question.first_look or work.question.stands_for_count > 1:
+            return None
+        reporter.say("verifying", f"{words.fleet(sized.replica, sized.replica_count)}, {case.lost}", 0.66)
+        question, replica = work.question, sized.replica
+        told = question.redundancy.zones, question.clients, question.admission, question.rollout
+        return work.replays.recalled(
+            "moment",
+            (work.searched, longer, replica, case, placement, told),
+            lambda: loss_moment(work.replays, work.searched, longer, question, replica, case, placement),
+        )
+
+    return losses(work.question, sized, judged, moment)
+
+
+def limits_of(
+    work: Work,
+    detail: Traffic,
+    sized: Sized,
+    reporter: Reporter,
+    does: Does = "answers",
+    calls: Traffic | None = None,
+) -> Limits:
+    """What binds a fleet, or a pool that does a part of the work, and what binds next.
+
+    ``calls`` are what the pool is asked, where that is not a part of what users ask.
+    """
+    precision = load_precision(work.question)
+    model, count = work.question.model, sized.carrying_count
+    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does, calls)
+    asked = detail, model, count, sized.replica, precision, does, calls
+    return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
+
+
+def load_precision(question: PlanQuestion) -> float:
+    """How finely the load at a limit is found."""
+    return FIRST_LOOK_LOAD_PRECISION if question.first_look else LOAD_PRECISION
