@@ -13,10 +13,10 @@ from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
-from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Rollout, Zone
+from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Recovery, Rollout, Zone
 from tokenfleet.domain.trace import Floats
 from tokenfleet.domain.world import Admission, Clients, Happening, World
-from tokenfleet.planner.recovery import settled
+from tokenfleet.planner.recovery import recovery
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import Traffic
 
@@ -230,10 +230,6 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
     length_s = scene.traffic.window_length_s
     after = Traffic(scene.traffic.trace, (at_s, at_s + length_s))
     record = scene.replays.run(after, scene.replica, count, world=world, telemetry_interval_s=_COURSE_STEP_S)
-
-    def longer() -> RunRecord:
-        return scene.replays.run(scene.longer or after, scene.replica, count, world=world)
-
     verdict = scene.replays.judged(after, record)
     again = np.zeros(0) if record.turmoil is None else record.ttft_s[record.turmoil.attempt_count > 1]
     waits = again[np.isfinite(again)]
@@ -246,9 +242,31 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
         kept=verdict.kept,
         slo_after=verdict.peak,
         slo_overall=verdict.overall,
-        recovery=settled(record, scene.replays.slo, at_s, window_s=length_s, longer=longer if scene.longer else None),
+        recovery=_recovered(scene, record, world, at_s, scene.placement.replica_count - len(lost)),
         course=tuple(_course(record, at_s, count - len(world.absent))),
     )
+
+
+def _recovered(scene: Scene, record: RunRecord, world: World, at_s: float, left_count: int) -> Recovery:
+    """When it is over: at once, or when nothing is worse than it is by chance on the ``left_count`` that stay."""
+    slo, length_s = scene.replays.slo, scene.traffic.window_length_s
+    found = recovery(record, slo, at_s, window_s=length_s)
+    if found.after_s != 0.0:
+        usual = _usual(scene, scene.traffic, left_count)
+        found = recovery(record, slo, at_s, window_s=length_s, usual=usual)
+    if found.lasts or scene.longer is None:
+        return found
+    longer = scene.replays.run(
+        scene.longer, scene.replica, len(world.absent) + scene.placement.replica_count, world=world
+    )
+    usual = _usual(scene, scene.longer, left_count)
+    return recovery(longer, slo, at_s, window_s=length_s, usual=usual)
+
+
+def _usual(scene: Scene, traffic: Traffic, count: int) -> RunRecord | None:
+    """The traffic in quiet times; ``None`` where so few do not keep the promise of themselves."""
+    record = scene.replays.run(traffic, scene.replica, count)
+    return record if scene.replays.judged(traffic, record).kept else None
 
 
 def _course(record: RunRecord, at_s: float, ready_count: int) -> Iterator[CoursePoint]:

@@ -1,7 +1,7 @@
 """How soon after a shock a run keeps its promise again."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,7 +24,9 @@ def settled(
     return recovery(longer(), slo, shock_s, window_s=window_s)
 
 
-def recovery(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) -> Recovery:
+def recovery(
+    record: RunRecord, slo: Slo, shock_s: float, *, window_s: float, usual: RunRecord | None = None
+) -> Recovery:
     """When after a shock the promise holds again for those who arrive.
 
     From then on, and for three windows or to the end of the demand, the requests that arrive in any window keep TTFT,
@@ -37,16 +39,20 @@ def recovery(record: RunRecord, slo: Slo, shock_s: float, *, window_s: float) ->
         slo: The promise.
         shock_s: When it came.
         window_s: Arrivals that are judged together, such as a minute.
+        usual: The same requests without the shock, on what is left after it. A window that breaks the promise there too
+            does so by chance, and is no trace of the shock.
     """
     left_s = max(0.0, float(record.arrival_s[-1]) - shock_s)
     clauses = list(_clauses(record, slo))
+    by_chance = [] if usual is None else list(_clauses(usual, slo))
     lasting = math.ceil(LASTING_WINDOWS * window_s / _STEP_S)
     kept_since_s: float | None = None
     kept_count = 0
     for since_s in np.arange(math.floor((left_s - window_s) / _STEP_S) + 1) * _STEP_S:
         start_s = shock_s + since_s
         first, last = (int(row) for row in np.searchsorted(record.arrival_s, [start_s, start_s + window_s]))
-        if any(_late(values[first:last], quantile, limit) for values, quantile, limit in clauses):
+        window = slice(first, last)
+        if _breaks(clauses, window) and not _breaks(by_chance, window):
             kept_since_s, kept_count = None, 0
             continue
         kept_since_s = float(since_s) if kept_since_s is None else kept_since_s
@@ -69,6 +75,10 @@ def _clauses(record: RunRecord, slo: Slo) -> Iterator[tuple[Floats, float, float
             silent = done & np.isnan(times[target.metric]) | left | ~record.of_class(target.traffic_class)
             values = np.where(done, times[target.metric], np.inf)
             yield np.where(silent, np.nan, values), target.quantile, target.limit_s
+
+
+def _breaks(clauses: Sequence[tuple[Floats, float, float]], window: slice) -> bool:
+    return any(_late(values[window], quantile, limit) for values, quantile, limit in clauses)
 
 
 def _late(values: Floats, quantile: float, limit: float) -> bool:

@@ -98,6 +98,11 @@ def test_recovery_is_when_those_who_arrive_are_served_again():
     assert after(record(lambda at: at >= 100)) is None
     lost = record(lambda at: at < 0, status=lambda at: np.where(at == 120, Status.REJECTED_TOO_LONG, 0).astype(np.int8))
     assert after(lost) == 21.0
+    # What breaks the promise without the shock, too, is no trace of it.
+    chance = record(lambda at: (at >= 190) & (at < 200))
+    both = record(lambda at: ((at >= 100) & (at < 130)) | ((at >= 190) & (at < 200)))
+    assert after(both) == 100.0
+    assert recovery(both, promise, 100.0, window_s=60.0, usual=chance).after_s == 30.0
 
 
 def test_the_end_of_the_demand_is_no_recovery():
