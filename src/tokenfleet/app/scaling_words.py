@@ -177,6 +177,8 @@ def comparison_document(found: ScalingComparison, setting: ScalingSetting) -> di
         "cold_start_s": setting.cold_start_s,
         "capacity_per_s": found.capacity_per_s,
         "fixed_is_enough": found.fixed_is_enough,
+        "slow_alone_minute_count": found.slow_alone_minute_count,
+        "kept_over_all": found.kept_over_all,
         "best": found.best.name,
         "ways": [_way_document(way) for way in found.ways],
     }
@@ -197,7 +199,16 @@ def comparison_rows(found: ScalingComparison) -> list[str]:
     """The comparison as a table, the best marked."""
     width = max(len(way.name) for way in found.ways)
     head = f"{'':{width}}  GPU-hours  broken minutes  in a row  most replicas  changes"
-    return [head, *(_row(way, width, best=way is found.best) for way in found.ways)]
+    return [head, *(_row(way, width, best=way is found.best) for way in found.ways), *_left_out(found)]
+
+
+def _left_out(found: ScalingComparison) -> list[str]:
+    """Minutes that no way to scale can mend; none in most traffic."""
+    count = found.slow_alone_minute_count
+    if not count:
+        return []
+    minutes = "1 minute breaks" if count == 1 else f"{count} minutes break"
+    return [f"{minutes} though each request has a replica to itself: no way to scale mends that, and none counts it"]
 
 
 def _row(way: Scaled, width: int, *, best: bool) -> str:
@@ -212,9 +223,10 @@ def advice(found: ScalingComparison, setting: ScalingSetting) -> list[str]:
     best, fixed = found.best, found.ways[0]
     start = shown_duration(setting.cold_start_s)
     if not found.fixed_is_enough:
+        held = "over all requests the promise holds; more replicas (max) may mend these, too"
         return [
             f"Even {fixed.most_count} replicas that are ready all the time break {fixed.minutes.broken_count} minutes: "
-            "no way to scale mends that. Plan a larger fleet first."
+            f"no way to scale mends that. {f'But {held}.' if found.kept_over_all else 'Plan a larger fleet first.'}"
         ]
     if best is fixed and any(not way.minutes.broken_count for way in found.ways[1:]):
         count, are = ("1 replica", "is") if fixed.most_count == 1 else (f"{fixed.most_count} replicas", "are")

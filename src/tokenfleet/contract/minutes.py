@@ -1,6 +1,7 @@
 """A run judged minute by minute: how long a promise was broken, and how long until it held again."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,12 @@ class Minutes:
         for each in self.broken.values():
             marks |= each
         return marks
+
+    def without(self, marks: Marks) -> "Minutes":
+        """The same with some minutes not counted as broken."""
+        width = len(self.request_count)
+        left = ~marks[:width] if len(marks) >= width else ~np.pad(marks, (0, width - len(marks)))
+        return replace(self, broken={name: each & left for name, each in self.broken.items()})
 
     @property
     def broken_count(self) -> int:

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from tokenfleet import simulator
-from tokenfleet.contract import Minutes, judge_minutes
-from tokenfleet.contract.minutes import MINUTE_S
+from tokenfleet.contract import Minutes, judge, judge_minutes
+from tokenfleet.contract.minutes import MINUTE_S, Marks
 from tokenfleet.control import (
     ForecastRule,
     KvRule,
@@ -26,7 +26,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.domain.world import HOLDS_GPUS, Admission, Clients, Happening, World
 from tokenfleet.planner.spread import Replay
 from tokenfleet.simulator.autoscaling import Autoscaler
@@ -118,6 +118,10 @@ class ScalingComparison:
     """Requests per second that one replica sustains, as the fixed count shows."""
     fixed_is_enough: bool
     """Whether the whole fleet, all of it ready all the time, keeps every minute."""
+    slow_alone_minute_count: int
+    """Minutes that break although each request has a replica to itself: the ways do not count them as broken."""
+    kept_over_all: bool
+    """Whether the first of the ways keeps the promise over all requests, whatever single minutes do."""
 
 
 def world_of(setting: ScalingSetting, scaler: Autoscaler) -> World:
@@ -201,15 +205,23 @@ def compare_scaling(
         The fixed count, then every way in its order, and the best of all.
     """
     told("fixed counts")
-    fixed = _smallest_fixed(trace, setting, replay or simulator.replay)
+    run = replay or simulator.replay
+    whole = _fixed(trace, setting, setting.fleet.groups[0].replica_count, run)
+    slow = _slow_alone(trace, setting, whole, run)
+    fixed = _smallest_fixed(trace, setting, _mendable(whole, slow), slow, run)
     capacity = capacity_per_s or busiest_minute_per_s(trace) / fixed.most_count
     found = [fixed]
     for way in ways:
         told(way.name)
-        found.append(scaled(trace, setting, way.name, way.policy(capacity), replay))
+        found.append(_mendable(scaled(trace, setting, way.name, way.policy(capacity), replay), slow))
     best = min(found, key=lambda way: (way.minutes.broken_count, way.gpu_hours))
     return ScalingComparison(
-        ways=tuple(found), best=best, capacity_per_s=capacity, fixed_is_enough=fixed.minutes.broken_count == 0
+        ways=tuple(found),
+        best=best,
+        capacity_per_s=capacity,
+        fixed_is_enough=fixed.minutes.broken_count == 0,
+        slow_alone_minute_count=int(slow.sum()),
+        kept_over_all=all(result.kept for result in judge(fixed.record, setting.slo)),
     )
 
 
@@ -294,16 +306,45 @@ def busiest_minute_per_s(trace: Trace) -> float:
     return float(counts.max(initial=0)) / span_s
 
 
-def _smallest_fixed(trace: Trace, setting: ScalingSetting, replay: Replay) -> Scaled:
-    """The smallest fixed count that keeps every minute; the whole fleet when none does."""
-    group = setting.fleet.groups[0]
-    low, high = 0, group.replica_count
-    best = _fixed(trace, setting, group, high, replay)
+def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, replay: Replay) -> Marks:
+    """Minutes that break even where each request has a replica to itself, which no way to scale can mend.
+
+    Asked of those that the whole fleet breaks: their requests are sent again one at a time.
+    """
+    broken = whole.minutes.any_broken
+    rows = np.flatnonzero(broken[(trace.arrival_s // MINUTE_S).astype(np.int64)])
+    if not len(rows):
+        return np.zeros_like(broken)
+    # Further apart than any took among all the others, and not so far that a long log leaves the clock.
+    apart_s = 1.0 + float(np.nanmax(whole.record.e2e_s, initial=0.0))
+    spaced = replace(rows_of(trace, rows), arrival_s=np.arange(len(rows)) * apart_s)
+    record = replay(spaced, setting.fleet)
+    later_s = spaced.arrival_s - trace.arrival_s[rows]
+    alone = replace(
+        record,
+        arrival_s=trace.arrival_s[rows],
+        first_token_s=record.first_token_s - later_s,
+        finish_s=record.finish_s - later_s,
+    )
+    found = np.zeros_like(broken)
+    marks = judge_minutes(alone, setting.slo).any_broken
+    found[: len(marks)] = marks
+    return found
+
+
+def _mendable(way: Scaled, slow: Marks) -> Scaled:
+    """A way to scale without the minutes that none can mend."""
+    return replace(way, minutes=way.minutes.without(slow))
+
+
+def _smallest_fixed(trace: Trace, setting: ScalingSetting, whole: Scaled, slow: Marks, replay: Replay) -> Scaled:
+    """The smallest fixed count that keeps every minute that can be kept; the ``whole`` fleet when none does."""
+    low, high, best = 0, whole.most_count, whole
     if best.minutes.broken_count:
         return best
     while high - low > 1:
         middle = (low + high) // 2
-        tried = _fixed(trace, setting, group, middle, replay)
+        tried = _mendable(_fixed(trace, setting, middle, replay), slow)
         if tried.minutes.broken_count:
             low = middle
         else:
@@ -311,8 +352,8 @@ def _smallest_fixed(trace: Trace, setting: ScalingSetting, replay: Replay) -> Sc
     return best
 
 
-def _fixed(trace: Trace, setting: ScalingSetting, group: ReplicaGroup, count: int, replay: Replay) -> Scaled:
-    fleet = replace(setting.fleet, groups=(replace(group, replica_count=count),))
+def _fixed(trace: Trace, setting: ScalingSetting, count: int, replay: Replay) -> Scaled:
+    fleet = replace(setting.fleet, groups=(replace(setting.fleet.groups[0], replica_count=count),))
     around = World(clients=setting.clients, admission=setting.admission)
     record = replay(trace, fleet, world=around)
     return Scaled(

@@ -1,6 +1,7 @@
 """Ways to scale, compared by replay on a hill of demand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,28 @@ def test_a_fleet_that_is_too_small_is_said_to_be():
     found = compare_scaling(short, setting(fleet=small), [own_way("own", policy)])
     assert not found.fixed_is_enough
     assert found.ways[0].name == "fixed at 1"
+
+
+def test_a_minute_in_which_one_request_is_slow_alone_asks_for_no_more_replicas():
+    thin = trace_at(lambda _: 0.1, seconds=300.0)
+    inputs = thin.input_tokens.copy()
+    inputs[8] = 20_000
+    thin = replace(thin, input_tokens=inputs)
+    replica = toy.replica(slots=4, step_ms=10.0, token_us=200.0)
+    fleet = Fleet(groups=(ReplicaGroup(replica=replica, replica_count=4),))
+    own = own_way("own", ScalingPolicy(rules=(QueueRule(),), max_count=4))
+    found = compare_scaling(thin, setting(fleet=fleet), [own])
+    assert (found.slow_alone_minute_count, found.fixed_is_enough) == (1, True)
+    assert [way.minutes.broken_count for way in found.ways] == [0, 0]
+    assert found.ways[0].name == "fixed at 1"
+    # Five of them at once are slow alone on these replicas, and for want of others on faster ones.
+    inputs[8:13] = 20_000
+    crowd = replace(thin, input_tokens=inputs, arrival_s=np.minimum(thin.arrival_s, 80.0 + 0.1 * np.arange(30)))
+    assert compare_scaling(crowd, setting(fleet=fleet), [own]).slow_alone_minute_count == 1
+    fast = toy.replica(slots=4, step_ms=10.0, token_us=80.0)
+    fleet = Fleet(groups=(ReplicaGroup(replica=fast, replica_count=1),))
+    small = compare_scaling(crowd, setting(fleet=fleet), [])
+    assert (small.slow_alone_minute_count, small.fixed_is_enough) == (0, False)
 
 
 def test_a_schedule_has_a_row_where_the_count_changes():
