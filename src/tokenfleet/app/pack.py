@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Teller
-from tokenfleet.app.pack_ways import Part, Way, ways_of
+from tokenfleet.app.pack_ways import Part, Way, refuse_unpackable, ways_of
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.summary import Block, deployment_name
@@ -83,11 +83,13 @@ def packed(
     pools of a plan that buys pools.
 
     Raises:
-        BadInput: as for a plan; two scenarios of one name, or an isolated one that is not among them.
+        BadInput: as for a plan; two scenarios of one name, an isolated one that is not among them, or one that is to
+            survive more than a node.
     """
     from tokenfleet import simulator
 
     _check_names(scenarios)
+    refuse_unpackable(scenarios)
     simulator.warm_up(announce=teller.announce)
     ways: dict[str, list[Way]] = {}
     infeasible: dict[str, tuple[str, ...]] = {}

@@ -7,8 +7,9 @@ from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Composition, Teller, compose
 from tokenfleet.app.pool_sizes import SizedPool, refuse_unsizable, size_pools
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import GpuPrice
-from tokenfleet.domain.plan import Sized
+from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment
 
@@ -76,6 +77,25 @@ def ways_of(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> t
     return sorted(inside, key=lambda way: (usd_per_hour(way), [part.deployment.gpu for part in way])), reasons
 
 
+def refuse_unpackable(scenarios: Sequence[Scenario]) -> None:
+    """Refuses what may be lost where nodes of one place cannot keep it.
+
+    Raises:
+        BadInput: a scenario wants to do without a zone, or without several nodes at once.
+    """
+    problems = []
+    for asked in scenarios:
+        if asked.losses.zone_count:
+            what = f"{asked.name} is to survive the loss of a zone, and pack puts all nodes in one"
+            mend = "leave it out, and pack what stands in each zone on its own"
+            problems.append(Problem("redundancy.zones", what, mend))
+        if asked.losses.node_count > 1:
+            what = f"{asked.name} is to survive the loss of {asked.losses.node_count} nodes at once"
+            problems.append(Problem("redundancy.nodes", what, "pack knows how to do without one: nodes: n+1"))
+    if problems:
+        raise BadInput(problems)
+
+
 def _fits_a_node(part: Part) -> bool:
     return part.deployment.layout.gpu_count <= catalog.gpu(part.deployment.gpu).gpus_per_node_count
 
@@ -124,7 +144,7 @@ def _planned(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> 
         on_gpu = replace(question, candidates=mine, rejected=())
         made = planner.cheapest(on_gpu, composition.trace, progress=teller.step, replay=replay)
         if made.sized is not None:
-            found.append((_part(asked, asked.name, made.sized),))
+            found.append((_part(question, asked.name, asked.name, made.sized),))
         else:
             reasons = tuple(reason.text for reason in made.reasons)
     pools = _pools(asked, composition, teller, replay)
@@ -137,16 +157,22 @@ def _pools(asked: Scenario, composition: Composition, teller: Teller, replay: pl
     if not question.splits and question.apart is None:
         return ()
     plan = planner.plan(question, composition.trace, progress=teller.step, replay=replay)
-    return tuple(_part(asked, f"{asked.name}.{pool.name}", sized) for pool in plan.pools for sized in pool.plan.fleets)
+    return tuple(
+        _part(question, asked.name, f"{asked.name}.{pool.name}", sized)
+        for pool in plan.pools
+        for sized in pool.plan.fleets
+    )
 
 
-def _part(asked: Scenario, name: str, sized: Sized) -> Part:
+def _part(question: PlanQuestion, scenario: str, name: str, sized: Sized) -> Part:
+    usual = planner.spare_replicas(question, sized.replica, sized.carrying_count) or 0
     return Part(
         name=name,
-        scenario=asked.name,
+        scenario=scenario,
         deployment=sized.replica.deployment,
         carrying_count=sized.carrying_count,
-        # What a lost node takes is for the packing to say: it knows who stands beside whom.
-        spare_count=asked.spare_replica_count,
+        # What a lost node takes is for the packing to say: it knows who stands beside whom. What riding through the
+        # moment of a loss takes on top is known.
+        spare_count=question.spare_replica_count + max(0, sized.spare_count - usual),
         price=sized.price,
     )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
+    from tokenfleet.planner.redundancy import spare_replicas
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
@@ -120,6 +121,7 @@ _HOME = {
     "room_for_failover": "packing",
     "sizes_between": "trading",
     "smallest_enough": "counting",
+    "spare_replicas": "redundancy",
     "spike_of_pools": "pools_spike",
     "split_trials": "splits",
     "tiers": "tiering",
@@ -201,6 +203,7 @@ __all__ = [
     "room_for_failover",
     "sizes_between",
     "smallest_enough",
+    "spare_replicas",
     "spike_of_pools",
     "split_trials",
     "tiers",

@@ -317,7 +317,7 @@ def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, replay: Re
         return np.zeros_like(broken)
     # Further apart than any took among all the others, and not so far that a long log leaves the clock.
     apart_s = 1.0 + float(np.nanmax(whole.record.e2e_s, initial=0.0))
-    spaced = replace(rows_of(trace, rows), arrival_s=np.arange(len(rows)) * apart_s)
+    spaced = replace(rows_of(trace, rows), arrival_s=np.arange(len(rows)) * np.float64(apart_s))
     record = replay(spaced, setting.fleet)
     later_s = spaced.arrival_s - trace.arrival_s[rows]
     alone = replace(

@@ -1,13 +1,18 @@
 """Several scenarios on shared nodes, end to end."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tokenfleet.app.cli import main
+from tokenfleet.app.pack_ways import _part
 from tokenfleet.app.pool_sizes import size_pools
 from tokenfleet.app.scenario import load_scenario
+from tokenfleet.planner import cheapest, spare_replicas
+from unit.planner import toy
+from unit.planner.conftest import toy_world  # noqa: F401 - a fixture
 
 SCENARIO = """\
 name: {name}
@@ -53,6 +58,27 @@ def test_nodes_are_shared_and_their_bill_is_split(run):
     labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
     assert labels == ["Nodes", "Pools", "Move", "Cost"]
     assert "shares nodes with search" in said
+
+
+def test_what_one_place_cannot_keep_is_refused(run):
+    for name, lost in (("far", "zones: n+1"), ("wide", "nodes: n+2")):
+        text = SCENARIO.format(name=name, rate=6, tensor_parallel=1).replace("nodes: n+1", lost)
+        Path(f"{name}.yaml").write_text(f"{text}zones: [a, b]\n")
+    code, out, err = run("far.yaml", "search.yaml", "wide.yaml")
+    assert (code, out) == (2, "")
+    assert "redundancy.zones: far is to survive the loss of a zone" in err
+    assert "redundancy.nodes: wide is to survive the loss of 2 nodes" in err
+
+
+def test_replicas_that_ride_through_a_loss_come_along(toy_world):  # noqa: F811 - the fixture, not the import
+    asked = toy.question([toy.replica()], [toy.price("h100_sxm", 3.0)])
+    for more in ({}, {"node_count": 1}):
+        question = replace(asked, redundancy=replace(asked.redundancy, ride_through=True, **more))
+        found = cheapest(question, toy.trace(count=600, rate=40.0)).sized
+        usual = spare_replicas(question, found.replica, found.carrying_count)
+        for riding in (0, 3):
+            part = _part(question, "chat", "chat", replace(found, spare_count=usual + riding))
+            assert part.spare_count == question.spare_replica_count + riding
 
 
 def test_an_isolated_scenario_shares_with_nobody(run):
