@@ -91,7 +91,7 @@ class AutoscalingSpec(Strict):
     min: Annotated[int, Field(ge=0)] = 1
     """Fewest replicas."""
     start: Annotated[Count, Field(ge=1)] | None = None
-    """Replicas that are ready when the traffic starts; left out, ``min``."""
+    """Replicas that are ready when the traffic starts; left out, ``min``, and at least one with nobody beside it."""
     queue: Positive = 4.0
     """Requests waiting on the fullest replica above which more are asked for; 3 to 5."""
     kv: Fraction = 0.85

@@ -10,7 +10,7 @@ from tokenfleet.app.scaling_words import ladder_lines, scaling_lines
 from tokenfleet.app.simulate_document import QUANTILES, latencies, replica_rows
 from tokenfleet.app.simulate_run import Judged, Simulated, Window, goodput
 from tokenfleet.app.slo_words import shown_value, spoken
-from tokenfleet.app.summary import data, layout_name, verdict
+from tokenfleet.app.summary import NOBODY, data, layout_name, verdict
 from tokenfleet.app.world_words import reading_lines, world_lines
 from tokenfleet.contract import Against, Diagnosis, DiagnosisLimits, Fairness
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -53,6 +53,7 @@ _MENDS: Final = {
     "front_end": "More API server processes per replica or more replicas help; a faster GPU does not.",
     "client": "Look at tokenizers and API servers (CPU), proxies, the network, and clients that read slowly.",
 }
+_ONLY_BATCH: Final = "unknown: all requests are batch, and nobody waits for those."
 _READERS_FULL: Final = "the fleet is saturated: requests wait for those before them."
 """Prefill is, where nothing is generated."""
 NO_TOKENS: Final = "No request generates anything, so none has a first token or a gap: promise e2e instead."
@@ -89,6 +90,8 @@ def diagnosis_words(judged: Judged, run: Simulated) -> list[str]:
     broken = [result for result in judged.slo if not result.kept]
     reads = not run.record.output_tokens.any()
     lines = [_READERS_FULL if reads and found.verdict == "prefill" else verdict_line(found)]
+    if run.around.in_lane is not None and run.around.in_lane.all():
+        lines = [_ONLY_BATCH]
     if found.verdict == "fine" and broken:
         lines = in_time_yet(found, broken, "not saturated")
     turmoil = run.record.turmoil
@@ -381,7 +384,9 @@ def latency_lines(record: RunRecord, batch: Bools | None) -> list[str]:
     lines = ["".ljust(6) + "".join(key.rjust(13) for key in QUANTILES)]
     for name, values in latencies(record).items():
         lines.append(name.upper().ljust(6) + "".join(_time(values[key]).rjust(13) for key in QUANTILES))
-    return lines if batch is None else [*lines, "of all but batch, which has its own lines below"]
+    if batch is None:
+        return lines
+    return [*lines, f"{'all requests are' if batch.all() else 'of all but'} batch, which has its own lines below"]
 
 
 def promise_lines(peak_s: Window, peak: Sequence[SloResult], whole: Sequence[SloResult]) -> list[str]:
@@ -393,9 +398,13 @@ def promise_lines(peak_s: Window, peak: Sequence[SloResult], whole: Sequence[Slo
 
 
 def _rows(results: Sequence[SloResult]) -> list[str]:
-    rows = [(spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", verdict(each)) for each in results]
+    rows = [(spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", _found(each)) for each in results]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _found(result: SloResult) -> str:
+    return verdict(result) if result.sample_count or result.predicted is not None else NOBODY
 
 
 def _ranged(result: SloResult) -> tuple[str, str]:

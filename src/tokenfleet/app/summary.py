@@ -42,7 +42,7 @@ LIMIT_NAMES: Final = {
 _THIN_FRACTION: Final = 0.9
 """A promise is thin when the upper end of the prediction uses more than this share of it."""
 _UNSURE: Final = "kept, unsure"
-_NOBODY: Final = "too few requests to say"
+NOBODY: Final = "too few requests to say"
 _MOST_PAYERS: Final = 4
 
 
@@ -271,7 +271,7 @@ def _promise_cells(result: SloResult, overall: SloResult | None) -> tuple[str, .
         result, when = overall, "; over the whole trace, nobody of it arrives in the peak"
     name, limit = spoken(result.name), f"of {_amount(result, result.promised)}"
     if result.predicted is None:
-        known = ("never", "", limit, verdict(result)) if result.sample_count else ("not known", "", limit, _NOBODY)
+        known = ("never", "", limit, verdict(result)) if result.sample_count else ("not known", "", limit, NOBODY)
         return name, *known
     low, high = result.predicted_low, result.predicted_high
     band = ""

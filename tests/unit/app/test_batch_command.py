@@ -73,6 +73,27 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     assert "TTFT batch" in page
 
 
+ALL_BATCH = """\
+name: nightly
+model: Qwen/Qwen3-0.6B
+gpus: l4
+workload: {lengths: {input: "200:600", output: "20:60"}, mean_rate: 2, peak_to_mean: 1, duration: 20s}
+slo: {ttft_p95: 2s}
+batch: {takes: {share: 100%}, window: {opens: "00:01", closes: "00:02"}}
+"""
+
+
+def test_where_everybody_is_batch_nobody_is_judged(capsys, scenario):
+    scenario.write_text(ALL_BATCH)
+    code, out, err = ended(capsys, "simulate", scenario, "--precision", "bf16", "--quiet")
+    assert (code, err) == (0, "")
+    assert "all requests are batch, which has its own lines below" in out
+    assert "unknown: all requests are batch, and nobody waits for those." in out
+    promise = next(line for line in out.splitlines() if "TTFT p95" in line)
+    assert promise.split() == ["TTFT", "p95", "unknown", "of", "2.00", "s", "too", "few", "requests", "to", "say"]
+    assert "judged over all other" not in out
+
+
 POOLS = """\
 pools:
   small: {model: Qwen/Qwen3-0.6B, replicas: 1, takes: {input_up_to: 500}}
