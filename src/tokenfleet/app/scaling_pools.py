@@ -133,5 +133,10 @@ def scaled_pools_blocks(found: ScaledPools) -> Iterator[Block]:
         yield "Pool", [f"{pool.name}: up to {fleet}", pool.cold_start]
         yield "Ways", comparison_rows(pool.found)
         yield "Best", advice(pool.found, pool.setting)
+    yield "All", together_lines(found)
+
+
+def together_lines(found: ScaledPools) -> list[str]:
+    """What the best way of every pool comes to when all of them scale at once."""
     ways = " and ".join(f"{pool.name} by {pool.found.best.name}" for pool in found.pools)
-    yield "All", [f"{ways}: {found.gpu_hours:.3g} GPU-hours", broken_words(found.minutes), *found.notes]
+    return [f"{ways}: {found.gpu_hours:.3g} GPU-hours", broken_words(found.minutes), *found.notes]

@@ -12,7 +12,6 @@ from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
-from tokenfleet.app.recovery_words import over
 from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
@@ -23,6 +22,7 @@ from tokenfleet.app.spike_words import (
     fleet_document,
     gigabytes_said,
     hour_said,
+    ladder_lines,
     moment_said,
     replicas_said,
     start_said,
@@ -98,9 +98,23 @@ def spike(
     event = _event(composition.trace, options)
     simulator.warm_up(announce=teller.announce)
     base = bought(composition, teller, replay)
+    spec = scenario.ladder
+    # The bound of the queue alone is told with the bursts.
+    ladder = None if spec is None or not spec.rungs else ladder_of(spec)
+    batch = None if spec is None or ladder is None else batch_of(spec, composition.trace)
+    notes = () if ladder is None else without_effect(ladder, composition.trace, batch)
+    bursting = _with_batch(composition.trace, batch)
     if base.pools is not None:
-        rungs = scenario.ladder is not None and bool(scenario.ladder.rungs)
-        return pools_spiked(composition, base.pools, event, teller, cold_start_s=scenario.cold_start, has_rungs=rungs)
+        return pools_spiked(
+            composition,
+            base.pools,
+            event,
+            teller,
+            bursting=bursting,
+            cold_start_s=scenario.cold_start,
+            ladder=ladder,
+            notes=notes,
+        )
     if base.sized is None or base.fleet is None:
         return Spike(usual=None, why_not=base.why_not, ready=None, known=None, bursts=())
     question, trace = replace(composition.question, router=base.fleet.router), composition.trace
@@ -112,10 +126,6 @@ def spike(
             question, trace, base.sized, event, ready_after_s=start.typical_s, progress=teller.step
         )
     teller.say("looking for the largest burst")
-    spec = scenario.ladder
-    # The bound of the queue alone is told with the bursts.
-    ladder = None if spec is None or not spec.rungs else ladder_of(spec)
-    batch = None if spec is None or ladder is None else batch_of(spec, trace)
     return Spike(
         usual=base.sized,
         why_not=(),
@@ -123,13 +133,13 @@ def spike(
         known=known,
         bursts=planner.bursts(
             question,
-            _with_batch(trace, batch),
+            bursting,
             base.sized,
             queue_limit_count=question.admission.queue_limit_count,
             ladder=ladder,
             progress=teller.step,
         ),
-        notes=() if ladder is None else without_effect(ladder, trace, batch),
+        notes=notes,
     )
 
 
@@ -229,7 +239,7 @@ def spike_blocks(found: Spike) -> list[Block]:
         blocks += _known_blocks(found, found.known)
     blocks.append(("Bursts", list(burst_lines(found.bursts))))
     if any(burst.rungs for burst in found.bursts):
-        blocks.append(("Ladder", [*_ladder_lines(found), *found.notes]))
+        blocks.append(("Ladder", [*ladder_lines(found.bursts), *found.notes]))
     return blocks
 
 
@@ -292,19 +302,3 @@ def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
     if found.reserve_gpu_hours is not None and usd is not None:
         hours = f"{found.reserve_gpu_hours:,.1f} GPU-hours, {shown_usd(usd)}"
         yield f"reserve {hours}: on that day there may be none to rent"
-
-
-def _ladder_lines(found: Spike) -> Iterator[str]:
-    yield "how large a burst may be for those served to be served as promised, others refused, all replicas there:"
-    for burst in found.bursts:
-        yield f"{shown_duration(burst.length_s)}, and what becomes of one of {burst.larger_factor:.2f} times the usual:"
-        yield from map(_ride, burst.rungs)
-
-
-def _ride(ride: planner.RungRide) -> str:
-    given_up = f"+ {ride.kinds[-1]}" if ride.kinds else "the bound of the queue"
-    least = " or more" if ride.at_least else ""
-    kept = "the others as promised" if ride.larger_kept else "the others late"
-    taken = f", {ride.larger_climbed_count} of {len(ride.kinds)} rungs taken" if ride.kinds else ""
-    settled = over(ride.larger_settled, "its end")
-    return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {settled}"

@@ -12,20 +12,19 @@ from tokenfleet.app.spike_words import (
     endured_line,
     fleet_document,
     hour_said,
+    ladder_lines,
     moment_said,
     replicas_said,
     start_said,
     warm_lines,
 )
 from tokenfleet.app.summary import Block, replica_name
+from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import Plan, Sized
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.trace import Trace
 
 _HOUR_S = 3600.0
-_NO_RUNGS = (
-    "rungs of the ladder are not tried on pools: name the pools in the scenario, and tokenfleet simulate has the "
-    "ladder in front of all of them, or of one"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +66,10 @@ def pools_spiked(
     event: planner.Event | None,
     teller: Teller,
     *,
+    bursting: Trace,
     cold_start_s: float | None,
-    has_rungs: bool,
+    ladder: Ladder | None,
+    notes: tuple[str, ...],
 ) -> PoolsSpiked:
     """Asks the pools of a plan for an event and for bursts.
 
@@ -77,8 +78,10 @@ def pools_spiked(
         plan: Of several pools.
         event: ``None`` where none is known.
         teller: Told what is being done.
+        bursting: The demand of bursts, with the requests that ``shed_batch`` refuses as a class of their own.
         cold_start_s: ``cold_start`` of the scenario; ``None`` where it says nothing.
-        has_rungs: The scenario has a ladder, whose rungs are not tried here.
+        ladder: Stands in front of all pools; ``None``: nothing is given up.
+        notes: Rungs that this demand cannot show.
     """
     question, trace = composition.question, composition.trace
     starts = {pool.name: ready(cold_start_s, sized.replica) for pool in plan.pools for sized in pool.plan.fleets}
@@ -89,9 +92,13 @@ def pools_spiked(
         known = planner.spike_of_pools(question, trace, plan, event, ready_after_s=after_s, progress=teller.step)
     teller.say("looking for the largest burst")
     found = planner.bursts_of_pools(
-        question, trace, plan, queue_limit_count=question.admission.queue_limit_count, progress=teller.step
+        question,
+        bursting,
+        plan,
+        queue_limit_count=question.admission.queue_limit_count,
+        ladder=ladder,
+        progress=teller.step,
     )
-    notes = (_NO_RUNGS,) if has_rungs else ()
     return PoolsSpiked(plan=plan, ready=starts, known=known, bursts=found, notes=notes)
 
 
@@ -156,8 +163,8 @@ def pools_spike_blocks(found: PoolsSpiked) -> Iterator[Block]:
     if found.known is not None:
         yield from _known_blocks(found, found.known)
     yield "Bursts", list(burst_lines(found.bursts))
-    if found.notes:
-        yield "Note", list(found.notes)
+    if any(burst.rungs for burst in found.bursts):
+        yield "Ladder", ["one door in front of all pools", *ladder_lines(found.bursts), *found.notes]
 
 
 def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Block]:

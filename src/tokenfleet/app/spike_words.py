@@ -115,3 +115,20 @@ def fleet_document(sized: Sized | None) -> dict[str, object] | None:
         "carrying_replica_count": sized.carrying_count,
         "price_usd_per_hour": sized.price_usd_per_hour,
     }
+
+
+def ladder_lines(bursts: Sequence[planner.Burst]) -> Iterator[str]:
+    """How much each rung of a ladder adds, burst by burst."""
+    yield "how large a burst may be for those served to be served as promised, others refused, all replicas there:"
+    for burst in bursts:
+        yield f"{shown_duration(burst.length_s)}, and what becomes of one of {burst.larger_factor:.2f} times the usual:"
+        yield from map(_ride, burst.rungs)
+
+
+def _ride(ride: planner.RungRide) -> str:
+    given_up = f"+ {ride.kinds[-1]}" if ride.kinds else "the bound of the queue"
+    least = " or more" if ride.at_least else ""
+    kept = "the others as promised" if ride.larger_kept else "the others late"
+    taken = f", {ride.larger_climbed_count} of {len(ride.kinds)} rungs taken" if ride.kinds else ""
+    settled = over(ride.larger_settled, "its end")
+    return f"{given_up}: {ride.factor:.2f}{least}; {ride.larger_refused_fraction:.0%} refused, {kept}{taken}, {settled}"

@@ -20,7 +20,7 @@ from tokenfleet.planner.counting import largest_factor
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.rungs import RungRide, Shock, ridden
+from tokenfleet.planner.rungs import Bearer, RungRide, Shock, ridden, watched_fleet, watched_pools
 from tokenfleet.planner.systems import System, system_of
 from tokenfleet.planner.traffic import Traffic, followed, stretch
 
@@ -86,17 +86,7 @@ def bursts(
             those that ``shed_batch`` refuses.
         progress: Told what is being tried.
     """
-    replays = Replays.of(question)
-    traffic, longer = _parts(trace)
-    reporter = Reporter(progress)
-    found = []
-    for length_s in BURST_LENGTHS_S:
-        burst, surged = _burst(_OneFleet(replays, sized), (traffic, longer), length_s, queue_limit_count, reporter)
-        start_s = _start_s(traffic, length_s)
-        shock = Shock(replays, sized, (start_s, start_s + length_s), surged, burst.larger_factor, longer)
-        rides = () if ladder is None else tuple(ridden(shock, ladder, question.clients or Clients(), reporter))
-        found.append(replace(burst, rungs=rides))
-    return tuple(found)
+    return _bursts(_OneFleet(Replays.of(question), sized), question, trace, queue_limit_count, ladder, progress)
 
 
 def bursts_of_pools(
@@ -105,6 +95,7 @@ def bursts_of_pools(
     plan: Plan,
     *,
     queue_limit_count: int | None = None,
+    ladder: Ladder | None = None,
     progress: Progress | None = None,
 ) -> tuple[Burst, ...]:
     """The same of several pools: bursts of the whole demand, of which each pool has its part.
@@ -114,14 +105,31 @@ def bursts_of_pools(
         trace: The usual demand.
         plan: Of several pools, for it.
         queue_limit_count: Requests that may wait at one replica.
+        ladder: What is given up under pressure, at one door in front of all pools.
         progress: Told what is being tried.
     """
-    replays = Replays.of(question)
+    bearer = _Pools(Replays.of(question), system_of(plan.pools, plan.handover))
+    return _bursts(bearer, question, trace, queue_limit_count, ladder, progress)
+
+
+def _bursts(
+    bearer: "_Bearer",
+    question: PlanQuestion,
+    trace: Trace,
+    queue_limit_count: int | None,
+    ladder: Ladder | None,
+    progress: Progress | None,
+) -> tuple[Burst, ...]:
     traffic, longer = _parts(trace)
-    bearer = _Pools(replays, system_of(plan.pools, plan.handover))
     reporter = Reporter(progress)
-    parts = traffic, longer
-    return tuple(_burst(bearer, parts, length_s, queue_limit_count, reporter)[0] for length_s in BURST_LENGTHS_S)
+    found = []
+    for length_s in BURST_LENGTHS_S:
+        burst, surged = _burst(bearer, (traffic, longer), length_s, queue_limit_count, reporter)
+        start_s = _start_s(traffic, length_s)
+        shock = Shock(bearer, (start_s, start_s + length_s), surged, burst.larger_factor, longer)
+        rides = () if ladder is None else tuple(ridden(shock, ladder, question.clients or Clients(), reporter))
+        found.append(replace(burst, rungs=rides))
+    return tuple(found)
 
 
 def _parts(trace: Trace) -> tuple[Traffic, Traffic]:
@@ -130,12 +138,11 @@ def _parts(trace: Trace) -> tuple[Traffic, Traffic]:
     return stretch(whole, _MOST_REQUESTS), followed(whole, _MOST_REQUESTS)
 
 
-class _Bearer(Protocol):
+class _Bearer(Bearer, Protocol):
     """What has to bear a burst."""
 
     said: str
     has_spare: bool
-    replays: Replays
 
     def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
         """Whether the promise is kept, with the spare replicas there or gone."""
@@ -157,6 +164,9 @@ class _OneFleet:
     def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
         return self.replays.run(traffic, self._sized.replica, self._sized.replica_count, world=world)
 
+    def watched(self, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
+        return watched_fleet(self.replays, self._sized, traffic, ladder, clients)
+
 
 class _Pools:
     def __init__(self, replays: Replays, system: System) -> None:
@@ -170,6 +180,9 @@ class _Pools:
     def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
         worlds = None if world is None else {part.name: world for part in self._system.parts}
         return self._system.replayed(self.replays, traffic, spare=True, worlds=worlds).record
+
+    def watched(self, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
+        return watched_pools(self.replays, self._system, traffic, ladder, clients)
 
 
 def _burst(

@@ -8,19 +8,24 @@ all rungs, so that they can be told apart.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
 
 from tokenfleet.control import Ladder
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo
+from tokenfleet.domain.stages import Gate
 from tokenfleet.domain.survival import Recovery
-from tokenfleet.domain.trace import of_class
+from tokenfleet.domain.trace import Bools, of_class
 from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner.counting import largest_factor
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.systems import System
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator.controlling import Controller
 
@@ -53,12 +58,20 @@ class RungRide:
     """After its end, until those who arrive are served as promised, refusals as errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shock:
-    """Bursts of one length on one fleet."""
+class Bearer(Protocol):
+    """Who bears a burst with somebody at the door."""
 
     replays: Replays
-    sized: Sized
+
+    def watched(self, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
+        """What becomes of everybody while the ladder is climbed, and how far up it went."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shock:
+    """Bursts of one length on a fleet, or on several pools."""
+
+    bearer: Bearer
     burst_s: tuple[float, float]
     surged: Callable[..., Traffic]
     """The traffic, or another part of the demand, with so many times the usual in the burst."""
@@ -76,7 +89,8 @@ def ridden(shock: Shock, ladder: Ladder, clients: Clients, reporter: Reporter) -
 
 def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Reporter) -> RungRide:
     kinds = tuple(rung.kind for rung in ladder.rungs)
-    among_served = Replays(_to_those_served(shock.replays.slo), shock.replays.router)
+    replays, watched = shock.bearer.replays, shock.bearer.watched
+    among_served = Replays(_to_those_served(replays.slo), replays.router)
 
     def kept(traffic: Traffic, record: RunRecord) -> bool:
         served = requests_of(record, ~record.turned_away)
@@ -86,11 +100,11 @@ def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Report
         given_up = ", ".join(kinds) or "the bound of the queue"
         reporter.say("sizing", f"{factor:.3g} times the usual with {given_up}", 0.7)
         traffic = shock.surged(factor)
-        return kept(traffic, _watched(shock, traffic, ladder, clients)[0])
+        return kept(traffic, watched(traffic, ladder, clients)[0])
 
     factor = largest_factor(keeps, most=MOST_FACTOR, precision=_PRECISION)
     larger = shock.surged(shock.larger_factor)
-    record, climbed = _watched(shock, larger, ladder, clients)
+    record, climbed = watched(larger, ladder, clients)
     inside = (record.arrival_s >= shock.burst_s[0]) & (record.arrival_s < shock.burst_s[1])
     refused = inside & record.turned_away
     return RungRide(
@@ -102,10 +116,10 @@ def _with_rungs(shock: Shock, ladder: Ladder, clients: Clients, reporter: Report
         larger_climbed_count=climbed,
         larger_settled=settled(
             record,
-            shock.replays.slo,
+            replays.slo,
             shock.burst_s[1],
             window_s=_WINDOW_S,
-            longer=lambda: _watched(shock, shock.surged(shock.larger_factor, shock.longer), ladder, clients)[0],
+            longer=lambda: watched(shock.surged(shock.larger_factor, shock.longer), ladder, clients)[0],
         ),
     )
 
@@ -116,15 +130,53 @@ def _to_those_served(slo: Slo) -> Slo:
     return replace(slo, rejection_rate_fraction=None, class_rates=rates)
 
 
-def _watched(shock: Shock, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
-    """The run with somebody who climbs the ladder, and how far up it went."""
+def batch_among(traffic: Traffic) -> Bools | None:
+    """The requests that ``shed_batch`` refuses; ``None``: nobody says."""
+    return of_class(traffic.trace, BATCH) if BATCH in traffic.trace.classes else None
+
+
+def watched_fleet(
+    replays: Replays, sized: Sized, traffic: Traffic, ladder: Ladder, clients: Clients
+) -> tuple[RunRecord, int]:
+    """All replicas of one fleet with somebody who climbs the ladder, and how far up it went."""
     controller = Controller(None, ladder)
-    batch = of_class(traffic.trace, BATCH) if BATCH in traffic.trace.classes else None
     world = World(
         admission=Admission(queue_limit_count=ladder.queue_limit_count),
         clients=clients,
-        batch=batch,
+        batch=batch_among(traffic),
         controller=controller if ladder.rungs else None,
     )
-    record = shock.replays.run(traffic, shock.sized.replica, shock.sized.replica_count, world=world)
-    return record, max((step.rung_count for step in controller.ladder_steps), default=0)
+    record = replays.run(traffic, sized.replica, sized.replica_count, world=world)
+    return record, highest(controller)
+
+
+def watched_pools(
+    replays: Replays, system: System, traffic: Traffic, ladder: Ladder, clients: Clients
+) -> tuple[RunRecord, int]:
+    """The same of pools, with one door in front of all of them, which goes by the fullest replica of any."""
+    climbed = [Controller(None, ladder)]
+
+    def somebody_new() -> Controller:
+        climbed.append(Controller(None, ladder))
+        return climbed[-1]
+
+    names = tuple(part.name for part in system.parts)
+    gate = Gate(
+        name="door",
+        takes=np.ones(traffic.trace.request_count, dtype=np.bool_),
+        watched=names,
+        controllers=somebody_new,
+        batch=batch_among(traffic),
+        clients=clients,
+    )
+    bounded = World(admission=Admission(queue_limit_count=ladder.queue_limit_count), clients=clients)
+    run = system.replayed(
+        replays, traffic, spare=True, worlds=dict.fromkeys(names, bounded), gate=gate if ladder.rungs else None
+    )
+    # A replay through a door is repeated until nothing changes: the last one counts.
+    return run.record, highest(climbed[-1])
+
+
+def highest(controller: Controller) -> int:
+    """Rungs that were climbed at most."""
+    return max((step.rung_count for step in controller.ladder_steps), default=0)

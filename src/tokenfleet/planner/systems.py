@@ -13,7 +13,7 @@ from tokenfleet.domain.plan import PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Turmoil
 from tokenfleet.domain.slo import Slo
-from tokenfleet.domain.stages import Call, Handover, Pools, StagedRun
+from tokenfleet.domain.stages import Call, Gate, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
 from tokenfleet.domain.world import World
@@ -214,11 +214,14 @@ class System:
         power: int = 0,
         telemetry_interval_s: float | None = None,
         worlds: Mapping[str, World] | None = None,
+        gate: Gate | None = None,
     ) -> StagedRun:
-        """Replays the traffic through all pools, in quiet times or each in a world of its own."""
+        """Replays the traffic through all pools, in quiet times or each in a world of its own, or behind a ``gate``."""
         around, way = worlds or {}, self.way
         replays.count += len(self.parts)
         trace, pools = self.through(traffic.trace, self.fleets(spare=spare, power=power))
+        if gate is not None:
+            pools = replace(pools, stages=(gate, *pools.stages))
 
         def world(name: str, calls: Trace) -> World | None:
             usual = replays.door if way is None else way.world(name, calls) or replays.door

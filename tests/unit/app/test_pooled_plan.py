@@ -1,6 +1,7 @@
 """A plan of several pools end to end: what is written, and what simulate, drill, contract and review make of it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,10 +94,17 @@ def test_spike_and_tiers_go_on_with_the_pools_that_are_bought(planned, run) -> N
     assert "document: 3 replicas of l40s (fp8)" in said
 
 
+PAGE = ("ways", "demand", "counts")
+
+
 def test_ways_to_scale_are_compared_pool_by_pool_and_the_best_replayed_together(planned, run) -> None:
     Path("scaled.yaml").write_text(SCENARIO + "autoscaling: {policy: [queue], min: 1, max: 5}\n")
-    code, out, err = run("scaling", "scaled.yaml", "--plan", "plan", "--json")
+    code, out, err = run("scaling", "scaled.yaml", "--plan", "plan", "--report", "page.html", "--json")
     assert (code, err) == (0, "")
+    page = Path("page.html").read_text()
+    assert [f"<h2>{name}</h2>" in page for name in ("chat", "document", "Once more")] == [True] * 3
+    figures = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, flags=re.DOTALL)
+    assert set(json.loads(figures[1])) == {f"{pool}{key}" for pool in ("chat", "document") for key in PAGE}
     found = json.loads(out)
     assert [pool["pool"] for pool in found["pools"]] == ["chat", "document"]
     hours = 0.0
@@ -110,11 +118,9 @@ def test_ways_to_scale_are_compared_pool_by_pool_and_the_best_replayed_together(
     # Pools side by side do not know of each other, and what is kept by each is kept by all.
     assert found["together"]["gpu_hours"] == pytest.approx(hours, rel=0.02)
     assert found["together"]["broken_minute_count"] == 0
-    code, _, err = run("scaling", "scaled.yaml", "--plan", "plan", "--report", "page.html", "--gpu", "l4")
-    said = " ".join(err.split())
+    code, _, err = run("scaling", "scaled.yaml", "--plan", "plan", "--gpu", "l4")
     assert code == 2
-    assert "--report: is about one fleet, and plan has pools" in said
-    assert "--gpu: is about one fleet, and plan has pools" in said
+    assert "--gpu: is about one fleet, and plan has pools" in " ".join(err.split())
     Path("scaled.yaml").write_text(SCENARIO)
     code, _, err = run("scaling", "scaled.yaml", "--plan", "plan")
     assert code == 2

@@ -8,7 +8,7 @@ import pytest
 
 from tokenfleet import simulator
 from tokenfleet.app.levers import Levers, _pulled, _Try
-from tokenfleet.control import QueueRule, ScalingPolicy
+from tokenfleet.control import Ladder, Mark, QueueRule, Rung, ScalingPolicy
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -303,11 +303,22 @@ def test_an_event_on_pools_is_sized_pool_by_pool_and_endured_together(bought):
 
 
 def test_bursts_of_pools_are_borne_by_all_of_them(bought):
-    found = bursts_of_pools(asked(), mixed(count=800), bought, queue_limit_count=4)
+    mark = Mark(waiting_count=2.0), Mark(waiting_count=1.0)
+    ladder = Ladder(
+        rungs=(Rung(kind="cap_context", enter=mark[0], leave=mark[1], limit_tokens=10_000),),
+        queue_limit_count=4,
+        climb_s=15.0,
+    )
+    found = bursts_of_pools(asked(), mixed(count=800), bought, queue_limit_count=4, ladder=ladder)
     assert [burst.length_s for burst in found] == [10.0, 60.0, 300.0]
     for burst in found:
         assert burst.larger_factor > burst.whole_factor >= burst.carrying_factor >= 1.0
         assert 0.0 <= burst.bounded.refused_fraction < 1.0
+        assert [ride.kinds for ride in burst.rungs] == [(), ("cap_context",)]
+    # Documents given up at the door of all leave more of the chats served as promised.
+    bound, capped = found[-1].rungs
+    assert capped.factor >= bound.factor
+    assert capped.larger_climbed_count == 1
 
 
 TIGHTER = Slo(

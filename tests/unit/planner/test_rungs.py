@@ -11,8 +11,13 @@ from tokenfleet.domain.run import Status
 from tokenfleet.domain.world import Admission, Clients, World
 from tokenfleet.planner import BATCH, bursts
 from tokenfleet.planner.counting import largest_factor
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.rungs import watched_fleet, watched_pools
+from tokenfleet.planner.systems import SizedPool, System
+from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay
 from tokenfleet.simulator.controlling import Controller
+from tokenfleet.workload import peak_window, surge
 from unit.planner import toy
 from unit.planner.test_utilization import fleet
 
@@ -92,3 +97,21 @@ def test_shedding_refuses_batch_and_nobody_else():
     shed = record.status == Status.REJECTED_BATCH_SHED
     assert shed.any()
     assert not shed[~batch].any()
+
+
+def test_one_pool_behind_a_door_is_a_fleet_with_somebody_at_its_own(found):
+    marked, question, _ = found
+    usual = sized(question)
+    whole = Traffic(marked, peak_window(marked))
+    start_s = whole.window_s[0]
+    burst = Traffic(surge(marked, start_s=start_s, length_s=60.0, factor=4.0), whole.window_s)
+    replays = Replays.of(question)
+    system = System((SizedPool("all", None, usual, "least_in_flight"),), None)
+    for count in range(3):
+        ladder = replace(LADDER, rungs=LADDER.rungs[:count])
+        alone, climbed = watched_fleet(replays, usual, burst, ladder, Clients())
+        behind, climbed_too = watched_pools(replays, system, burst, ladder, Clients())
+        assert climbed == climbed_too == min(count, climbed)
+        np.testing.assert_array_equal(behind.status, alone.status)
+        np.testing.assert_allclose(behind.ttft_s, alone.ttft_s, rtol=0, atol=1e-9)
+    assert climbed > 0

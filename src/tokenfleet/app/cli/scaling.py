@@ -56,7 +56,7 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
         model = catalog.model(asked.model)
         must_generate(model)
         if planned is not None and asked.groups is None and has_pools(planned, model):
-            return _tell_pools(face, asked, model, planned, teller, {**options, "report": report})
+            return _tell_pools(face, asked, model, planned, teller, options, (scenario, report))
         fleet = fleet_asked(asked, model, planned, options)
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
         trace, _ = demand_of(asked)
@@ -89,23 +89,37 @@ def _tell_pools(
     planned: Path,
     teller: "Teller",
     options: Mapping[str, object],
+    page: "tuple[Path, Path | None]",
 ) -> int:
     """The same for every pool of a plan, and all of them together."""
     from tokenfleet import simulator
     from tokenfleet.app.compose import demand_of
-    from tokenfleet.app.scaling_pools import compared_pools, scaled_pools_blocks, scaled_pools_document
+    from tokenfleet.app.scaling_pools import (
+        compared_pools,
+        scaled_pools_blocks,
+        scaled_pools_document,
+        together_lines,
+    )
     from tokenfleet.app.simulate_question import OPTIONS
 
     said = [OPTIONS.get(key, f"--{key}") for key, value in options.items() if value is not None]
     if said:
-        mend = "leave it out; --json has what a page would show" if "--report" in said else "leave it out"
-        raise BadInput(Problem(each, f"is about one fleet, and {planned} has pools", mend) for each in said)
+        what = f"is about one fleet, and {planned} has pools"
+        raise BadInput(Problem(each, what, "leave it out") for each in said)
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     trace, _ = demand_of(asked)
     simulator.warm_up(announce=teller.announce)
     found = compared_pools(asked, model, planned, trace, teller)
+    scenario, report = page
+    if report is not None:
+        from tokenfleet.app.report import render_scaled_pools
+        from tokenfleet.app.writing import write_text
+
+        made = f"tokenfleet scaling {scenario} --plan {planned} --report {report}"
+        write_text(render_scaled_pools(found, name=asked.name, lead=together_lines(found), command=made), report)
     if face.json:
         face.document(scaled_pools_document(found))
     else:
-        face.blocks(list(scaled_pools_blocks(found)))
+        wrote = [("Next", [f"wrote {report}; open it in a browser"])] if report is not None else []
+        face.blocks([*scaled_pools_blocks(found), *wrote])
     return 0

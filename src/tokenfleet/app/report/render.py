@@ -28,6 +28,7 @@ from tokenfleet.domain.trace import Workload
 if TYPE_CHECKING:
     from tokenfleet.app.pool_sizes import PoolSizes
     from tokenfleet.app.pools_run import SimulatedPools
+    from tokenfleet.app.scaling_pools import ScaledPools
     from tokenfleet.app.simulate_run import Simulated
     from tokenfleet.planner.scaling import ScalingComparison
 
@@ -103,8 +104,21 @@ def render_scaling(
     """
     from tokenfleet.app.report.scaling import scaling_page
 
-    page = scaling_page(found, tuple(advice), tuple(notes))
-    return _filled("scaling.html.j2", page.charts, name=name, page=page, command=command)
+    pages = [scaling_page(found)]
+    return _filled("scaling.html.j2", pages[0].charts, name=name, pages=pages, lead=[*advice, *notes], command=command)
+
+
+def render_scaled_pools(found: "ScaledPools", *, name: str, lead: Sequence[str], command: str) -> str:
+    """The same of the pools of a plan: each, and what their best ways come to together (``lead``)."""
+    from tokenfleet.app.report.scaling import scaling_page
+    from tokenfleet.app.scaling_words import advice
+
+    pages = [
+        scaling_page(pool.found, pool.name, (*advice(pool.found, pool.setting), pool.cold_start))
+        for pool in found.pools
+    ]
+    charts = [chart for page in pages for chart in page.charts]
+    return _filled("scaling.html.j2", charts, name=name, pages=pages, lead=lead, command=command)
 
 
 def render_pools(run: "SimulatedPools", *, command: str) -> str:

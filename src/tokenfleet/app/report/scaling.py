@@ -1,5 +1,7 @@
 """Ways to scale on one page: what each costs and breaks, and how many replicas each asks for over the traffic."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tokenfleet.app.report.charts import (
@@ -30,17 +32,17 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPage:
-    """All sections of the page."""
+    """The ways to scale one fleet, or one pool."""
 
-    advice: tuple[str, ...]
-    """The best way, and what follows from it."""
-    notes: tuple[str, ...]
+    title: str
+    said: tuple[str, ...]
+    """The best way of a pool, and what follows from it; of one fleet it stands at the top."""
     table: Table
     charts: tuple[Chart, ...]
 
 
-def scaling_page(found: ScalingComparison, advice: tuple[str, ...], notes: tuple[str, ...]) -> ScalingPage:
-    """What the page of a comparison says."""
+def scaling_page(found: ScalingComparison, pool: str = "", said: tuple[str, ...] = ()) -> ScalingPage:
+    """What the page of a comparison says of one fleet, or of a ``pool``."""
     rows = tuple(
         (
             way.name,
@@ -54,10 +56,12 @@ def scaling_page(found: ScalingComparison, advice: tuple[str, ...], notes: tuple
     )
     head = ("Way", "GPU-hours", "Broken minutes", "In a row", "Most replicas", "Changes")
     return ScalingPage(
-        advice=advice,
-        notes=notes,
+        title=pool or "Way by way",
+        said=said,
         table=Table(head=head, rows=rows, numeric=frozenset(range(1, len(head)))),
-        charts=(_against(found), _demand(found), _counts(found)),
+        charts=tuple(
+            replace(each, key=f"{pool}{each.key}") for each in (_against(found), _demand(found), _counts(found))
+        ),
     )
 
 
