@@ -27,7 +27,7 @@ def _sure(slo: tuple[SloResult, ...]) -> str:
         low, high = result.predicted_low, result.predicted_high
         if result.unit == "s" and low is not None and high is not None:
             said.append(f"{result.name} {shown_duration(low)} to {shown_duration(high)}")
-    late = [result.name for result in slo if result.predicted_high is None or result.predicted_high > result.promised]
+    late = [result.name for result in slo if result.predicted is None or result.late_at_worst]
     unsure = f"; unsure: at the slow end of the error band {' and '.join(late)} breaks" if late else "; sure"
     return f"within the error band of both pools: {', '.join(said)}{unsure}"
 

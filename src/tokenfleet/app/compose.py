@@ -425,12 +425,12 @@ def _rejected(deployment: Deployment, reasons: tuple[Reason, ...]) -> Rejected:
     )
 
 
-def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> tuple[Reason, ...]:
-    """Reasons, known before any replay, why a deployment cannot run; none when it can."""
+def why_not(model: ModelArchitecture, gpu: Gpu, deployment: Deployment, *, tower: bool = False) -> tuple[Reason, ...]:
+    """Reasons, known before any replay, why a deployment, or its image tower alone, cannot run; none when it can."""
     missing = performance.unsupported(model, gpu, deployment)
     if missing:
         return _unsupported(model, gpu, deployment, missing)
-    budget = performance.memory_budget(model, gpu, deployment)
+    budget = (performance.tower_budget if tower else performance.memory_budget)(model, gpu, deployment)
     return () if budget.fits else _no_room(budget)
 
 

@@ -91,8 +91,8 @@ def phase_fleet(
         for layout in _layouts(asked, spec, model, gpu, tower=tower)
     ]
     deployments = deployments if berth is None else [on_shared(each, gpu, berth) for each in deployments]
-    found = next((each for each in deployments if not why_not(model, gpu, each)), deployments[-1])
-    reasons = why_not(model, gpu, found)
+    found = next((each for each in deployments if not why_not(model, gpu, each, tower=tower)), deployments[-1])
+    reasons = why_not(model, gpu, found, tower=tower)
     if reasons:
         raise BadInput(Problem(f"{where}.gpu", reason.text, reason.relax or "take another gpu") for reason in reasons)
     physics = performance.tower_physics if tower else performance.replica_physics

@@ -10,9 +10,11 @@ from tokenfleet.app.simulate_words import (
     NO_TOKENS,
     against_line,
     behind_lines,
+    broken_by_silence,
     in_time_yet,
     mend_lines,
     odd_lines,
+    unanswered_causes,
     verdict_line,
     waiting_lines,
 )
@@ -20,6 +22,8 @@ from tokenfleet.contract import DiagnosisLimits
 from tokenfleet.domain.slo import SloResult
 
 _READERS_FULL: Final = "the pool is saturated: calls wait for those before them."
+_NO_ROOM_NEEDED: Final = {"rejected_too_long", "rejected_nobody_ready"}
+"""Refusals that a pool with more room would have made, too."""
 _LINK_MEND: Final = (
     "A faster link, more replicas that prefill (each has links of its own), an fp8 KV cache, or prefill and decode on "
     "the same replicas help."
@@ -38,7 +42,21 @@ def found_lines(found: SystemFinding, results: Sequence[SloResult], limits: Diag
     lines = [_headline(first, limits, alone=len(found.pools) == 1), *_evidence(first, limits)]
     lines += [f"{_told(each, limits)} {_first_times(each, limits)}" for each in others]
     lines += [line for line in alarms if not line.startswith(f"{first.culprit}: ")]
-    return [*lines, _closing(first, limits) if broken else "The promise holds all the same."]
+    return [*lines, *_end_lines(found, first, broken, limits)]
+
+
+def _end_lines(
+    found: SystemFinding, first: PoolFinding | LinkFinding, broken: Sequence[SloResult], limits: DiagnosisLimits
+) -> list[str]:
+    """What keeps the promise; who had no answer, and whether that alone breaks it and more replicas are in vain."""
+    if not broken:
+        return ["The promise holds all the same."]
+    in_vain = found.refused_by.keys() <= _NO_ROOM_NEEDED and not found.timed_out_count
+    if in_vain and len(broken_by_silence(found, broken)) == len(broken):
+        return [f"{line[0].upper()}{line[1:]}" for line in in_time_yet(found, broken, "no pool is saturated")]
+    causes = unanswered_causes(found)
+    is_told = isinstance(first, PoolFinding) and unanswered_causes(first.diagnosis) == causes
+    return [*([f"Without an answer: {', '.join(causes)}."] if causes and not is_told else []), _closing(first, limits)]
 
 
 def pool_lines(each: PoolFinding, limits: DiagnosisLimits) -> list[str]:

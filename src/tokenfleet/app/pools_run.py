@@ -331,7 +331,7 @@ def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:
     waiting = np.ones(system.trace.request_count, dtype=np.bool_) if system.batch is None else ~system.batch
     idle = alone(system.trace, system.pools, waiting)
     finished = staged.record.status == Status.FINISHED
-    span_s = staged.record.end_s - (float(system.trace.arrival_s[0]) if system.trace.request_count else 0.0)
+    span_s = staged.record.span_s
     return tuple(
         _row(named, staged.pools[named.name], idle.pools[named.name], system, finished, span_s)
         for named in system.named

@@ -34,7 +34,10 @@ class PoolWorlds:
             BadInput: a policy that cannot work, or an event at a replica that there is not.
         """
         pool = next(each for each in self.named if each.name == name)
-        return with_lane(self.asked, pool, calls, self._around(pool, calls))
+        try:
+            return with_lane(self.asked, pool, calls, self._around(pool, calls))
+        except BadInput as error:
+            raise BadInput(_in_pool(problem, pool) for problem in error.problems) from None
 
     def _around(self, pool: NamedPool, calls: Trace) -> World | None:
         asked, name = self.asked, pool.name
@@ -54,6 +57,14 @@ class PoolWorlds:
         """The bound of its queues; doors of ladders stand before the pools."""
         limit = queue_limit_of(self.asked, pool.behind)
         return admission_of(self.asked) if limit is None else Admission(queue_limit_count=limit)
+
+
+def _in_pool(problem: Problem, pool: NamedPool) -> Problem:
+    """A problem of a policy, at the key of its pool; events name their pool themselves."""
+    if not problem.where.startswith("autoscaling"):
+        return problem
+    part = "" if pool.name == pool.behind else f".{pool.name.removeprefix(f'{pool.behind}-')}"
+    return replace(problem, where=f"pools.{pool.behind}{part}.{problem.where}")
 
 
 def check_pool_events(asked: Scenario, named: tuple[NamedPool, ...]) -> None:

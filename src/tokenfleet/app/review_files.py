@@ -1,6 +1,7 @@
 """The files a review reads: a scenario, a ``plan.json``, a sizing sheet, or the report of a load test."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -133,6 +134,12 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return value
 
 
+def _slowest(row: Mapping[str, Any]) -> float | None:
+    """The slow end of the range of a clause: never, where only the fast one has a value."""
+    slowest: float | None = row["predicted_high"]
+    return math.inf if slowest is None and row.get("predicted_low") is not None else slowest
+
+
 def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
     """Reads a ``plan.json``.
 
@@ -145,7 +152,7 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
         total = bill["total_usd_per_hour"] if bill else 0.0
         return PlanFile(
             spare_count=min((group["spare_replica_count"] for group in fleet), default=None),
-            predicted=tuple((row["name"], row["promised"], row["predicted_high"]) for row in document["slo"]),
+            predicted=tuple((row["name"], row["promised"], _slowest(row)) for row in document["slo"]),
             warnings=tuple(row["text"] for row in document.get("warnings", ())),
             request_count=document["workload"]["request_count"],
             unused_fraction=sum(bill[f"{line}_usd_per_hour"] for line in _UNUSED) / total if total else None,

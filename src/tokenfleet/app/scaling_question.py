@@ -120,8 +120,10 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
     """The policy that a scenario describes.
 
     Raises:
-        BadInput: a limit that its signal never reaches, counts beyond the quota, a schedule out of order.
+        BadInput: a limit that its signal never reaches, counts beyond the quota, a schedule out of order, a signal
+            that there is not.
     """
+    _check_seen(spec, setting, trace)
     ahead_s = spec.ahead or setting.cold_start_s
     replica = setting.scaled.replica
     made: dict[str, Callable[[], Rule]] = {
@@ -160,6 +162,16 @@ def policy_of(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> S
     )
     check_quota(spec, setting)
     return counting(policy, setting.staying_count)
+
+
+def _check_seen(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) -> None:
+    """Refuse signals that these replicas never give, where one would wait for them in vain."""
+    if "ttft" in spec.policy and trace.request_count and not trace.output_tokens.any():
+        what = "ttft, and nothing is generated here: no first token is ever seen"
+        raise BadInput.at("autoscaling.policy", what, "go by queue, active, wait or drain")
+    if set(spec.policy) <= {"kv", "free_kv"} and setting.scaled.replica.memory.kv_capacity_bytes == 0:
+        what = f"{' and '.join(spec.policy)}, and the model keeps no KV"
+        raise BadInput.at("autoscaling.policy", what, "go by queue, active, wait or drain")
 
 
 _RUNG_KEYS: Final = {
@@ -245,6 +257,8 @@ def without_effect(ladder: Ladder, trace: Trace, batch: npt.NDArray[np.bool_] | 
     """Rungs that a replay of this traffic notes and cannot act on, and why."""
     kinds = {rung.kind for rung in ladder.rungs}
     notes = []
+    if any(rung.enter.ttft_p90_s is not None for rung in ladder.rungs) and not trace.output_tokens.any():
+        notes.append("No rung is entered by its ttft: nothing is generated, so no first token is ever seen.")
     if "shed_batch" in kinds and batch is None:
         notes.append("The rung shed_batch turns nobody away: no label of the traffic is named under ladder.batch.")
     if "tenant_quota" in kinds and trace.tenant is None:

@@ -131,7 +131,6 @@ def simulation_document(run: Simulated, says: SaysHow) -> dict[str, object]:
 def totals_document(record: RunRecord, trace: Trace, at_max_output_count: int | None) -> dict[str, object]:
     """Requests, tokens and rates of a run."""
     count = len(record.arrival_s)
-    span_s = record.end_s - float(record.arrival_s[0]) if count else 0.0
     finished = record.status == Status.FINISHED
     input_tokens = int(record.input_tokens[finished].sum(dtype=np.int64))
     return {
@@ -143,11 +142,11 @@ def totals_document(record: RunRecord, trace: Trace, at_max_output_count: int | 
         "preempted_request_count": int((record.preemption_count > 0).sum()),
         "swap_count": None if record.ledger is None else int(record.ledger.swap_count.sum(dtype=np.int64)),
         "recomputed_tokens": None if record.ledger is None else int(record.ledger.recomputed_tokens.sum()),
-        "duration_s": span_s,
+        "duration_s": record.span_s,
         "request_rate_per_s": _rate(count, trace.duration_s - float(record.arrival_s[0])) if count else None,
-        "finish_rate_per_s": _rate(int(finished.sum()), span_s),
-        "input_tokens_per_s": _rate(input_tokens, span_s),
-        "output_tokens_per_s": _rate(int(record.output_tokens[finished].sum(dtype=np.int64)), span_s),
+        "finish_rate_per_s": _rate(int(finished.sum()), record.span_s),
+        "input_tokens_per_s": _rate(input_tokens, record.span_s),
+        "output_tokens_per_s": _rate(int(record.output_tokens[finished].sum(dtype=np.int64)), record.span_s),
         "cached_input_fraction": _share(int(record.cached_tokens[finished].sum(dtype=np.int64)), input_tokens),
     }
 

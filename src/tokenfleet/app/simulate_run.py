@@ -331,10 +331,9 @@ def goodput(record: RunRecord, slo: Slo) -> Goodput:
         # A request without that time (no second token, no output) has nothing to be late with.
         good &= ~(record.of_class(target.traffic_class) & (time_s > target.limit_s))
     count, total = int(good.sum()), len(good)
-    span_s = record.end_s - float(record.arrival_s[0]) if total else 0.0
     return Goodput(
         request_count=count,
-        rate_per_s=count / span_s if span_s > 0 else None,
+        rate_per_s=count / record.span_s if record.span_s > 0 else None,
         fraction=count / total if total else None,
         clauses=tuple(target.name for target in tightest.values()),
     )

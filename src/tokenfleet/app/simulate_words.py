@@ -198,17 +198,29 @@ def in_time_yet(found: Unanswered, broken: Sequence[SloResult], at_ease: str) ->
         broken: The clauses.
         at_ease: What is said of the fleet, such as ``not saturated``.
     """
-    causes = [f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items()]
-    causes += [f"{found.lost_count:,} were lost with their replica"] if found.lost_count else []
-    causes += [f"{found.timed_out_count:,} timed out"] if found.timed_out_count else []
-    unanswered = [each for each in broken if causes and (each.predicted is None or each.name.startswith(_RATES))]
+    unanswered = broken_by_silence(found, broken)
     slow = [each for each in broken if each not in unanswered]
     lines = []
     if unanswered:
-        lines.append(f"who is served is served in time, yet {_break(unanswered)}: {', '.join(causes)}.")
+        causes = ", ".join(unanswered_causes(found))
+        lines.append(f"who is served is served in time, yet {_break(unanswered)}: {causes}.")
     if slow:
         lines.append(f"{at_ease}, yet {_break(slow)}: single requests or steps take that long.")
     return lines
+
+
+def unanswered_causes(found: Unanswered) -> list[str]:
+    """How many requests had no answer, by what became of them."""
+    causes = [f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items()]
+    if found.lost_count:
+        causes.append(f"{found.lost_count:,} {'was' if found.lost_count == 1 else 'were'} lost with their replica")
+    return causes + ([f"{found.timed_out_count:,} timed out"] if found.timed_out_count else [])
+
+
+def broken_by_silence(found: Unanswered, broken: Sequence[SloResult]) -> list[SloResult]:
+    """The broken clauses that requests without an answer break."""
+    silent = bool(unanswered_causes(found))
+    return [each for each in broken if silent and (each.predicted is None or each.name.startswith(_RATES))]
 
 
 def _break(broken: Sequence[SloResult]) -> str:
@@ -369,10 +381,10 @@ def demand_lines(record: RunRecord, slo: Slo, waited_for: RunRecord) -> list[str
     """How many requests there were, and how many of those that somebody waits for were served well."""
     finished = int((record.status == Status.FINISHED).sum())
     total = len(record.arrival_s)
-    span_s = record.end_s - float(record.arrival_s[0])
-    rates = f", {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
+    span_s = record.span_s
+    took = f" in {shown_duration(span_s)}, {shown_rate(finished / span_s)} finish a second" if span_s > 0 else ""
     good = goodput(waited_for, slo)
-    lines = [f"{total:,} requests in {shown_duration(span_s)}{rates}; {ending_words(record.status)}"]
+    lines = [f"{total:,} requests{took}; {ending_words(record.status)}"]
     if good.rate_per_s is not None and good.fraction is not None and good.clauses:
         named = ", ".join(spoken(clause) for clause in good.clauses)
         lines.append(f"goodput {shown_rate(good.rate_per_s)}/s: {_percent(good.fraction)} within the limits of {named}")
@@ -412,8 +424,10 @@ def _ranged(result: SloResult) -> tuple[str, str]:
     if result.predicted is None:
         # Samples without a value: so many requests had no answer that none is at the quantile.
         return ("never" if result.sample_count else "unknown"), ""
-    band = "" if low is None or high is None or low == high else f"({_shown(result, low)} to {_shown(result, high)})"
-    return _shown(result, result.predicted), band
+    if low is None or low == high:
+        return _shown(result, result.predicted), ""
+    slowest = "never" if high is None else _shown(result, high)
+    return _shown(result, result.predicted), f"({_shown(result, low)} to {slowest})"
 
 
 def _shown(result: SloResult, value: float) -> str:

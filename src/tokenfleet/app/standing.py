@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import count, islice
 
+from tokenfleet import simulator
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
@@ -27,8 +28,9 @@ def nodes_of(asked: Scenario, fleet: Fleet) -> tuple[Node, ...]:
     Numbers are dealt out in turn, so that the first replicas, with which a scaled fleet starts, stand apart.
 
     Raises:
-        BadInput: the zones have no room for the fleet.
+        BadInput: the zones have no room for the fleet, or there can be no such fleet.
     """
+    simulator.check_fleet(fleet)
     nodes: list[Node] = []
     first = 0
     for group in fleet.groups:

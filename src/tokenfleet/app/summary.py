@@ -275,8 +275,8 @@ def _promise_cells(result: SloResult, overall: SloResult | None) -> tuple[str, .
         return name, *known
     low, high = result.predicted_low, result.predicted_high
     band = ""
-    if low is not None and high is not None and low < high:
-        band = f"({_amount(result, low)} to {_amount(result, high)})"
+    if low is not None and (high is None or low < high):
+        band = f"({_amount(result, low)} to {'never' if high is None else _amount(result, high)})"
     return name, _amount(result, result.predicted), band, limit, f"{verdict(result)}{when}"
 
 
@@ -284,10 +284,9 @@ def verdict(result: SloResult) -> str:
     """In a word: kept; thin when the range comes near the promise, unsure when it goes past it; broken."""
     if not result.kept:
         return "broken"
-    high = result.predicted_high
-    if high is not None and high > result.promised:
+    if result.late_at_worst:
         return _UNSURE
-    if high is not None and high > _THIN_FRACTION * result.promised:
+    if result.predicted_high is not None and result.predicted_high > _THIN_FRACTION * result.promised:
         return "kept, thin"
     return "kept"
 

@@ -287,6 +287,11 @@ class RunRecord:
         return members(self.class_bits, self.classes, name, len(self.arrival_s))
 
     @property
+    def span_s(self) -> float:
+        """From the first arrival to the end of the run; 0 where nothing ended."""
+        return max(self.end_s - float(self.arrival_s[0]), 0.0) if len(self.arrival_s) else 0.0
+
+    @property
     def turned_away(self) -> Bools:
         """Requests that somebody sent away, whatever the reason."""
         return _TURNED_AWAY[self.status]

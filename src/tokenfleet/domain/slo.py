@@ -171,6 +171,13 @@ class SloResult:
     """Whose requests; ``None``: all."""
 
     @property
+    def late_at_worst(self) -> bool:
+        """Whether the slow end of the range breaks it; an end without a value is one where too few had an answer."""
+        if self.predicted_high is None:
+            return self.predicted_low is not None
+        return self.predicted_high > self.promised
+
+    @property
     def says_nothing(self) -> bool:
         """Nobody of its class is in the stretch that was judged."""
         return not self.sample_count and self.traffic_class is not None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokenfleet.performance.step_time import step_parts, step_shares, step_time_model
     from tokenfleet.performance.stretching import scaled
     from tokenfleet.performance.support import missing_facts, unsupported
-    from tokenfleet.performance.tower import tower_physics, tower_s, with_tower
+    from tokenfleet.performance.tower import tower_budget, tower_physics, tower_s, with_tower
     from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
     from tokenfleet.performance.workspace import worst_case_encoder_tokens
 
@@ -66,6 +66,7 @@ _HOME = {
     "step_shares": "step_time",
     "step_time_model": "step_time",
     "tensor_bytes": "checkpoint",
+    "tower_budget": "tower",
     "tower_physics": "tower",
     "tower_s": "tower",
     "unsupported": "support",
@@ -112,6 +113,7 @@ __all__ = [
     "step_shares",
     "step_time_model",
     "tensor_bytes",
+    "tower_budget",
     "tower_physics",
     "tower_s",
     "unsupported",

@@ -57,7 +57,8 @@ def swap_space(memory: MemoryBudget, gpu: Gpu, engine: EngineSettings) -> tuple[
         engine: Whether it swaps, and the host memory for each gpu.
 
     Returns:
-        KV blocks that fit, and the time to move one of them in picoseconds; nothing where the engine recomputes.
+        KV blocks that fit, and the time to move one of them in picoseconds; nothing where the engine recomputes
+        or the model keeps no KV.
 
     Raises:
         BadInput: the catalog does not know how fast this gpu's way to the host is.
@@ -68,4 +69,6 @@ def swap_space(memory: MemoryBudget, gpu: Gpu, engine: EngineSettings) -> tuple[
         what = f"swap, and the catalog does not know the way of {gpu.name} to its host"
         raise BadInput.at("engine.preemption", what, "take recompute, or a gpu with a known PCIe rate")
     block_bytes = kv_blocks(memory).block_bytes
+    if block_bytes == 0:
+        return 0, 0
     return int(engine.swap_bytes // block_bytes), round(block_bytes / gpu.pcie_bytes_per_s * 1e12)

@@ -7,10 +7,11 @@ import numpy as np
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, ReplicaPhysics, StepTimeModel
+from tokenfleet.domain.replica import Deployment, MemoryBudget, ReplicaPhysics, StepTimeModel
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.coefficients import constant, engine_family
 from tokenfleet.performance.replica import replica_physics
+from tokenfleet.performance.workspace import GIB, workspace
 
 PATCHES_PER_TOKEN = 4
 """Towers merge two by two patches into one token of the prompt (Qwen-VL and most others)."""
@@ -54,6 +55,44 @@ def tower_s(model: ModelArchitecture, gpu: Gpu, image_tokens: Floats) -> Floats:
     return slowest
 
 
+def tower_budget(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> MemoryBudget:
+    """Where the memory of a gpu goes that runs the image tower alone: its weights in 16 bits, and the runtime.
+
+    Args:
+        model: A model that reads images.
+        gpu: Memory as the driver reports it, in bytes.
+        deployment: One gpu of it, and the share that the engine may take.
+
+    Returns:
+        The budget, without KV; what images need while they are computed is not known, and left out.
+    """
+    weights = _BYTES_PER_WEIGHT * (model.vision_parameter_count or 0)
+    runtime = workspace(model, gpu, deployment).runtime
+    allowed = int(deployment.engine.memory_utilization_fraction * gpu.memory_bytes)
+    unused = allowed - weights - runtime
+    short = (
+        f"The image tower and the runtime need {(weights + runtime) / GIB:.1f} GiB of the {allowed / GIB:.1f} GiB "
+        "that the engine may use"
+    )
+    return MemoryBudget(
+        fits=unused >= 0,
+        terms_bytes={
+            "weights": weights,
+            "runtime": runtime,
+            "unused": max(unused, 0),
+            "reserve": gpu.memory_bytes - allowed,
+        },
+        total_bytes=gpu.memory_bytes,
+        weights_bytes=weights,
+        kv_bytes_per_token=0,
+        kv_fixed_bytes_per_sequence=0,
+        kv_capacity_bytes=0,
+        kv_capacity_tokens=0,
+        too_close_to_call=False,
+        reasons=() if unused >= 0 else (short,),
+    )
+
+
 def tower_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> ReplicaPhysics:
     """A replica that runs the image tower alone: no KV, a step for the images that fit into its budget.
 
@@ -63,7 +102,7 @@ def tower_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
         deployment: One gpu of it; the step budget counts image tokens.
 
     Returns:
-        Physics for prefill-only requests of image tokens; memory and error band are those of the whole model.
+        Physics for prefill-only requests of image tokens; the error band is that of the whole model.
 
     Raises:
         BadInput: As for :func:`tower_s`.
@@ -75,6 +114,7 @@ def tower_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) ->
     return replace(
         whole,
         deployment=replace(deployment, engine=replace(engine, prefix_caching=False)),
+        memory=tower_budget(model, gpu, deployment),
         model_context_tokens=None,
         kv_block_count=2**30,
         kv_block_tokens=_LONGEST_TOKENS,

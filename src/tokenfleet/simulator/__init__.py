@@ -14,13 +14,14 @@ from tokenfleet.domain.world import ClosedLoop, World
 
 if TYPE_CHECKING:
     from tokenfleet.domain.stages import Pools, StagedRun
-    from tokenfleet.simulator.checking import check_span
+    from tokenfleet.simulator.checking import check_fleet, check_span
     from tokenfleet.simulator.splitting import apart, apart_stages
     from tokenfleet.simulator.staging import narrowed, of_requests
 
 _HOME = {
     "apart": "splitting",
     "apart_stages": "splitting",
+    "check_fleet": "checking",
     "check_span": "checking",
     "narrowed": "staging",
     "of_requests": "staging",
@@ -29,6 +30,7 @@ _HOME = {
 __all__ = [
     "apart",
     "apart_stages",
+    "check_fleet",
     "check_span",
     "kernel_digest",
     "narrowed",

@@ -98,6 +98,13 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
     yield from _length_problems(trace)
 
 
+def check_fleet(fleet: Fleet) -> None:
+    """Refuse a fleet that cannot be, such as one too large, before anything as large as it is made."""
+    problems = [*_fleet_problems(fleet)]
+    if problems:
+        raise BadInput(problems)
+
+
 def check_span(trace: Trace) -> None:
     """Refuse a trace that is too long to be replayed, before anything is counted minute by minute."""
     problems = [*_span_problems(trace)]

@@ -77,7 +77,8 @@ def fits_estimate(memory: Memory, replica: int, request: int, known: int) -> boo
     blocks = blocks_needed(memory, group, memory[replica + HIT_BLOCKS] * block_tokens, end)
     blocks += memory[group + FIXED_BLOCKS] + 1 + (memory[replica + HIT_UNUSED] - memory[replica + HIT_BLOCKS]) * each
     free = (memory[replica + FREE_BLOCKS] - blocks) * block_tokens - (0 if windowed else left)
-    if free * RATIO_ONE <= memory[replica + EXPECTED] * max(each, 1):
+    # Not free times the ratio's one: with an encoder's boundless memory the product is beyond 64 bits.
+    if free <= memory[replica + EXPECTED] * max(each, 1) // RATIO_ONE:
         memory[replica + IS_FULL] = 1
         return False
     memory[replica + EXPECTED] += left * RATIO_ONE

@@ -162,13 +162,14 @@ class Passing:
         """What a pool makes of the calls to it, replayed on its own."""
         name, fleet = stage.pool, self.pools.fleets[stage.pool]
         calls, caller = calls_of(self.trace, self.done.journey, stage, going)
+        world = self._world(name, calls)
         try:
             record = self.replayed(
                 calls,
                 announced(fleet) if stage.is_announced else fleet,
                 peak_window_s=self.peak_window_s,
                 telemetry_interval_s=self.telemetry_interval_s,
-                world=self._world(name, calls),
+                world=world,
             )
         except BadInput as error:
             named = (replace(each, where=f"{name}: {each.where}") for each in error.problems)

@@ -244,6 +244,15 @@ class TestImages:
         assert (images.pool, images.is_seen, answer.pool) == ("images", False, "main")
         assert (images.input_tokens[images.takes] >= 1000).all()
 
+    def test_a_gpu_for_the_tower_holds_the_tower_alone(self, tmp_path) -> None:
+        large = self.TEXT.replace("-8B-Instruct, precision: bf16", "-32B-Instruct, gpu: h100_sxm, tensor_parallel: 2")
+        memory = system(tmp_path, large % ", encoder: {gpu: l4}", demand()).named[0].replica.memory
+        assert (memory.fits, memory.kv_capacity_tokens) == (True, 0)
+        assert memory.weights_bytes < 2e9
+        assert sum(memory.terms_bytes.values()) == memory.total_bytes
+        with pytest.raises(BadInput, match="The image tower and the runtime need"):
+            system(tmp_path, "engine: {memory_utilization: 4%}\n" + large % ", encoder: {gpu: l4}", demand())
+
     def test_a_model_without_a_tower(self, tmp_path) -> None:
         with pytest.raises(BadInput, match="no image tower"):
             system(tmp_path, "pools: {main: {}}\nimages: {tokens: 1000}\n", demand())
@@ -485,7 +494,8 @@ class TestSizes:
         assert "names no pools; tokenfleet plan sizes one fleet" in " ".join(err.split())
 
 
-def test_an_encoder_serves_requests_without_output_in_a_pool_of_its_own(capsys, tmp_path) -> None:
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "{name: vllm, preemption: swap, swap_space: 1GiB}"])
+def test_an_encoder_serves_requests_without_output_in_a_pool_of_its_own(capsys, tmp_path, engine) -> None:
     kinds = ((0, "embed"), (0, "embed"), (40, "chat"))
     rows = "".join(
         f"{number * 0.2},{300 + number},{output},{label}\n"
@@ -495,7 +505,7 @@ def test_an_encoder_serves_requests_without_output_in_a_pool_of_its_own(capsys, 
     (tmp_path / "log.csv").write_text("arrival_s,input_tokens,output_tokens,label\n" + rows)
     text = (
         "name: two\nworkload: {trace: log.csv, zero_output: keep}\nmodel: Qwen/Qwen3-8B\nprecision: fp8\ngpus: l40s\n"
-        "slo: {ttft_p95: 2s}\npools:\n"
+        f"slo: {{ttft_p95: 2s}}\nengine: {engine}\npools:\n"
         "  emb: {model: BAAI/bge-m3, gpu: l4, precision: bf16, takes: {labels: [embed]}}\n  main: {}\n"
     )
     code, out, err = ended(capsys, "simulate", written(tmp_path, text), "-o", tmp_path / "out", "--json")

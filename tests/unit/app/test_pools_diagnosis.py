@@ -185,3 +185,15 @@ def test_one_pool_is_told_what_one_fleet_is(diagnosed):
         own = {key: value for key, value in main.items() if key not in ("text", "prefill_fraction")}
         assert own == {key: one[key] for key in own}
         assert main["prefill_fraction"] == pytest.approx(one["prefill_fraction"], abs=0.05)
+
+
+def test_where_only_those_who_are_too_long_break_the_promise_no_replicas_are_asked_for(diagnosed):
+    head = (HEAD % ("900:2000", "150:300", 12)).replace("2s", "1h") + "engine: {context_limit: 3500}\n"
+    pools = "main: {prefill: {replicas: 3}, decode: {max_sequence_count: 16}, link: infiniband_200g}"
+    text = diagnosed(f"{head}pools: {{{pools}}}\n")[1]["peak"]["diagnosis"]["text"]
+    assert text[0].startswith("main-decode holds the others up")
+    assert text[-1].startswith("Who is served is served in time, yet errors break the promise: ")
+    assert "longer than a replica takes" in text[-1]
+    text = diagnosed(f"{head.replace('1h', '2s')}pools: {{{pools}}}\n")[1]["peak"]["diagnosis"]["text"]
+    assert text[-2].startswith("Without an answer: ")
+    assert text[-1] == "More replicas of main-decode help first."

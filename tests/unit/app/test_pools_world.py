@@ -73,6 +73,17 @@ def test_each_pool_fails_comes_back_and_scales_on_its_own(capsys, scenario):
         ("pool: small, at: 90s, what: fail, replicas: 1", "pool: small, at: 90s, replicas: [3]", "no replica 3"),
         ("min: 1, max: 4,", "min: 1, max: 4, gpu_quota: 2,", "the quota is 2"),
         ("main: {auto", "main: {replicas: 2, auto", "has replicas and autoscaling"),
+        ("fail, replicas: 1", "fail, node: 1", "several.yaml:13: events[0].node: there is no node 1"),
+        (
+            "pools:",
+            "chain: {steps: [{pool: emb}]}\npools:\n  emb: {model: BAAI/bge-m3, autoscaling: {policy: ttft, max: 2}}",
+            "several.yaml:16: pools.emb.autoscaling.policy: ttft, and nothing is generated here",
+        ),
+        (
+            "pools:",
+            "chain: {steps: [{pool: emb}]}\npools:\n  emb: {model: BAAI/bge-m3, autoscaling: {policy: kv, max: 2}}",
+            "pools.emb.autoscaling.policy: kv, and the model keeps no KV",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(capsys, scenario, old, new, said):
@@ -80,6 +91,15 @@ def test_what_makes_no_sense_is_refused(capsys, scenario, old, new, said):
     code, _, err = ended(capsys, "simulate", scenario, "-o", "out")
     assert code == 2
     assert said in err
+
+
+def test_a_run_in_which_nobody_gets_a_token_takes_no_time(capsys, scenario):
+    slow = SCENARIO.replace("attempts: 4, backoff: 1s", "attempts: 1, timeout: 10ms").replace("4min", "30s")
+    scenario.write_text(slow.replace("{autoscaling: {policy: [queue, kv], min: 1, max: 4, stable: 1min, ", "{} #"))
+    code, out, err = ended(capsys, "simulate", scenario, "-o", "out", "--quiet")
+    assert (code, err) == (0, "")
+    assert "Demand  270 requests; 270 timed out" in out
+    assert json.loads(Path("out/summary.json").read_text())["duration_s"] == 0.0
 
 
 def test_sizes_are_of_fixed_counts(capsys, scenario):

@@ -159,6 +159,11 @@ def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
     assert [each.rule.id for each in found] == ["few-requests"]
 
 
+def test_a_slow_end_where_too_few_are_answered_is_unsure(tmp_path):
+    found = {**GOOD["plan"], "slo": [{**GOOD["plan"]["slo"][0], "predicted_low": 0.7, "predicted_high": None}]}
+    assert [each.rule.id for each in review(written(tmp_path, "plan", found)).findings] == ["unsure-promise"]
+
+
 def test_a_deadline_is_a_promise_about_everybody_and_ends_every_wait(tmp_path):
     assert review(written(tmp_path, "scenario", {**SCENARIO, "slo": {"done_within": "4h"}})).findings == ()
 

@@ -8,6 +8,7 @@ import pytest
 from reference.fleets import fleet, physics
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.app.standing import nodes_of
+from tokenfleet.domain.errors import BadInput
 
 SCENARIO = """\
 name: standing
@@ -32,3 +33,9 @@ def test_replicas_are_dealt_to_the_zones_in_turn(tmp_path: Path, text: str, stan
     usual = physics()
     on_l40s = replace(usual, deployment=replace(usual.deployment, gpu="l40s"))
     assert [(node.zone, node.replicas) for node in nodes_of(asked, fleet(on_l40s, count=5))] == stand
+
+
+def test_a_fleet_too_large_is_refused_before_it_is_dealt(tmp_path: Path) -> None:
+    (tmp_path / "stands.yaml").write_text(SCENARIO)
+    with pytest.raises(BadInput, match="1,000,000,000 replicas, at most 1,048,576 fit"):
+        nodes_of(load_scenario(tmp_path / "stands.yaml"), fleet(physics(), count=10**9))

@@ -1,11 +1,14 @@
 """What a person is told of a plan when the question is odd: too small, too large, or without a price."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tokenfleet.app.cli import estimate, main
+from tokenfleet.app.summary import verdict
+from tokenfleet.domain.slo import SloResult
 
 QUESTION = (
     "estimate --model meta-llama/Llama-3.1-8B-Instruct --precision fp8 --tp 1 --input 700:1500 --output 140:300 "
@@ -101,3 +104,19 @@ def test_numbers_for_machines_carry_no_noise_of_binary_fractions(run):
     cost = document["cost"]
     parts = [cost[f"{part}_usd_per_hour"] for part in ("input", "cached", "output", "headroom", "idle", "spare")]
     assert abs(sum(parts) - cost["total_usd_per_hour"]) < 1e-9
+
+
+def test_a_range_without_a_slow_end_is_unsure():
+    kept = SloResult(
+        name="ttft_p95",
+        unit="s",
+        promised=2.0,
+        predicted=0.5,
+        predicted_low=0.4,
+        predicted_high=0.7,
+        sample_count=900,
+        kept=True,
+    )
+    assert verdict(kept) == "kept"
+    assert verdict(replace(kept, predicted_high=None)) == "kept, unsure", "too few are answered at the slow end"
+    assert verdict(replace(kept, predicted_low=None, predicted_high=None)) == "kept", "no range was asked for"

@@ -60,6 +60,7 @@ def test_dollars(value, text):
         (0.001, 0.0, 0.002, "fraction", "0.1 % (0–0.2)"),
         (0.0, 0.0, 0.0, "fraction", "0 %"),
         (0.71, None, None, "s", "0.71 s"),
+        (0.71, 0.45, None, "s", "0.71 s (0.45–never)"),
         (None, None, None, "s", "unknown"),
     ],
 )

@@ -237,7 +237,7 @@ def _judged(result: SloResult) -> tuple[str, str]:
     text = verdict(result)
     if not result.kept:
         return text, "bad"
-    if result.predicted_high is not None and result.predicted_high > result.promised:
+    if result.late_at_worst:
         return text, "unsure"
     return text, "good" if text == "kept" else "thin"
 

@@ -125,17 +125,19 @@ def _promise_unit(limit_s: float) -> tuple[float, str]:
 def measure_range(
     value: float | None, low: float | None, high: float | None, unit: str, *, beside: float | None = None
 ) -> str:
-    """``value (low-high)`` in the unit of the value: ``0.71 s (0.45-1.1)``; ``beside`` as in :func:`measure`."""
+    """``value (low-high)`` in the unit of the value: ``0.71 s (0.45-1.1)``; ``beside`` as in :func:`measure`.
+
+    A range that has a low end alone ends where too few requests had an answer: never.
+    """
     text = measure(value, unit, beside=beside)
-    if value is None or low is None or high is None or not all(map(math.isfinite, (value, low, high))):
-        return text
-    if low == high:
+    if value is None or low is None or low == high or not all(map(math.isfinite, (value, low, high or 0.0))):
         return text
     if unit == "s":
         scale = (_second_unit(value) if beside is None else _promise_unit(beside))[0]
     else:
         scale = 0.01 if unit == "fraction" else 1.0
-    return f"{text} ({digits(low / scale, 2)}–{digits(high / scale, 2)})"
+    slowest = "never" if high is None else digits(high / scale, 2)
+    return f"{text} ({digits(low / scale, 2)}–{slowest})"
 
 
 def plural(count: int, noun: str) -> str:
