@@ -544,6 +544,9 @@ class PlainRun:
             self.release_all(time)
             self.decisions.append((time / 1e12, "door", (), happening.reason))
             return
+        if happening.kind == "wait":
+            self.decisions.append((time / 1e12, "wait", happening.replicas, happening.reason))
+            return
         self.settle()
         change = self.slow if happening.kind == "slow" else self.become
         changed = tuple(number for number in happening.replicas if change(number, time, happening))

@@ -18,7 +18,7 @@ from tokenfleet.domain.world import (
     World,
 )
 
-KINDS = ("start", "ready", "drain", "stop", "fail", "back", "slow")
+KINDS = ("start", "ready", "drain", "stop", "fail", "back", "slow", "wait")
 
 
 @dataclass
@@ -84,7 +84,7 @@ def random_happenings(draw: np.random.Generator, replica_count: int, span_s: flo
     happenings = tuple(
         Happening(
             time_s=float(time_s),
-            kind=str(draw.choice(KINDS, p=[0.05, 0.25, 0.1, 0.1, 0.2, 0.1, 0.2])),
+            kind=str(draw.choice(KINDS, p=[0.05, 0.25, 0.1, 0.1, 0.2, 0.1, 0.15, 0.05])),
             replicas=tuple(np.flatnonzero(draw.random(replica_count) < 0.5).tolist()),
             step_time_factor=float(draw.choice([0.5, 1.0, 1.7, 3.0])),
             reason=f"number {number}",

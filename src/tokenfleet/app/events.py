@@ -1,7 +1,7 @@
 """From the events of a scenario to what becomes of replicas, where several strike the same ones, too."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tokenfleet.app.scenario_types import Scenario
@@ -60,6 +60,22 @@ def happenings_of(
     found += [usual for spell in slow for usual in _speeds(spell, slow)]
     found += [late for each in others for late in _put_off(each, away)]
     return tuple(sorted(found, key=lambda each: each.time_s))
+
+
+def kept_away(asked: Scenario, fleet: Fleet, pool: str | None) -> Callable[[int, float], float]:
+    """When a replica may serve from a moment on, for what the events of a scenario do to it; ``inf``: never.
+
+    Args:
+        asked: The scenario.
+        fleet: With as many replicas as there may ever be.
+        pool: Whose replicas these are; ``None``: the scenario has one fleet.
+
+    Raises:
+        BadInput: as :func:`happenings_of`.
+    """
+    spells = sorted(_spells(asked, fleet, pool), key=lambda each: each.event.at)
+    away = [each for each in spells if each.event.what != "slow"]
+    return lambda replica, time_s: _free_s(replica, time_s, away)
 
 
 def _spells(asked: Scenario, fleet: Fleet, pool: str | None) -> list[_Spell]:

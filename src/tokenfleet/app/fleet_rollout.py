@@ -7,7 +7,7 @@ from tokenfleet.app.compose import why_not
 from tokenfleet.app.engine_settings import with_overrides
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
-from tokenfleet.app.pools_rollout import check_some_stay, ready_after, rollout_in, steps_of
+from tokenfleet.app.pools_rollout import NUMBERED, check_some_stay, ready_after, rollout_in, steps_of
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -43,11 +43,12 @@ def versions_of(asked: Scenario, fleet: Fleet) -> Versions:
         group if event.to is None else _changed(asked, group, event.to, f"{where}.to") for group in fleet.groups
     )
     ready_s, note = max(ready_after(asked, replace(fleet, groups=(group,))) for group in new)
+    both = replace(fleet, groups=(*fleet.groups, *new))
     return Versions(
-        fleet=replace(fleet, groups=(*fleet.groups, *new)),
-        happenings=steps_of(asked, event.at, count, ready_s),
+        fleet=both,
+        happenings=steps_of(asked, both, None, event.at, ready_s),
         absent=tuple(range(count, 2 * count)),
-        notes=(f"{note} New replicas are numbered behind the old ones.",),
+        notes=(f"{note} {NUMBERED}",),
     )
 
 

@@ -1,7 +1,9 @@
 """A new version in a pool: its replicas beside the old ones, and when which of them serve."""
 
 from dataclasses import replace
+from typing import Final
 
+from tokenfleet.app.events import kept_away
 from tokenfleet.app.pool_types import ScaledPhaseSpec
 from tokenfleet.app.pools_fleet import merged, phase_fleet
 from tokenfleet.app.scaling_question import cold_start_of
@@ -14,6 +16,10 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.survival import Rollout
 from tokenfleet.domain.world import Happening
 from tokenfleet.planner.moment import version_change
+
+NUMBERED: Final = (
+    "New replicas are numbered behind the old ones; the rollout goes on when all that it has started are ready."
+)
 
 
 def rollout_in(asked: Scenario, pool: str | None) -> tuple[str, EventSpec] | None:
@@ -82,15 +88,18 @@ def change_of(asked: Scenario, fleet: Fleet, pool: str) -> tuple[tuple[Happening
     if found is None:
         return (), ()
     count = sum(group.replica_count for group in fleet.groups) // 2
-    steps = steps_of(asked, found[1].at, count, ready_after(asked, fleet)[0])
+    steps = steps_of(asked, fleet, pool, found[1].at, ready_after(asked, fleet)[0])
     return steps, tuple(range(count, 2 * count))
 
 
-def steps_of(asked: Scenario, start_s: float, count: int, ready_after_s: float) -> tuple[Happening, ...]:
-    """What becomes of so many old replicas and of as many new ones behind them."""
+def steps_of(
+    asked: Scenario, fleet: Fleet, pool: str | None, start_s: float, ready_after_s: float
+) -> tuple[Happening, ...]:
+    """What becomes of the old replicas of a fleet and of as many new ones behind them."""
+    count = sum(group.replica_count for group in fleet.groups) // 2
     rollout = Rollout(
         max_surge_count=asked.rollout.max_surge,
         max_unavailable_count=asked.rollout.max_unavailable,
         ready_after_s=ready_after_s,
     )
-    return tuple(version_change(count, start_s, rollout))
+    return tuple(version_change(count, start_s, rollout, kept_away(asked, fleet, pool)))

@@ -7,7 +7,7 @@ from tokenfleet.app.events import happenings_of
 from tokenfleet.app.pools_doors import queue_limit_of
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import with_lane
-from tokenfleet.app.pools_rollout import change_of, ready_after, rollout_in
+from tokenfleet.app.pools_rollout import NUMBERED, change_of, ready_after, rollout_in
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_question import admission_of, clients_of, gives_up
@@ -91,7 +91,7 @@ def scaling_notes(asked: Scenario, named: tuple[NamedPool, ...]) -> tuple[str, .
         if each.scaling is not None
     ]
     notes += [
-        f"{each.name}: {ready_after(asked, each.fleet)[1]} New replicas are numbered behind the old ones."
+        f"{each.name}: {ready_after(asked, each.fleet)[1]} {NUMBERED}"
         for each in named
         if rollout_in(asked, each.name) is not None
     ]

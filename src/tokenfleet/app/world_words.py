@@ -28,6 +28,7 @@ _BECAME: Final = {
     "fail": "failed",
     "back": "took requests",
     "slow": "changed speed",
+    "wait": "held the rollout up",
 }
 
 

@@ -190,7 +190,7 @@ class Decision:
     kind: str
     """Kind of a :class:`tokenfleet.domain.world.Happening`."""
     replicas: tuple[int, ...]
-    """Those whose state it changed."""
+    """Those whose state it changed; of ``wait``, those that somebody waits for."""
     reason: str
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Bools, Floats, Ints
 
-HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "back", "slow", "door"]
+HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "back", "slow", "door", "wait"]
 
 NO_CAP = 2**31 - 1
 """Stands for a limit that is not in force."""
@@ -49,6 +49,7 @@ BECOMES: Mapping[HappeningKind, Mapping[ReplicaState, ReplicaState]] = {
     "back": {ReplicaState.DRAINING: ReplicaState.READY, ReplicaState.FAILED: ReplicaState.READY},
     "slow": {},
     "door": {},
+    "wait": {},
 }
 """What a happening makes of a replica, by what it was; what is not named stays as it is."""
 
@@ -84,8 +85,9 @@ class Happening:
     are gone once they are empty. ``fail``: they are gone at once, with every request they hold and their cache.
     ``back``: those that drain or have failed take requests again; who has been given back meanwhile stays away.
     ``slow``: each of their steps takes ``step_time_factor`` times as long from the next one on; 1 ends it, and so
-    does a new start. ``door``: from now on requests are let in by ``door``; no replica is meant. What makes no sense
-    in the state a replica is in, such as ``drain`` where it has failed, changes nothing.
+    does a new start. ``door``: from now on requests are let in by ``door``; no replica is meant. ``wait``: somebody
+    waits for these replicas, which changes nothing and stands in the log of decisions. What makes no sense in the
+    state a replica is in, such as ``drain`` where it has failed, changes nothing.
     """
 
     time_s: float

@@ -4,8 +4,9 @@ The survivors were judged on their own before; here the fleet is whole until the
 lost replicas with it. Their clients come back, and wait since their first attempt.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -167,26 +168,54 @@ def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
     return _seen(scene, world, start_s, (), 2 * total)
 
 
-def version_change(count: int, start_s: float, rollout: Rollout) -> list[Happening]:
+ReadyAt = Callable[[int, float], float]
+"""When a replica takes requests that would do so at a moment, in seconds; ``inf``: never."""
+
+
+def version_change(count: int, start_s: float, rollout: Rollout, ready_at: ReadyAt | None = None) -> list[Happening]:
     """What becomes of ``count`` old replicas, and of as many new ones numbered behind them.
+
+    It goes on when all new replicas that it has started are ready, and waits until then: for ever, where one of them
+    never is.
 
     Args:
         count: Replicas of each version.
         start_s: When the first new ones start.
         rollout: How many at a time; how long a start takes must be known.
+        ready_at: What keeps new replicas away; ``None``: nothing does.
     """
-    ready_s = rollout.ready_after_s or 0.0
+    may_serve = ready_at or (lambda _replica, time_s: time_s)
     at_once = rollout.max_surge_count + rollout.max_unavailable_count
-    happenings = []
-    for index in range(count):
-        place, fresh = index % at_once, (count + index,)
-        begun_s = start_s + index // at_once * ready_s
-        stops_s = begun_s if place < rollout.max_unavailable_count else begun_s + ready_s
-        happenings.append(Happening(time_s=begun_s, kind="start", replicas=fresh, reason="new version"))
-        happenings.append(Happening(time_s=stops_s, kind="stop", replicas=(index,), reason="old version"))
-        happenings.append(Happening(time_s=begun_s + ready_s, kind="ready", replicas=fresh, reason="new version"))
+    found: list[Happening] = []
+    begun_s, first = start_s, 0
+    while first < count and begun_s < inf:
+        due_s, brought = begun_s + (rollout.ready_after_s or 0.0), range(count, count + first)
+        for index in range(first, min(first + at_once, count)):
+            new = count + index
+            goes_first = index - first < rollout.max_unavailable_count
+            stops_s = begun_s if goes_first else _all_ready_s([*brought, new], due_s, may_serve)
+            found.append(Happening(time_s=begun_s, kind="start", replicas=(new,), reason="new version"))
+            found.append(Happening(time_s=stops_s, kind="stop", replicas=(index,), reason="old version"))
+            found.append(Happening(time_s=may_serve(new, due_s), kind="ready", replicas=(new,), reason="new version"))
+        first = min(first + at_once, count)
+        missing = tuple(each for each in range(count, count + first) if may_serve(each, due_s) > due_s)
+        if missing:
+            found.append(
+                Happening(time_s=due_s, kind="wait", replicas=missing, reason="the rollout goes on when all are ready")
+            )
+        begun_s = _all_ready_s(range(count, count + first), due_s, may_serve)
     # At one moment those that come are ready before those that go stop.
-    return sorted(happenings, key=lambda each: (each.time_s, each.kind == "stop"))
+    known = (each for each in found if each.time_s < inf)
+    return sorted(known, key=lambda each: (each.time_s, each.kind == "stop"))
+
+
+def _all_ready_s(replicas: Sequence[int], time_s: float, ready_at: ReadyAt) -> float:
+    """The first moment from then on at which all of them take requests."""
+    while (later_s := max(ready_at(each, time_s) for each in replicas)) > time_s:
+        if later_s == inf:
+            return inf
+        time_s = later_s
+    return time_s
 
 
 def worst(scene: Scene, kind: LossKind, count: int, at_s: float) -> tuple[int, ...]:

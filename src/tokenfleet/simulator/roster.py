@@ -43,20 +43,24 @@ class Roster:
         if happening.door is not None:
             write_door(self.memory, self.around, happening.door, time_ps)
             self._look_at_lane(time_ps)
-            self.decisions.append(
-                Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=(), reason=happening.reason)
-            )
+            self._decide(happening, (), time_ps)
+            return
+        if happening.kind == "wait":
+            self._decide(happening, happening.replicas, time_ps)
             return
         self.settle()
         change = self._slow if happening.kind == "slow" else self._become
         changed = tuple(number for number in happening.replicas if change(number, happening, time_ps))
         if changed:
-            self.decisions.append(
-                Decision(time_s=time_ps / PS_PER_S, kind=happening.kind, replicas=changed, reason=happening.reason)
-            )
+            self._decide(happening, changed, time_ps)
         self.settle()
         count_ready(self.memory, self.places, self.states)
         self._look_at_lane(time_ps)
+
+    def _decide(self, happening: Happening, replicas: tuple[int, ...], time_ps: int) -> None:
+        """Write it into the log."""
+        time_s = time_ps / PS_PER_S
+        self.decisions.append(Decision(time_s=time_s, kind=happening.kind, replicas=replicas, reason=happening.reason))
 
     def lane_waits(self) -> bool:
         """Whether batch requests wait at the gateway for a pool, and none of them is about to be sent."""

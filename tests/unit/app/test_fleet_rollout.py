@@ -91,6 +91,33 @@ def test_what_cannot_be_rolled_out_is_refused(simulated, old, new, said):
     assert said in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("event", "went", "ready_count"),
+    [
+        (
+            "{at: 50s, replicas: [2], back_after: 25s}",
+            [("wait", 60.0, [2]), ("stop", 75.0, [0]), ("stop", 95.0, [1])],
+            2,
+        ),
+        (
+            "{at: 70s, replicas: [2], back_after: 35s}",
+            [("wait", 80.0, [2]), ("stop", 60.0, [0]), ("stop", 105.0, [1])],
+            2,
+        ),
+        ("{at: 50s, replicas: [2]}", [("wait", 60.0, [2])], 2),
+        ("{at: 70s, replicas: [2]}", [("wait", 80.0, [2]), ("stop", 60.0, [0])], 2),
+    ],
+)
+def test_it_waits_for_a_new_replica_that_failed(simulated, event, went, ready_count):
+    code, out, _ = simulated(f"{SCENARIO}  - {event}\n", "--replicas", "2")
+    assert code == 0
+    log = json.loads(Path("out/decisions.json").read_text())["replicas"]
+    found = [(each["kind"], each["time_s"], each["replicas"]) for each in log if each["kind"] in ("wait", "stop")]
+    assert sorted(found) == sorted(went)
+    assert "replica 2 held the rollout up (the rollout goes on when all are ready)" in " ".join(out.split())
+    assert pl.read_parquet("out/fleet.parquet")["ready_count"][-1] == ready_count
+
+
 def test_who_was_given_back_stays_away_when_its_failure_ends(simulated):
     failed = SCENARIO + "  - {at: 50s, replicas: [0, 1], back_after: 20s}\n"
     assert simulated(failed, "--replicas", "2")[0] == 0
