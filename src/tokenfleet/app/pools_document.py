@@ -109,7 +109,7 @@ def write_pools(run: SimulatedPools, document: Mapping[str, object], page: str, 
         write_parquet(_stacked(_gauges(run)), draft / "telemetry.parquet")
         write_parquet(_stacked(_waits(run)), draft / "waits.parquet")
         write_parquet(_stacked(_fleets(run)), draft / "fleet.parquet")
-        if run.record.turmoil is not None:
+        if run.keeps_log:
             write_json(_decisions(run), draft / DECISIONS)
         (draft / "timeline.html").write_text(page, encoding="utf-8")
         return tuple(sorted(entry.name for entry in draft.iterdir()))
@@ -120,6 +120,7 @@ def _decisions(run: SimulatedPools) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {
         name: {
             "scaling": [asdict(step) for step in run.scalers[name].steps] if name in run.scalers else None,
+            "ladder": None,
             "replicas": []
             if pool.record.turmoil is None
             else [asdict(decision) for decision in pool.record.turmoil.decisions],

@@ -113,6 +113,13 @@ class SimulatedPools:
     """Who scaled each pool that is scaled, with the log of what was decided."""
     climbers: Mapping[str, Controller]
     """Who climbed each ladder, by the pool before which its door stands."""
+    has_users: bool
+    """Whether requests wait for the answers to others."""
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether anything is around the pools, so that what was decided and what became of replicas is told."""
+        return self.has_users or self.record.turmoil is not None
 
     @property
     def transfer_mean_s(self) -> float:
@@ -200,6 +207,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
         intervals=system_intervals(staged, pools, system.named, sampled_s, cheapest(prices)),
         scalers=worlds.scalers,
         climbers=climbers,
+        has_users=loop is not None,
     )
 
 

@@ -174,15 +174,14 @@ def test_a_ladder_before_one_pool_leaves_the_others_alone(capsys, monkeypatch, t
 
 
 def test_users_wait_for_the_end_of_the_whole_way(capsys, monkeypatch, tmp_path):
-    text = (
-        LADDER.replace(", rejection_rate: 5%", "")
-        + "users: {count: 20, think: 1s, ramp: 5s}\nadmission: {queue_limit: 50}\n"
-    )
-    _, _, requests = simulated(capsys, monkeypatch, tmp_path, text)
+    text = LADDER.replace(", rejection_rate: 5%", "") + "users: {count: 20, think: 1s, ramp: 5s}\n"
+    _, decisions, requests = simulated(capsys, monkeypatch, tmp_path, text)
     assert requests["status"].unique().to_list() == ["finished"]
     at_s = np.concatenate([requests["finish_s"], requests["arrival_s"]])
     by = np.repeat([-1, 1], requests.height)[np.argsort(at_s, kind="stable")]
     assert by.cumsum().max() == 20
+    assert decisions.keys() == {"small", "main-prefill", "main-decode"}
+    assert all(log == {"scaling": None, "ladder": None, "replicas": []} for log in decisions.values()), "nobody decides"
     assert requests["arrival_s"].max() > requests["finish_s"].min()
 
 
