@@ -173,10 +173,10 @@ def prefill_s(model, tokens, budget):
     return total * 1e-12
 
 
-def histogram(gaps):
+def histogram(gap_s, count):
     lower = np.concatenate([[0.0], 1e-6 * 2.0 ** (np.arange(32 * 32) / 32)])
-    count, _ = np.histogram(gaps, lower)
-    return GapHistogram(lower_s=lower, count=count.astype(np.int64))
+    where, _ = np.histogram([gap_s], lower)
+    return GapHistogram(lower_s=lower, count=where.astype(np.int64) * count)
 
 
 def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None, hopeless=None, world=None):
@@ -184,32 +184,34 @@ def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None
     group = fleet.groups[0]
     physics, engine = group.replica, group.replica.deployment.engine
     model = physics.step_time
+    slots = engine.max_sequence_count
     pool = physics.kv_block_count * physics.kv_block_tokens
-    free = [(0.0, index) for index in range(group.replica_count * engine.max_sequence_count)]
-    heapq.heapify(free)
+    free = [0.0] * (group.replica_count * slots)
     count = trace.request_count
-    first, finish = np.full(count, np.nan), np.full(count, np.nan)
-    status = np.zeros(count, dtype=np.int8)
-    step_s = int(model.token_ps[engine.max_sequence_count]) * 1e-12
-    gaps, peak_gaps, prefill_total, decode_total = [], [], 0.0, 0.0
-    starts = np.full(count, np.nan)
-    for index in range(count):
-        inputs, outputs = int(trace.input_tokens[index]), int(trace.output_tokens[index])
-        if inputs + outputs - 1 > pool:
-            status[index] = Status.REJECTED_TOO_LONG
+    step_s = int(model.token_ps[slots]) * 1e-12
+    prefills_s = {
+        tokens: prefill_s(model, tokens, engine.max_batched_tokens) for tokens in set(trace.input_tokens.tolist())
+    }
+    fits = trace.input_tokens + trace.output_tokens - 1 <= pool
+    status = np.where(fits, np.int8(0), np.int8(Status.REJECTED_TOO_LONG))
+    times_s = []
+    prefill_total, decode_total = 0.0, 0.0
+    columns = (trace.arrival_s, trace.input_tokens, trace.output_tokens, fits)
+    for arrival_s, inputs, outputs, fit in zip(*(each.tolist() for each in columns), strict=True):
+        if not fit:
+            times_s.append((np.nan, np.nan, np.nan))
             continue
-        free_s, server = heapq.heappop(free)
-        start = max(float(trace.arrival_s[index]), free_s)
-        took = prefill_s(model, inputs, engine.max_batched_tokens)
-        starts[index], first[index] = start, start + took
-        finish[index] = first[index] + step_s * max(0, outputs - 1)
-        heapq.heappush(free, (finish[index], server))
-        own = [step_s] * (outputs - 1)
-        gaps += own
-        if peak_window_s and peak_window_s[0] <= trace.arrival_s[index] < peak_window_s[1]:
-            peak_gaps += own
-        prefill_total += took / engine.max_sequence_count
-        decode_total += (finish[index] - first[index]) / engine.max_sequence_count
+        start = max(arrival_s, free[0])
+        took = prefills_s[inputs]
+        began = start + took
+        end = began + step_s * max(0, outputs - 1)
+        heapq.heapreplace(free, end)
+        times_s.append((start, began, end))
+        prefill_total += took / slots
+        decode_total += (end - began) / slots
+    starts, first, finish = np.array(times_s).reshape(count, 3).T.copy()
+    gaps = np.where(fits, np.maximum(0, trace.output_tokens - 1), 0)
+    in_peak = slice(*np.searchsorted(trace.arrival_s, peak_window_s or (0.0, 0.0)))
     telemetry = None
     if telemetry_interval_s:
         times = np.arange(0.0, float(np.nanmax(finish)), telemetry_interval_s)
@@ -231,13 +233,13 @@ def replay(trace, fleet: Fleet, *, peak_window_s=None, telemetry_interval_s=None
         preemption_count=np.zeros(count, dtype=np.int32),
         replica=np.zeros(count, dtype=np.int32),
         status=status,
-        gaps=histogram(gaps),
-        peak_gaps=histogram(peak_gaps) if peak_window_s else None,
+        gaps=histogram(step_s, int(gaps.sum())),
+        peak_gaps=histogram(step_s, int(gaps[in_peak].sum())) if peak_window_s else None,
         busy=BusyTime(
             prefill_s=prefill_total,
             decode_s=decode_total,
             cached_prefix_s=0.0,
-            step_count=len(gaps),
+            step_count=int(gaps.sum()),
             mixed_step_count=0,
         ),
         replica_count=group.replica_count,
