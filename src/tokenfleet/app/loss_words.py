@@ -101,6 +101,8 @@ def _notes(case: LossCase) -> Iterator[str]:
     moment = case.moment
     if moment is None:
         return
+    if moment.repeated_count > 1:
+        yield f"the demand comes {moment.repeated_count} times until it is over"
     if case.kind not in _PLANNED:
         yield f"at the fullest moment {_lost(moment)}"
     yield _after(moment, case.lasts_s)

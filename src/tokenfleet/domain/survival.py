@@ -163,6 +163,10 @@ class Moment:
     recovery: Recovery
     course: tuple[CoursePoint, ...] = ()
     """From before the loss until after it, in order of time."""
+    demand_end_s: float = 0.0
+    """The last arrival of what was replayed."""
+    repeated_count: int = 1
+    """Times the demand was replayed one after the other, so that a change of version has an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

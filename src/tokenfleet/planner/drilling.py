@@ -179,14 +179,17 @@ def _rollout(ground: _Ground) -> Drill:
         )
     slo = _worse_of(moment.slo_after, moment.slo_overall)
     lasts_s = rollout.lasts_s(ground.scene.placement.replica_count) or 0.0
-    left_s = ground.scene.traffic.trace.duration_s - moment.time_s
+    left_s = moment.demand_end_s - moment.time_s
     passed: bool | None = _passed(slo)
     how = _recovered(moment.recovery, kept=moment.kept)
+    if moment.repeated_count > 1:
+        again = f"the demand comes {moment.repeated_count} times, one after the other"
+        how = f"{how}; {again}, until the {words.seconds(lasts_s)} of it are over"
     if passed and lasts_s > left_s:
         passed = None
         how = (
             f"kept for {words.seconds(left_s)}, then the demand ends: the change takes {words.seconds(lasts_s)} and "
-            "its rest is not tried; a demand that goes on as long after its peak tries all of it"
+            "its rest is not tried: that is more than is replayed"
         )
     return Drill(name="rollout", what=what, passed=passed, slo=slo, how=how)
 

@@ -6,10 +6,11 @@ lost replicas with it. Their clients come back, and wait since their first attem
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
+from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -24,6 +25,9 @@ from tokenfleet.planner.traffic import Traffic
 CLIENTS = Clients(attempt_count=4, backoff_s=1.0)
 """What clients do where nobody says: three more tries, after one second, two and four, each drawn from its half up."""
 
+_MINUTE_S = 60.0
+_MOST_REPEATED = 100_000
+"""Requests of a demand that is repeated."""
 _COURSE_STEP_S = 2.0
 _COURSE_BEFORE_S = 30.0
 _COURSE_AFTER_S = 120.0
@@ -159,13 +163,31 @@ def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
     if ready_s is None or rollout.max_unavailable_count >= total:
         return None
     start_s = scene.traffic.window_s[0]
+    lasts_s = rollout.lasts_s(total) or 0.0
+    scene, repeated_count = _until(scene, start_s + lasts_s + scene.traffic.window_length_s)
     world = World(
         happenings=tuple(version_change(total, start_s, rollout)),
         absent=tuple(range(total, 2 * total)),
         clients=scene.clients,
         admission=scene.admission,
     )
-    return _seen(scene, world, start_s, (), 2 * total)
+    return replace(_seen(scene, world, start_s, (), 2 * total), repeated_count=repeated_count)
+
+
+def _until(scene: Scene, end_s: float) -> tuple[Scene, int]:
+    """The scene with a demand that goes on so long, and how often it had to be repeated for that.
+
+    Nobody knows what comes after a demand but that it is taken to come again. Where that is more than can be replayed,
+    the demand stays as it is.
+    """
+    whole = scene.longer or scene.traffic
+    if scene.traffic.trace.duration_s >= end_s:
+        return scene, 1
+    times = max(1, ceil(end_s / max(_MINUTE_S, whole.trace.duration_s)))
+    if times * whole.trace.request_count > _MOST_REPEATED:
+        return scene, 1
+    repeated = Traffic(workload.repeated(whole.trace, times), scene.traffic.window_s)
+    return replace(scene, traffic=repeated, longer=None), times
 
 
 ReadyAt = Callable[[int, float], float]
@@ -273,6 +295,7 @@ def _seen(scene: Scene, world: World, at_s: float, lost: tuple[int, ...], count:
         slo_overall=verdict.overall,
         recovery=_recovered(scene, record, world, at_s, scene.placement.replica_count - len(lost)),
         course=tuple(_course(record, at_s, count - len(world.absent))),
+        demand_end_s=scene.traffic.trace.duration_s,
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.profiling import profile
     from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
-    from tokenfleet.workload.scale import cut_inputs, cut_requests, grow, peak_window
+    from tokenfleet.workload.scale import cut_inputs, cut_requests, grow, peak_window, repeated
     from tokenfleet.workload.splicing import splice, stretch
     from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge
     from tokenfleet.workload.synthesizing import synthesize
@@ -74,6 +74,7 @@ _HOME = {
     "read_benchmark": "benchmarks.read",
     "read_metrics": "metrics.snapshot",
     "read_trace": "read",
+    "repeated": "scale",
     "repeated_history": "history",
     "save_profile": "profile_file",
     "shared_input_tokens": "prefixes",
@@ -125,6 +126,7 @@ __all__ = [
     "read_benchmark",
     "read_metrics",
     "read_trace",
+    "repeated",
     "repeated_history",
     "save_profile",
     "shared_input_tokens",

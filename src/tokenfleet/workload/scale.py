@@ -37,6 +37,28 @@ def grow(trace: Trace, factor: float) -> Trace:
     return grown_with_copies(trace, factor)[0]
 
 
+def repeated(trace: Trace, times: int) -> Trace:
+    """The same demand ``times`` times, one after the other, each beginning with a whole minute.
+
+    Those who come again are other people: as in :func:`grow`, they share with the first ones only what several
+    sessions shared before, such as system prompts.
+
+    Args:
+        trace: Any trace.
+        times: 1 or more.
+
+    Raises:
+        BadInput: more than 1,000 times.
+    """
+    if times == 1:
+        return trace
+    grown, copy = grown_with_copies(trace, float(times))
+    period_s = max(1.0, np.ceil(trace.duration_s / MINUTE_S)) * MINUTE_S
+    arrival = grown.arrival_s + copy * period_s
+    when = np.argsort(arrival, kind="stable")
+    return replace(rows_of(grown, when), arrival_s=arrival[when])
+
+
 def grown_with_copies(trace: Trace, factor: float) -> tuple[Trace, Longs]:
     """As :func:`grow`, and which copy each request is: 0 is the original, on its own time."""
     if not 0 < factor <= 1000:

@@ -3,7 +3,17 @@ import pytest
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Trace
-from tokenfleet.workload import Lengths, draw_trace, grow, peak_window, profile, read_trace, synthesize, write_trace
+from tokenfleet.workload import (
+    Lengths,
+    draw_trace,
+    grow,
+    peak_window,
+    profile,
+    read_trace,
+    repeated,
+    synthesize,
+    write_trace,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +54,22 @@ def test_sessions_stay_whole_and_their_prefixes_their_own(chat, factor):
     owners = {}
     for owner, mine in zip(session[follows][private].tolist(), node[follows][private].tolist(), strict=True):
         assert owners.setdefault(mine, owner) == owner
+
+
+def test_a_demand_comes_again_with_other_people(chat):
+    again = repeated(chat, 3)
+    assert again.request_count == 3 * chat.request_count
+    first = again.arrival_s < 1800.0
+    # The first time is the demand itself, but for what its prefix tree numbers.
+    np.testing.assert_array_equal(again.arrival_s[first], chat.arrival_s)
+    np.testing.assert_array_equal(again.input_tokens[first], chat.input_tokens)
+    counts = np.bincount((again.arrival_s // 1800.0).astype(int))
+    assert counts.tolist() == [chat.request_count] * 3
+    assert len(np.unique(again.session)) == 3 * len(np.unique(chat.session))
+    # What conversations have of their own is shared with nobody of the times before.
+    before, after = profile(chat), profile(again)
+    assert after.shareable_input_fraction == pytest.approx(before.shareable_input_fraction, abs=0.01)
+    assert repeated(chat, 1) is chat
 
 
 def test_a_factor_of_one_is_the_trace_itself(plain):
