@@ -54,6 +54,8 @@ def review(path: Path) -> Review:
 
 
 def _read(path: Path) -> tuple[str, object]:
+    if path.is_dir():
+        path = path / "plan.json"
     if path.suffix == ".json":
         document = read_json(path)
         if "feasible" in document:
@@ -62,6 +64,9 @@ def _read(path: Path) -> tuple[str, object]:
             return "benchmark", benchmark_file(document, path)
         raise BadInput.at(str(path), "is neither a plan nor a benchmark's report", "give plan.json, or a scenario")
     file = read_yaml(path)
+    if isinstance(file.value, Mapping) and "contract" in file.value:
+        what = "is a contract, which tokenfleet contract looks at"
+        raise BadInput.at(str(path), what, "give the plan.json that came with it")
     if isinstance(file.value, Mapping) and "sizing" in file.value:
         sheet = file.value["sizing"]
         if not isinstance(sheet, Mapping) or len(file.value) > 1:

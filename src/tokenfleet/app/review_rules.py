@@ -367,7 +367,7 @@ RULES: Final = (
         id="unsure-promise",
         severity="mistake",
         breaks="the clause named, if steps are as slow as the error band allows",
-        mend="buy the fleet under `sure`, or calibrate with three measured points",
+        mend="buy the fleet under `sure` if there is one, or calibrate with three measured points",
         plan=_unsure,
     ),
     Rule(

@@ -226,6 +226,9 @@ def test_our_own_plans_can_be_reviewed(tmp_path, capsys):
     path.write_text(yaml.safe_dump(small))
     code, _ = run(capsys, "plan", path, "-o", tmp_path / "made", "--quiet")
     assert code == 0
-    found = review(tmp_path / "made" / "plan.json")
+    found = review(tmp_path / "made")
+    assert found == review(tmp_path / "made" / "plan.json")
+    with pytest.raises(BadInput, match="is a contract"):
+        review(tmp_path / "made" / "contract.yaml")
     assert found.kind == "plan"
     assert {"contradictory-promise", "drawn-demand", "few-requests"} <= {each.rule.id for each in found.findings}

@@ -14,8 +14,9 @@ from tokenfleet.app.cli.face import Face, face_options
 def command(face: Face, file: Path) -> int:
     """Hold FILE against the mistakes people make when they size a fleet.
 
-    FILE is a scenario, a plan.json, a sizing sheet (sizing: ...) or the JSON report of a serving benchmark. Each
-    finding names its rule, the clause that breaks, and how to mend it. Exits with 1 on a mistake; notes are none.
+    FILE is a scenario, a plan.json or its folder, a sizing sheet (sizing: ...) or the JSON report of a serving
+    benchmark. Each finding names its rule, the clause that breaks, and how to mend it. Exits with 1 on a mistake; notes
+    are none.
     """
     from tokenfleet.app.review import review
 
