@@ -38,7 +38,7 @@ from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
 from tokenfleet.planner.spread import Replay, Spread
 from tokenfleet.planner.steps import step_variants
-from tokenfleet.planner.sure import prefer_sure, sure_fleet
+from tokenfleet.planner.sure import prefer_sure, slow_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.utilization import Saturated, full_replicas
 from tokenfleet.planner.verdict import Verdict
@@ -283,7 +283,8 @@ def _examined(work: Work, chosen: Answer, detail: Traffic, reporter: Reporter) -
 
 def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     question, replays, look = work.question, work.replays, work.question.first_look
-    sure = None if look else _sure(work, found.answers[0], screened)
+    slow, is_sure = (None, False) if look else _slow(work, found.answers[0], screened)
+    sure = slow if is_sure else None
     prefer_sure(replays, work.traffic, found, screened.candidates, sure)
     chosen = found.answers[0]
     sized = chosen.sized
@@ -297,7 +298,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     survived = survived_losses(work, sized, known, reporter)
     full = full_replicas(replays, detail, sized)
     edge = () if look else frontier(replays, work.searched, question, families, reporter)
-    cases = () if look else sensitivity(replays, work.searched, question, sized, sure, reporter)
+    cases = () if look else sensitivity(replays, work.searched, question, sized, slow, reporter)
     bears = examined()
     replays.count += apart.count
     limits, curve = bears.limits, bears.curve
@@ -319,7 +320,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         peak_start_s=work.traffic.window_s[0],
         peak_end_s=work.traffic.window_s[1],
         replayed_count=work.counted.count,
-        assumptions=(*_assumed(work, sized, sure), *search_notes(found, curve)),
+        assumptions=(*_assumed(work, sized, slow, is_sure=is_sure), *search_notes(found, curve)),
         slo_whole_overall=whole.verdict.overall,
         slo_degraded_overall=degraded.verdict.overall,
         peak_rate_per_s=work.traffic.peak_rate_per_s,
@@ -340,17 +341,17 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     )
 
 
-def _sure(work: Work, chosen: Answer, screened: Screened) -> Sized | None:
+def _slow(work: Work, chosen: Answer, screened: Screened) -> tuple[Sized | None, bool]:
     asked = replace(work.question, candidates=(), rejected=())
     kin = tuple(one.replica for one in screened.candidates if one.family == chosen.candidate.family)
-    found = work.replays.recalled(
-        "sure",
+    found, is_sure = work.replays.recalled(
+        "slow",
         (work.searched, asked, chosen.sized, kin),
-        lambda: sure_fleet(work.replays, work.searched, work.question, chosen, screened.candidates),
+        lambda: slow_fleet(work.replays, work.searched, work.question, chosen, screened.candidates),
     )
     # What was read again has a replica of its own, equal to the one that is known here.
     known = () if found is None else tuple(one for one in kin if one.deployment == found.replica.deployment)
-    return found if found is None else replace(found, replica=known[0])
+    return (None if found is None else replace(found, replica=known[0])), is_sure
 
 
 def _detail(work: Work, sized: Sized, request_limit: int) -> Traffic:
@@ -378,13 +379,14 @@ def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -
     )
 
 
-def _assumed(work: Work, sized: Sized, sure: Sized | None) -> tuple[str, ...]:
+def _assumed(work: Work, sized: Sized, slow: Sized | None, *, is_sure: bool) -> tuple[str, ...]:
     """A first look does not ask what it takes to be sure."""
     question = work.question
     known = assumptions(question, work.traffic, work.searched, sized)
     if question.first_look:
         return known
-    return (*known, sure_note(whole_of(sized, question), None if sure is None else whole_of(sure, question)))
+    slow = None if slow is None else whole_of(slow, question)
+    return (*known, sure_note(whole_of(sized, question), slow, is_sure=is_sure))
 
 
 def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from tokenfleet.domain.outlook import CurvePoint
 from tokenfleet.domain.plan import PlanQuestion, Sized
@@ -18,6 +19,11 @@ from tokenfleet.simulator import rule_set_note
 
 FEW_REQUESTS = 100
 """With fewer there is nothing to tell a p99 from."""
+FIRST_TOKEN_UNSURE: Final = (
+    "that of a first token may break all the same, however many there are: load-test before you promise it"
+)
+_IF_SLOW: Final = "If steps take"
+_EVEN_IF_SLOW: Final = "Even if steps take"
 
 
 def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, chosen: Sized) -> tuple[str, ...]:
@@ -106,15 +112,27 @@ def thinned(part: int) -> str:
     )
 
 
-def sure_note(chosen: Sized, sure: Sized | None) -> str:
-    """What it would take to be sure of the promise, in a sentence."""
+def sure_note(chosen: Sized, slow: Sized | None, *, is_sure: bool) -> str:
+    """What it would take to be sure of the promise, in a sentence.
+
+    Args:
+        chosen: The plan.
+        slow: Who keeps it with steps at the slow end of their band.
+        is_sure: Whether a first token keeps its promise there at the end of its own interval.
+    """
     factor = f"{chosen.replica.band.step_time_factor:.3g} times as long"
-    if sure is None:
-        return f"If steps take {factor}, no number of such replicas keeps the promise: load-test before you promise it."
-    fleet = words.fleet(sure.replica, sure.replica_count)
-    if sure.price_usd_per_hour <= chosen.price_usd_per_hour and sure.replica.deployment == chosen.replica.deployment:
-        return f"Even if steps take {factor}, the plan keeps the promise."
-    return f"If steps take {factor}, {fleet} keep the promise, for ${sure.price_usd_per_hour:.2f}/h."
+    if slow is None:
+        return f"{_IF_SLOW} {factor}, no number of such replicas keeps the promise: load-test before you promise it."
+    unsure = "" if is_sure else f"; {FIRST_TOKEN_UNSURE}"
+    if slow.price_usd_per_hour <= chosen.price_usd_per_hour and slow.replica == chosen.replica:
+        return f"{_EVEN_IF_SLOW} {factor}, the plan keeps the promise{unsure}."
+    fleet = words.fleet(slow.replica, slow.replica_count)
+    return f"{_IF_SLOW} {factor}, {fleet} keep the promise, for ${slow.price_usd_per_hour:.2f}/h{unsure}."
+
+
+def is_about_sure(line: str) -> bool:
+    """Whether a line is one of :func:`sure_note`."""
+    return line.startswith((_IF_SLOW, _EVEN_IF_SLOW))
 
 
 def search_notes(found: Found, curve: Sequence[CurvePoint] = ()) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tokenfleet.domain.run import Ledger, RunRecord
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.survival import LossCase
 from tokenfleet.domain.trace import Floats
+from tokenfleet.planner.assumed import FIRST_TOKEN_UNSURE
 from tokenfleet.planner.curve import marked
 from tokenfleet.planner.pools_outlook import frontier_point
 from tokenfleet.planner.verdict import Verdict
@@ -138,10 +139,7 @@ def sure_notes(
     enough = next((case.pool_replica_count for case in slowest if case.pool_replica_count), None)
     if found is None and enough:
         counts = " and ".join(f"{count} in {pool.name}" for pool, count in zip(pools, enough, strict=True))
-        yield (
-            f"{slow}, {counts} keep the promise; that of a first token may break all the same, however many there "
-            "are: load-test before you promise it."
-        )
+        yield f"{slow}, {counts} keep the promise; {FIRST_TOKEN_UNSURE}."
         return
     if found is None:
         yield f"{slow}, no counts of such replicas keep the promise: load-test before you promise it."

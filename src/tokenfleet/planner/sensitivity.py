@@ -61,7 +61,7 @@ class _Measured:
 
 
 def sensitivity(
-    replays: Replays, traffic: Traffic, question: PlanQuestion, chosen: Sized, sure: Sized | None, reporter: Reporter
+    replays: Replays, traffic: Traffic, question: PlanQuestion, chosen: Sized, slow: Sized | None, reporter: Reporter
 ) -> tuple[SensitivityCase, ...]:
     """Re-judges the carrying replicas under each changed assumption, and counts how many would be needed.
 
@@ -70,7 +70,7 @@ def sensitivity(
         traffic: The traffic the fleet was sized on.
         question: What may be lost; the spare replicas depend on how many carry.
         chosen: The fleet.
-        sure: The fleet that keeps the promise with the slowest steps, where one is known.
+        slow: The fleet that keeps the promise with the slowest steps; ``None``: no number of its kind does.
         reporter: Told what is tried.
 
     Returns:
@@ -93,7 +93,7 @@ def sensitivity(
         _priced(each, chosen, _total(replays, each, case, question, chosen, reporter))
         for each, case in zip(known, changed, strict=False)
     ]
-    return (*found, *_slow(replays, traffic, chosen, sure), *_prices(chosen))
+    return (*found, *_slow(replays, traffic, chosen, slow), *_prices(chosen))
 
 
 def _cases(traffic: Traffic, chosen: Sized) -> Iterator[_Case]:
@@ -194,18 +194,17 @@ def _deciding(sample_count: int, quantile: float) -> str:
     return f" (of {sample_count:,} samples the {'slowest' if slowest == 1 else f'{slowest:,} slowest'} decide)"
 
 
-def _slow(replays: Replays, traffic: Traffic, chosen: Sized, sure: Sized | None) -> Iterator[SensitivityCase]:
+def _slow(replays: Replays, traffic: Traffic, chosen: Sized, slow: Sized | None) -> Iterator[SensitivityCase]:
     """Steps at the slow end; the fleet for it is known already, and may have steps of another size."""
     factor = chosen.replica.band.step_time_factor
-    slow = with_step_factor(chosen.replica, factor)
-    planned = replays.verdict(traffic, slow, chosen.carrying_count)
+    planned = replays.verdict(traffic, with_step_factor(chosen.replica, factor), chosen.carrying_count)
     yield SensitivityCase(
         assumption="step time",
         change=f"x {factor:.3g}",
         kept=planned.kept,
         broken=tuple(result.name for result in planned.broken),
-        replica_count=None if sure is None else sure.replica_count,
-        price_usd_per_hour=None if sure is None else sure.price_usd_per_hour,
+        replica_count=None if slow is None else slow.replica_count,
+        price_usd_per_hour=None if slow is None else slow.price_usd_per_hour,
     )
 
 

@@ -15,19 +15,20 @@ from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.traffic import Traffic
 
 
-def sure_fleet(
+def slow_fleet(
     replays: Replays,
     traffic: Traffic,
     question: PlanQuestion,
     chosen: Answer,
     candidates: Sequence[Candidate],
-) -> Sized | None:
+) -> tuple[Sized | None, bool]:
     """The cheapest fleet of the chosen kind that keeps the promise with steps at the slow end of their band.
 
     Steps of other sizes are tried too: where the slow end breaks ITL, more replicas do not help and smaller steps do.
 
     Returns:
-        ``None`` when no count of any of them does, or when a first token that waits for nobody may break its promise.
+        The fleet, ``None`` when no count of any of them does; and whether it is sure: a first token may break its
+        promise at the end of its own interval, which more replicas do not narrow.
     """
     kind = family(chosen.sized.replica)
     kin = {words.settled(one.replica.deployment): one.replica for one in candidates if family(one.replica) == kind}
@@ -36,16 +37,14 @@ def sure_fleet(
     screened = screen(replace(question, candidates=slow, rejected=()), traffic, (), silent)
     answers = Search(replays, traffic, question, silent).over(screened.candidates).answers
     if not answers:
-        return None
+        return None, False
     best = answers[0].sized
     total = riding_count(replays, traffic, question, best, silent)
     if total is None:
-        return None
+        return None, False
     best = replace(best, spare_count=total - best.carrying_count)
     replica = kin[words.settled(best.replica.deployment)]
-    if not _first_token_is_sure(replays, traffic, replica, best.carrying_count):
-        return None
-    return replace(best, replica=replica)
+    return replace(best, replica=replica), _first_token_is_sure(replays, traffic, replica, best.carrying_count)
 
 
 def prefer_sure(
@@ -58,7 +57,7 @@ def prefer_sure(
         traffic: All of it: the fleet must keep the promise there.
         found: What the search found; changed in place.
         candidates: Those that were searched.
-        sure: See :func:`sure_fleet`.
+        sure: See :func:`slow_fleet`; ``None``: nobody is.
     """
     best = found.answers[0]
     if sure is None or sure.replica.deployment == best.sized.replica.deployment:

@@ -10,7 +10,7 @@ from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import joint
-from tokenfleet.planner.assumed import few_requests, sure_note
+from tokenfleet.planner.assumed import few_requests, is_about_sure
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.pools_outlook import PoolsOutlook
@@ -193,8 +193,7 @@ def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, share
 
 def _own(plan: Plan) -> Iterator[str]:
     """All but what it would take to be sure of one pool alone: that is said of all together."""
-    sure = "" if plan.chosen is None else sure_note(plan.chosen, plan.sure)
-    yield from (line for line in plan.assumptions if line != sure)
+    yield from (line for line in plan.assumptions if not is_about_sure(line))
 
 
 def _assumed(planned: Planned) -> Iterator[str]:

@@ -293,6 +293,22 @@ def test_no_number_is_sure_where_the_slow_end_breaks_a_floor():
     assert any("load-test before" in line for line in made.assumptions)
 
 
+def test_what_slow_steps_take_is_said_where_a_first_token_is_not_sure_of_its_promise():
+    trace = toy.trace(count=600, rate=40.0)
+    kind = toy.replica(slots=16, tensor_parallel=2)
+    vague = replace(kind, band=replace(kind.band, first_token_factor=1e6))
+    made, known = (plan(toy.question([each], PRICES), trace) for each in (vague, kind))
+    assert (made.sure, known.sure is None) == (None, False)
+    slow, same = (
+        next(case for case in each.sensitivity if case.assumption == "step time" and case.change.startswith("x"))
+        for each in (made, known)
+    )
+    assert slow.replica_count == same.replica_count == known.sure.replica_count
+    said = [line for line in made.assumptions if "times as long" in line]
+    assert len(said) == 1
+    assert "that of a first token may break all the same" in said[0]
+
+
 def test_a_clock_is_read_twice_and_only_when_given():
     ticks = iter([10.0, 12.5])
     made = plan(toy.question(CANDIDATES, PRICES), toy.trace(rate=40.0), clock=lambda: next(ticks))
