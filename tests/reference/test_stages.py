@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.chains import random_stages, with_gates, with_people
+from reference.chains import Wardens, random_stages, with_gates, with_people
 from reference.comparing import PEAK_S, seconds
-from reference.fleets import random_trace
+from reference.fleets import fleet, physics, random_trace
 from reference.plain_chain import PlainChain
 from reference.plain_fleet import GAP_BOUNDS_PS, classes_of
 from reference.worlds import Recorder, random_loop, random_timeout_s
 from tokenfleet.domain.run import Status
-from tokenfleet.domain.stages import Gate
-from tokenfleet.domain.world import Admission, FleetView, World
+from tokenfleet.domain.stages import Call, Gate, Pools
+from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.world import Admission, Clients, ClosedLoop, Door, FleetView, World
 from tokenfleet.simulator import replay_stages
 
 
@@ -112,6 +113,43 @@ def test_doors_in_front_of_pools_move_as_on_one_clock() -> None:
 def test_users_who_wait_for_the_end_of_the_whole_way(gated: bool) -> None:
     served, _, _ = np.sum([assert_equal(9000 + step, gated=gated, looped=True) for step in range(8)], axis=0)
     assert served > 50
+
+
+def test_users_who_come_back_at_once_to_a_full_door_do_not_make_replays_creep() -> None:
+    """What a replay wrongly expects of later ones may come again a picosecond later, in each of the next thousands."""
+    count = 9
+    rows = Trace(
+        arrival_s=np.array([3, 4, 6, 15, 21, 24, 25, 25, 26]) / 100.0,
+        input_tokens=np.array([10, 24, 10, 11, 25, 18, 24, 21, 29], dtype=np.int32),
+        output_tokens=np.array([2, 1, 6, 6, 3, 1, 8, 2, 7], dtype=np.int32),
+        session=np.array([1, -1, 1, 1, 3, -1, 2, 0, 0], dtype=np.int32),
+    )
+    everybody = np.ones(count, dtype=np.bool_)
+    door = Gate(
+        name="door",
+        takes=everybody,
+        watched=("chat",),
+        controllers=Wardens([Door(session_limit_count=2)]),
+        tick_s=0.5,
+        door=Door(session_limit_count=2),
+        clients=Clients(attempt_count=4, backoff_s=0.0),
+        session_idle_s=0.0,
+    )
+    chat = Call(pool="chat", takes=everybody, input_tokens=rows.input_tokens, output_tokens=rows.output_tokens)
+    pools = Pools(fleets={"chat": fleet(physics())}, stages=(door, chat))
+    loop = ClosedLoop(after=np.array([-1, 0, -1, -2, 3, -2, 0, 5, -2], dtype=np.int32), delay_s=np.zeros(count))
+    asked = []
+
+    def quiet(name: str, _calls: Trace) -> None:
+        asked.append(name)
+        assert len(asked) < 40, "each pass is right for a picosecond longer"
+
+    run = replay_stages(rows, pools, worlds=quiet, closed_loop=loop)
+    plain = PlainChain(rows, pools, PEAK_S, None, loop)
+    np.testing.assert_array_equal(run.record.status, plain.status)
+    np.testing.assert_array_equal(np.rint(run.record.arrival_s * 1e12), plain.arrival)
+    np.testing.assert_array_equal(run.record.finish_s, seconds(plain.finish))
+    assert run.gates[0].refused_count == plain.gates["door"].refused_in_all > 0
 
 
 @pytest.mark.long
