@@ -8,7 +8,7 @@ from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pool_settings import setting_notes, with_fewer
-from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, caps_of, of_count
+from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, cap_notes, caps_of, of_count
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import stage_words
@@ -89,11 +89,6 @@ def refuse_unsizable(asked: Scenario) -> None:
     if scaled or asked.events:
         where = scaled[0] if scaled else "events"
         raise BadInput.at(where, "changes how many replicas run", "leave it out: fixed counts are sized")
-    shares = any(pool.beside is not None for pool in (asked.pools or {}).values())
-    capped = [f"pools.{name}" for name, pool in (asked.pools or {}).items() if pool.utilization_cap is not None]
-    if shares and (capped or asked.utilization_cap is not None):
-        where = f"{capped[0]}.utilization_cap" if capped else "utilization_cap"
-        raise BadInput.at(where, "how full pools on the same GPUs are, each sees of all of them", "leave it out")
     if asked.users is not None:
         what = "wait for answers before they ask again, so that they never come too fast"
         raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
@@ -157,7 +152,12 @@ def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simula
         counts=counts,
         prices=prices,
         stages=stage_words(system.pools),
-        assumptions=(*about_demand(asked.workload, asked.seed, system.trace), *system.notes, *settings),
+        assumptions=(
+            *about_demand(asked.workload, asked.seed, system.trace),
+            *system.notes,
+            *cap_notes(system.named),
+            *settings,
+        ),
         resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
     )
 

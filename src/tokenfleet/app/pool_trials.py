@@ -127,15 +127,35 @@ class Capped:
 
 
 def caps_of(trials: Trials, start: Counts, cap_factor: int) -> Iterator[Capped]:
-    """One for each pool with a cap that some number of replicas keeps."""
-    for index, named in enumerate(trials.system.named):
-        if named.cap_fraction is None:
-            continue
-        denser_text = workload.grow(trials.text, 1.0 / named.cap_fraction)
+    """One for each pool with a cap that some number of replicas keeps.
+
+    Pools on the same GPUs have the lowest of theirs: all are asked for more at once, so what their GPUs sustain is what
+    they sustain together.
+    """
+    for index, cap_fraction in _lowest_caps(trials.system.named).items():
+        denser_text = workload.grow(trials.text, 1.0 / cap_fraction)
         denser = Trials(trials.asked, denser_text, trials.window_s, trials.tally, trials.replay)
         plenty = planner.plenty_of(denser.enough, start, cap_factor)
         if plenty is not None:
             yield Capped(denser, index, plenty)
+
+
+def _lowest_caps(named: Sequence[NamedPool]) -> dict[int, float]:
+    """The cap of each pool with GPUs of its own, by its number: the lowest of those on them."""
+    found: dict[int, float] = {}
+    for host, each in zip(_hosts(named), named, strict=True):
+        if each.cap_fraction is not None:
+            found[host] = min(found.get(host, each.cap_fraction), each.cap_fraction)
+    return found
+
+
+def cap_notes(named: Sequence[NamedPool]) -> Iterator[str]:
+    """What a cap means on GPUs that several pools share, in a sentence for each."""
+    for index, cap_fraction in _lowest_caps(named).items():
+        beside = [each.name for each in named if each.beside == named[index].name]
+        if beside:
+            names = ", ".join([named[index].name, *beside])
+            yield f"{names} may take {cap_fraction:.0%} of what their GPUs sustain of all of them within the promise."
 
 
 def with_counts(pools: Pools, named: Sequence[NamedPool], counts: Sequence[int]) -> Pools:

@@ -17,6 +17,7 @@ from tokenfleet.app.pools_question import pool_system
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Trace
+from tokenfleet.workload import grow, peak_window
 
 SCENARIO = """\
 name: shared
@@ -226,9 +227,22 @@ def test_counts_of_pools_on_shared_gpus_leave_each_its_own(tmp_path) -> None:
     assert pools.gpu_count == 5
 
 
-def test_a_cap_on_shared_gpus_is_not_sized(capsys, tmp_path) -> None:
+def test_a_cap_holds_for_what_shared_gpus_sustain_of_all_of_them(capsys, tmp_path) -> None:
+    """The lowest cap of those on the same GPUs, at a demand denser by as much in all of them."""
+    text = SCENARIO.replace("mean_rate: 4", "mean_rate: 16").replace("memory_share: 10%}", "memory_share: 10%, CAP}")
+    text = text.replace("duration: 2min", "duration: 40s") + "engine: {name: vllm, max_batched_tokens: 8192}\n"
     path = Path(tmp_path / "shared.yaml")
-    path.write_text(SCENARIO + "utilization_cap: 70%\n")
-    code, _, err = ended(capsys, "size", path)
-    assert code == 2
-    assert "utilization_cap: how full pools on the same GPUs are" in " ".join(err.split())
+    path.write_text(text.replace("CAP", "utilization_cap: 40%") + "utilization_cap: 70%\n")
+    code, out, err = ended(capsys, "size", path, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    carrying = tuple(pool["carrying_replica_count"] for pool in found["pools"])
+    assert "main, embed, small may take 40% of what their GPUs sustain" in " ".join(found["assumptions"])
+    scenario = asked(tmp_path, text.replace(", CAP", ""))
+    demand, _ = demand_of(scenario)
+    denser = Trials(scenario, grow(demand, 1.0 / 0.4), peak_window(demand), Tally())
+    assert denser.enough(carrying)
+    names = [pool["name"] for pool in found["pools"]]
+    fewer = tuple(count - (name != "apart") for name, count in zip(names, carrying, strict=True))
+    assert min(fewer) >= 1
+    assert not denser.enough(fewer)
