@@ -338,9 +338,12 @@ def _by_name(names: list[str], seen: Longs) -> dict[str, int]:
 
 
 def _known_or(column: "pl.Series") -> Longs:
+    """Values of a column, read-only whether or not they lie in one piece: each kind of array is compiled for anew."""
     from tokenfleet.workload.sweep import UNKNOWN
 
-    return column.fill_null(UNKNOWN).to_numpy()
+    values = column.fill_null(UNKNOWN).to_numpy()
+    values.setflags(write=False)
+    return values
 
 
 def _with_cached(rows: "pl.DataFrame", options: ReadOptions) -> Longs:

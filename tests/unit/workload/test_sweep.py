@@ -88,12 +88,18 @@ def test_compiled_counts_are_those_of_the_steps(tmp_path_factory, rows, cached, 
         same(counting.count_part(part), stepped(part, patch))
 
 
+def read_only(array):
+    """As the columns of a log are: another kind would be compiled for anew."""
+    array.setflags(write=False)
+    return array
+
+
 def swept(stamps):
     """Gaps of rows that are all kept."""
     rows = len(stamps)
     tables = counting._tables(rows, 0, 7, int(stamps.max()), np.zeros(0, dtype=np.uint8))
-    ones, none = np.ones(rows, dtype=np.int64), np.zeros(0, dtype=np.uint32)
-    kept, gaps = sweep.sweep((stamps, ones, ones), none, none, 0, True, tables)
+    ones, none = read_only(np.ones(rows, dtype=np.int64)), np.zeros(0, dtype=np.uint32)
+    kept, gaps = sweep.sweep((read_only(stamps), ones, ones), none, none, 0, True, tables)
     assert kept == rows
     return gaps
 
@@ -121,7 +127,7 @@ def test_equal_values_have_one_number(kinds):
     values = np.random.default_rng(kinds).integers(0, 2**64, kinds, dtype=np.uint64)
     values[0] = 0
     rows = np.concatenate((np.arange(kinds), np.random.default_rng(1).integers(0, kinds, 30_000)))
-    number, first = sweep.numbered(values[rows])
+    number, first = sweep.numbered(read_only(values[rows]))
     assert np.array_equal(number, rows)
     assert np.array_equal(first, np.arange(kinds))
 
@@ -213,7 +219,7 @@ def test_stamps_written_alike_are_read_as_the_others(monkeypatch, zone, fraction
 def test_stamps_of_any_date_are_read(dates):
     text = np.array([list(f"{date:%Y-%m-%d %H:%M:%S.%f}".encode()) for date in dates], dtype=np.uint8)
     ns = np.zeros(len(dates), dtype=np.int64)
-    assert sweep.stamps_alike(text, 6, ns)
+    assert sweep.stamps_alike(read_only(text), 6, ns)
     assert ns.tolist() == [(date - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 for date in dates]
 
 
@@ -238,6 +244,7 @@ NO_DATES = """
 @pytest.mark.parametrize("stamp", NO_DATES.split("\n")[1:-1])
 def test_what_is_no_date_is_left_to_the_general_way(stamp):
     text = np.array([list(each.encode()) for each in ("2024-02-29 00:00:00", stamp)], dtype=np.uint8)
+    read_only(text)
     assert sweep.stamps_alike(text[:1], 0, np.zeros(1, dtype=np.int64))
     assert not sweep.stamps_alike(text, 0, np.zeros(2, dtype=np.int64))
 
