@@ -172,10 +172,9 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     system = replace(system, trace=arrived(asked, system, loop))
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
-    lane = lane_of(asked, trace)
-    sampled_s = how.interval_s or interval_for(sending_s(trace, system.batch, lane, system.windows.values()))
-    worlds = PoolWorlds(asked, system.named)
     through = partial(simulator.replay_stages, read_tokens_per_s=_reads(asked))
+    sampled_s = how.interval_s or interval_for(_lasts_s(asked, system))
+    worlds = PoolWorlds(asked, system.named)
     staged = through(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds)
     climbers = climbers_of(pools)
     teller.say("replaying at both ends of the error band, and requests alone")
@@ -209,6 +208,16 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
         climbers=climbers,
         has_users=loop is not None,
     )
+
+
+def _lasts_s(asked: Scenario, system: PoolSystem) -> float:
+    """Until when requests are sent, at least."""
+    lane = lane_of(asked, system.trace)
+    if lane is None or not lane.is_windowed:
+        return sending_s(system.trace, system.windows.values())
+    # How many days batch waits for slots in its window, a replay alone knows.
+    worlds, reads = PoolWorlds(asked, system.named), _reads(asked)
+    return simulator.replay_stages(system.trace, system.pools, worlds=worlds, read_tokens_per_s=reads).record.end_s
 
 
 def _gpus(system: PoolSystem) -> tuple[Gpu, ...]:
@@ -331,7 +340,9 @@ def alone(trace: Trace, pools: Pools, among: Bools) -> StagedRun:
     moments_s = np.arange(len(chosen), dtype=np.float64) * np.float64(_ALONE_APART_S)
     apart = replace(rows_of(trace, chosen), arrival_s=moments_s)
     kept = tuple(stage for stage in pools.stages if not isinstance(stage, (Hold, Gate)))
-    return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept), chosen))
+    # Between two of them nothing changes that a router could see.
+    fleets = {name: replace(fleet, scrape_s=_ALONE_APART_S / 2) for name, fleet in pools.fleets.items()}
+    return simulator.replay_stages(apart, simulator.narrowed(replace(pools, stages=kept, fleets=fleets), chosen))
 
 
 def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:

@@ -6,22 +6,17 @@ import numpy as np
 
 from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.stages import Hold
-from tokenfleet.domain.trace import Bools, Floats, Trace
-from tokenfleet.domain.world import BatchLane
+from tokenfleet.domain.trace import Floats, Trace
 
 
-def sending_s(trace: Trace, batch: Bools | None, lane: BatchLane | None, windows: Iterable[Hold] = ()) -> float:
+def sending_s(trace: Trace, windows: Iterable[Hold] = ()) -> float:
     """Seconds until the last request can have been sent: the shortest that a replay lasts.
 
     Args:
         trace: The requests.
-        batch: Those in the lane.
-        lane: Sends them in its window.
         windows: Hold back those that take them.
     """
     last_s = float(trace.arrival_s.max(initial=0.0))
-    if lane is not None and batch is not None:
-        last_s = max(last_s, _last_s(trace.arrival_s[batch], lane.opens_s, lane.open_for_s))
     for each in windows:
         open_for_s = (each.closes_s - each.opens_s) % DAY_S
         last_s = max(last_s, _last_s(trace.arrival_s[each.takes], each.opens_s - each.start_s, open_for_s))

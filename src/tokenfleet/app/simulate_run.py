@@ -99,8 +99,13 @@ def interval_for(duration_s: float) -> float:
     return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
 
 
-def _interval_s(how: How, trace: Trace, around: Around) -> float:
-    return how.interval_s or interval_for(sending_s(trace, around.in_lane, around.lane))
+def _interval_s(how: How, sent: Trace, trace: Trace, around: Around) -> float:
+    if how.interval_s is not None:
+        return how.interval_s
+    if around.lane is None or not around.lane.is_windowed:
+        return interval_for(sending_s(trace))
+    # How many days batch waits for slots in its window, a replay alone knows.
+    return interval_for(simulator.replay(sent, around.fleet, world=around.world(around.controller())).end_s)
 
 
 def prefill_fraction_in(record: RunRecord, window_s: Window) -> float | None:
@@ -154,14 +159,14 @@ def simulate(asked: Scenario, model: ModelArchitecture, fleet: Fleet, how: How, 
     around, sent = around_of(asked, fleet, trace)
     trace = sent if around.loop is None else arrived(sent, around)
     controller = around.controller()
-    interval_s = _interval_s(how, trace, around)
+    interval_s = _interval_s(how, sent, trace, around)
     window_s = workload.peak_window(trace if around.loop is None else in_time(trace))
     teller.say("replaying the demand")
     record = simulator.replay(
         sent, around.fleet, peak_window_s=window_s, telemetry_interval_s=interval_s, world=around.world(controller)
     )
     teller.say("replaying at both ends of the error band, and requests alone")
-    whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen)
+    whole, peak = _judged(trace, sent, around, record, asked.slo.targets(), how, window_s, seen, interval_s)
     serving = (group.replica.deployment.gpu for group in around.fleet.groups)
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(serving))
     prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, asked))
@@ -219,6 +224,7 @@ def _judged(
     how: How,
     peak_s: Window,
     seen_s: tuple[Floats | None, Floats | None],
+    interval_s: float,
 ) -> tuple[Judged, Judged]:
     """The whole run and its peak against the promise and against the requests alone."""
     fleet, apart = around.fleet, slo.gaps_apart_in(has_lane=around.lane is not None)
@@ -228,7 +234,7 @@ def _judged(
             _at(fleet, slow=slow),
             peak_window_s=peak_s,
             # Gaps are counted class by class along with telemetry.
-            telemetry_interval_s=_interval_s(how, trace, around) if apart else None,
+            telemetry_interval_s=interval_s if apart else None,
             world=around.world(),
         )
         for slow in (False, True)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.slo import DAY_S
 from tokenfleet.domain.trace import Bools, Floats, Ints
 
 HappeningKind = Literal["start", "ready", "drain", "stop", "fail", "back", "slow", "door", "wait"]
@@ -166,6 +167,11 @@ class BatchLane:
     nobody of them: no request starves."""
     wait_s: float = 0.0
     """An interactive request that finds no slot or no KV memory waits so long before batch requests give way."""
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether it is ever closed."""
+        return self.open_for_s < DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

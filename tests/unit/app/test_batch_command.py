@@ -83,6 +83,17 @@ batch: {takes: {share: 100%}, window: {opens: "00:01", closes: "00:02"}}
 """
 
 
+def test_batch_that_waits_a_day_for_a_slot_is_sampled_by_the_length_of_the_run(capsys, monkeypatch, scenario):
+    monkeypatch.setattr("tokenfleet.app.simulate_run._MOST_SAMPLES", 200)
+    short = SCENARIO.replace("duration: 6min", "peak_to_mean: 1\n  duration: 1min").replace("slots: 20%", "slots: 1%")
+    short = short.replace('opens: "00:02", closes: "06:00"', 'opens: "00:00", closes: "00:01"')
+    scenario.write_text(f"{short}scrape: 10min\n")
+    assert ended(capsys, "simulate", scenario, "-o", "out", "--quiet", "--replicas", "1")[0] == 0
+    found = json.loads(Path("out/summary.json").read_text())
+    assert found["duration_s"] > 86_400.0
+    assert pl.read_parquet("out/telemetry.parquet").height <= 200
+
+
 def test_where_everybody_is_batch_nobody_is_judged(capsys, scenario):
     scenario.write_text(ALL_BATCH)
     code, out, err = ended(capsys, "simulate", scenario, "--precision", "bf16", "--quiet")

@@ -14,13 +14,14 @@ from tokenfleet.app.pool_sizes import size_pools
 from tokenfleet.app.pool_trials import with_counts
 from tokenfleet.app.pools_document import FILES
 from tokenfleet.app.pools_question import pool_system, waits_s
-from tokenfleet.app.pools_run import late_count, promised
+from tokenfleet.app.pools_run import alone, late_count, promised
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.contract import judge
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.stages import Call, Hold, Transfer, Wait
 from tokenfleet.domain.trace import Observed, Trace
 from tokenfleet.simulator import replay_stages
+from tokenfleet.simulator.viewing import Scraper
 from unit.report.test_report import Page, in_order
 
 SCENARIO = """\
@@ -222,6 +223,15 @@ def test_sglang_hands_its_first_token_over_and_vllm_does_not(tmp_path) -> None:
     text = "pools:\n  main: {{engine: {engine}, prefill: {{}}, decode: {{}}, link: infiniband_400g}}\n"
     seen = [system(tmp_path, text.format(engine=name), demand()).pools.stages[0].is_seen for name in ("sglang", "vllm")]
     assert seen == [True, False]
+
+
+def test_nobody_looks_for_hours_between_requests_that_are_alone(monkeypatch, tmp_path) -> None:
+    looks, look = [], Scraper.scrape
+    monkeypatch.setattr(Scraper, "scrape", lambda scraper: (looks.append(scraper), look(scraper)))
+    found = system(tmp_path, "router: least_waiting\npools: {main: {}}\n", demand())
+    count = found.trace.request_count
+    alone(found.trace, found.pools, np.ones(count, dtype=np.bool_))
+    assert 0 < len(looks) <= 2 * count
 
 
 class TestImages:

@@ -9,7 +9,6 @@ from tokenfleet.app.intervals import unit_price
 from tokenfleet.app.sending import sending_s
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.stages import Hold
-from tokenfleet.domain.world import BatchLane
 
 HOUR_S = 3_600.0
 DEMAND = trace([(0, 4, 2), (60_000, 4, 2), (120_000, 4, 2)])
@@ -18,11 +17,9 @@ DEMAND = trace([(0, 4, 2), (60_000, 4, 2), (120_000, 4, 2)])
 
 @pytest.mark.parametrize(
     ("opens_s", "open_for_s", "last_s"),
-    [(5 * HOUR_S, HOUR_S, 5 * HOUR_S), (30.0, HOUR_S, 120.0), (100.0, 10.0, 86_500.0), (0.0, 86_400.0, 120.0)],
+    [(5 * HOUR_S, HOUR_S, 5 * HOUR_S), (30.0, HOUR_S, 120.0), (100.0, 10.0, 86_500.0)],
 )
-def test_a_window_for_batch_puts_the_last_request_off(opens_s, open_for_s, last_s):
-    lane = BatchLane(opens_s=opens_s, open_for_s=open_for_s)
-    assert sending_s(DEMAND, np.array([False, True, True]), lane) == last_s
+def test_a_window_puts_the_last_request_off(opens_s, open_for_s, last_s):
     clock_s = 9 * HOUR_S
     hold = Hold(
         takes=np.array([False, True, True]),
@@ -30,9 +27,8 @@ def test_a_window_for_batch_puts_the_last_request_off(opens_s, open_for_s, last_
         closes_s=(opens_s + clock_s + open_for_s) % 86_400.0,
         start_s=clock_s,
     )
-    if open_for_s < 86_400.0:
-        assert sending_s(DEMAND, None, None, [hold]) == last_s
-    assert sending_s(DEMAND, None, None) == 120.0
+    assert sending_s(DEMAND, [hold]) == last_s
+    assert sending_s(DEMAND) == 120.0
 
 
 def test_a_trace_of_years_is_refused_before_its_minutes_are_walked():
