@@ -30,13 +30,13 @@ class Options(Strict):
     """Planned for too, where named."""
     output_cap: Tokens | None = None
     """Most output tokens; left out, the 95th percentile of the outputs."""
-    prompt_cut: Annotated[Fraction, Field(lt=1.0)] = 0.3
+    prompt_cut: Annotated[Fraction, Field(gt=0.0, lt=1.0)] = 0.3
     """Share of the unshared prompt tokens to cut."""
     acceptance: Fraction | None = None
     """How often a drafted token is kept, where all before it were; left out, nobody knows what speculation would do."""
     draft_tokens: Annotated[Tokens, Field(le=64)] = 3
     """Drafted for each sequence in each step."""
-    routed_share: Fraction = 0.5
+    routed_share: Annotated[Fraction, Field(gt=0.0, lt=1.0)] = 0.5
     """Share of the requests that go to the smaller model, where one is named and the log tells no tiers apart."""
 
 

@@ -56,7 +56,7 @@ def review(path: Path) -> Review:
 def _read(path: Path) -> tuple[str, object]:
     if path.is_dir():
         path = path / "plan.json"
-    if path.suffix == ".json":
+    if path.suffix in (".json", ".jsonl"):
         document = read_json(path)
         if "feasible" in document:
             return "plan", plan_file(document, path)

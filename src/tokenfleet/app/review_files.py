@@ -118,13 +118,18 @@ class Benchmark:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
-    """A JSON file that holds one object.
+    """A JSON file that holds one object, or one with an object in each line that has a single one.
 
     Raises:
         BadInput: it cannot be read, or holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else []
+        if len(lines) > 1:
+            what = f"holds {len(lines)} runs, one a line"
+            raise BadInput.at(str(path), what, "review one at a time, each in a file of its own")
+        value = json.loads(text)
     except OSError as error:
         raise BadInput.at(str(path), f"cannot be read: {error.strerror}", "give a file that can") from None
     except (ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Annotated, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     field_validator,
@@ -170,6 +171,14 @@ class ZoneSpec(Strict):
     """Users reach it without another zone. Without that the zone does not count as a survivor."""
     gpu_limit: Annotated[Count, Field(ge=1)] | None = None
     """GPUs to be had there; left out, as many as are wanted."""
+
+
+def _told_apart(zones: list[ZoneSpec]) -> list[ZoneSpec]:
+    names = [zone.name for zone in zones]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise problem(f"has {', '.join(twice)} twice", "name each zone once")
+    return zones
 
 
 class RolloutSpec(Strict):
@@ -340,7 +349,7 @@ class Scenario(Strict):
     utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
     """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
     ``70%``; left out, all of it. Pools may have caps of their own."""
-    zones: Annotated[list[Zone], BeforeValidator(one_as_list)] = Field(default=[])
+    zones: Annotated[list[Zone], BeforeValidator(one_as_list), AfterValidator(_told_apart)] = Field(default=[])
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None
     """Region that the data must not leave."""
@@ -466,12 +475,8 @@ class Scenario(Strict):
         return self
 
     @model_validator(mode="after")
-    def _zones_are_told_apart(self) -> "Scenario":
-        names = [zone.name for zone in self.zones]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise problem(f"zones has {', '.join(twice)} twice", "name each zone once")
-        if self.redundancy.zones != "none" and not names:
+    def _zones_are_there(self) -> "Scenario":
+        if self.redundancy.zones != "none" and not self.zones:
             raise problem("redundancy.zones asks for zones, and none are named", "write zones: [a, b, c]")
         if self.data_region is not None and not any(zone.region == self.data_region for zone in self.zones):
             regions = sorted({zone.region for zone in self.zones if zone.region is not None})

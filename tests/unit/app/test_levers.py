@@ -66,7 +66,13 @@ def test_each_lever_is_planned_for_the_same_promise(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--prompt-cut", "lots"), ("--output-cap", "0"), ("--prompt-cut", "100%"), ("--smaller-model", "Llama-0-Tiny")],
+    [
+        ("--prompt-cut", "lots"),
+        ("--output-cap", "0"),
+        ("--prompt-cut", "100%"),
+        ("--routed-share", "0%"),
+        ("--smaller-model", "Llama-0-Tiny"),
+    ],
 )
 def test_a_lever_that_cannot_be_read_is_named(tmp_path, capsys, option, value):
     path = tmp_path / "small.yaml"

@@ -152,6 +152,16 @@ def test_a_file_without_mistakes_passes_every_rule(tmp_path, kind):
     assert found.rule_count > 3
 
 
+def test_one_run_a_line_is_a_report_where_there_is_one(tmp_path):
+    run = json.dumps({**BENCHMARK, "backend": "sglang"}) + "\n"
+    path = tmp_path / "runs.jsonl"
+    path.write_text(run)
+    assert review(path).findings == ()
+    path.write_text(run * 2)
+    with pytest.raises(BadInput, match="2 runs, one a line"):
+        review(path)
+
+
 def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
     """A hundred requests in ten seconds, each of which takes twenty: three a second, and nobody waited."""
     short = {"completed": 100, "request_rate": 10.0, "request_throughput": 3.3}

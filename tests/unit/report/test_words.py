@@ -1,12 +1,15 @@
 """Numbers as people read them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfleet.app.report import words
+from tokenfleet.app.report.demand import _unsaid
+from tokenfleet.domain.trace import Quality
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,10 @@ def test_times_beside_a_promise_share_its_unit():
     assert words.promise(2.0, "s").replace(words.GAP, " ") == "2 s"
     assert words.measure_range(0.212, 0.15, 0.3, "s", beside=0.1).replace(words.GAP, " ") == "212 ms (150–300)"
     assert words.measure_range(0.038, None, None, "s", beside=2.0).replace(words.GAP, " ") == "0.038 s"
+
+
+def test_a_clock_without_a_zone_is_no_missing_clock():
+    quality = Quality(rows_read=1, rows_kept=1, rows_dropped={}, detected={}, warnings=())
+    naive = {"zone": "not written: the clock is kept as it is, its offset from UTC unknown"}
+    assert _unsaid(quality) == "at a time the source does not say"
+    assert "workload.zone" in _unsaid(replace(quality, detected=naive))

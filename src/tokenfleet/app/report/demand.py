@@ -59,6 +59,13 @@ def describe(workload: Workload) -> Demand:
     )
 
 
+def _unsaid(quality: Quality) -> str:
+    """Why nobody knows when the demand starts: a clock without a zone is one, but of no place on earth."""
+    if quality.detected.get("zone", "").startswith("not written"):
+        return "by a clock of an unknown zone: workload.zone names it"
+    return "at a time the source does not say"
+
+
 def _facts(workload: Workload) -> Table:
     sessions = "unknown: none named in the source" if workload.session_count is None else exact(workload.session_count)
     shareable = (
@@ -70,7 +77,7 @@ def _facts(workload: Workload) -> Table:
         head=("Demand", ""),
         rows=(
             ("Requests", f"{exact(workload.request_count)} in {duration(workload.duration_s)}"),
-            ("Starts", str(workload.extra.get("start_utc") or "at a time the source does not say")),
+            ("Starts", str(workload.extra.get("start_utc") or _unsaid(workload.quality))),
             ("Mean rate", f"{amount(workload.mean_rate_per_s)} requests/s"),
             ("Most requests in a minute", f"{amount(workload.peak_minute_rate_per_s)} requests/s"),
             ("Most tokens in a minute", f"from {clock(workload.peak_minute_start_s)} on"),
