@@ -59,31 +59,25 @@ def test_a_policy_that_does_not_exist_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("settings", "said"),
     [
+        ({"max_batched_tokens": 4, "max_sequence_count": 8}, "engine.max_batched_tokens: 4 is less than"),
+        ({"max_sequence_count": 0}, "engine.max_sequence_count: 0"),
+        ({"watermark_fraction": 1.5}, "engine.watermark_fraction: 1.5"),
+        ({"long_prefill_tokens": 0}, "engine.long_prefill_tokens: 0"),
+        ({"long_prefill_tokens": 5, "name": "sglang-0.5"}, "the rules of sglang-0.5 have no such setting"),
+        ({"scheduling": "priority", "name": "trtllm-1.2"}, "the rules of trtllm-1.2 have no such setting"),
         ({"scheduling": "priorty"}, "engine.scheduling: no such kind is called 'priorty'; did you mean 'priority'?"),
         ({"preemption": "swop"}, "engine.preemption: no such kind is called 'swop'; did you mean 'swap'?"),
         ({"front_end": "serail"}, "engine.front_end: no such kind is called 'serail'; did you mean 'serial'?"),
     ],
 )
-def test_a_setting_of_an_unknown_kind_names_the_nearest(setting, said) -> None:
-    assert said in problems(trace(GOOD), fleet(physics(settings=engine(**setting))))
+def test_engine_settings_that_cannot_run(settings, said) -> None:
+    assert said in problems(trace(GOOD), fleet(physics(settings=engine(**settings))))
 
 
 def test_no_replica_group() -> None:
     assert "no replica group" in problems(trace(GOOD), Fleet(groups=()))
-
-
-@pytest.mark.parametrize(
-    ("settings", "where"),
-    [
-        ({"max_batched_tokens": 4, "max_sequence_count": 8}, "engine.max_batched_tokens: 4 is less than"),
-        ({"max_sequence_count": 0}, "engine.max_sequence_count: 0"),
-        ({"watermark_fraction": 1.5}, "engine.watermark_fraction: 1.5"),
-    ],
-)
-def test_engine_settings_that_cannot_run(settings, where) -> None:
-    assert where in problems(trace(GOOD), fleet(physics(settings=engine(**settings))))
 
 
 @pytest.mark.parametrize(
@@ -202,18 +196,6 @@ def test_what_lasts_longer_than_time_can_be_counted() -> None:
     clients = Clients(attempt_count=1000, backoff_s=86_400.0, longest_backoff_s=86_400.0)
     world = World(absent=(0,), clients=clients)
     assert "after more than 103 days" in problems(trace(GOOD), fleet(), world=world)
-
-
-@pytest.mark.parametrize(
-    ("settings", "where"),
-    [
-        ({"long_prefill_tokens": 0}, "engine.long_prefill_tokens: 0"),
-        ({"long_prefill_tokens": 5, "name": "sglang-0.5"}, "the rules of sglang-0.5 have no such setting"),
-        ({"scheduling": "priority", "name": "trtllm-1.2"}, "the rules of trtllm-1.2 have no such setting"),
-    ],
-)
-def test_settings_that_make_no_sense(settings, where) -> None:
-    assert where in problems(trace(GOOD), fleet(physics(settings=engine(**settings))))
 
 
 def test_more_priorities_than_fit() -> None:
