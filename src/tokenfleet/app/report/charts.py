@@ -5,6 +5,7 @@ a test builds plotly objects from them. A colour is written ``var(--name)``: the
 of its style sheet, so that one palette serves light, dark and paper.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -80,7 +81,7 @@ class TimeAxis:
 
 def plain(values: Iterable[float]) -> list[float | None]:
     """Floats rounded to five digits that count, for a small file; what is not finite becomes a gap."""
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in map(float, values)]
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
 def axis(title: str, **more: object) -> Figure:
