@@ -116,7 +116,7 @@ def test_scaling_of_one_fleet_is_refused_with_pools(scenario):
 
 LADDER = """\
 name: pressed
-workload: {lengths: {input: 900:2500, output: 150:300}, mean_rate: 14, peak_to_mean: 1, duration: 2min}
+workload: {lengths: {input: 900:2500, output: 150:300}, mean_rate: 14, peak_to_mean: 1, duration: 80s}
 model: meta-llama/Llama-3.1-8B-Instruct
 slo: {ttft_p95: 2s, rejection_rate: 5%}
 gpus: l40s
@@ -174,7 +174,8 @@ def test_a_ladder_before_one_pool_leaves_the_others_alone(capsys, monkeypatch, t
 
 
 def test_users_wait_for_the_end_of_the_whole_way(capsys, monkeypatch, tmp_path):
-    text = LADDER.replace(", rejection_rate: 5%", "") + "users: {count: 20, think: 1s, ramp: 5s}\n"
+    text = LADDER.replace(", rejection_rate: 5%", "").replace("80s", "40s")
+    text += "users: {count: 20, think: 1s, ramp: 5s}\n"
     _, decisions, requests = simulated(capsys, monkeypatch, tmp_path, text)
     assert requests["status"].unique().to_list() == ["finished"]
     at_s = np.concatenate([requests["finish_s"], requests["arrival_s"]])
