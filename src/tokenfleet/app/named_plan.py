@@ -83,9 +83,6 @@ def refuse_unplannable(asked: Scenario) -> None:
         problems.append(Problem("also_try", "asks for other pools or routers than those that are named", mend))
     if asked.disaggregated is not None:
         problems.append(Problem("disaggregated", "asks for other pools than those that are named", mend))
-    if asked.losses.ride_through:
-        what = "is not sought for pools that are named"
-        problems.append(Problem("redundancy.ride_through", what, "leave it out: the plan says what each loss does"))
     if problems:
         raise BadInput(problems)
 

@@ -120,7 +120,7 @@ def _sized(asked: Scenario, teller: Teller) -> tuple[list[Way], tuple[str, ...]]
                 scenario=asked.name,
                 deployment=deployment,
                 carrying_count=pool.carrying_count,
-                spare_count=pool.spare_count,
+                spare_count=asked.spare_replica_count,
                 price=pool.price,
             )
         )

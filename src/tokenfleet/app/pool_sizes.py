@@ -23,6 +23,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.survival import Redundancy
 from tokenfleet.domain.trace import Workload
 
 Block = tuple[str, Sequence[str]]
@@ -83,7 +84,7 @@ def refuse_unsizable(asked: Scenario) -> None:
     """Only counts that stay as they are can be sized, for requests that come whatever becomes of others.
 
     Raises:
-        BadInput: pools are scaled or struck, or requests wait for answers.
+        BadInput: pools are scaled or struck, requests wait for answers, or a loss is to be ridden through.
     """
     scaled = [f"pools.{name}" for name, pool in (asked.pools or {}).items() if pool.is_scaled]
     if scaled or asked.events:
@@ -92,6 +93,9 @@ def refuse_unsizable(asked: Scenario) -> None:
     if asked.users is not None:
         what = "wait for answers before they ask again, so that they never come too fast"
         raise BadInput.at("users", what, "leave it out: fleets are sized for a rate")
+    if asked.losses.ride_through:
+        what = "is not sought for pools that are named"
+        raise BadInput.at("redundancy.ride_through", what, "leave it out: the plan says what each loss does")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +174,7 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
     return PoolSizes(
         name=asked.name,
         stages=found.stages,
-        pools=() if found.counts is None else _sized(found, found.counts, asked.spare_replica_count),
+        pools=() if found.counts is None else _sized(found, found.counts, asked.losses),
         peak_window_s=found.trials.window_s,
         peak=peak,
         whole=whole,
@@ -214,14 +218,15 @@ def _weights(system: PoolSystem, prices: Sequence[GpuPrice | None]) -> tuple[flo
     return tuple(count * price.price_usd_per_gpu_hour for count, price in zip(gpus, known, strict=True))
 
 
-def _sized(found: Counted, counts: Counts, spare_count: int) -> tuple[SizedPool, ...]:
+def _sized(found: Counted, counts: Counts, losses: Redundancy) -> tuple[SizedPool, ...]:
     trials = found.trials
     run, system = trials.run(counts), trials.system
+    spare = _spare(system.named, counts, losses)
     return tuple(
         SizedPool(
-            named=replace(named, fleet=of_count(named.fleet, count + spare_count)),
+            named=replace(named, fleet=of_count(named.fleet, count + spare[named.name])),
             carrying_count=count,
-            spare_count=spare_count,
+            spare_count=spare[named.name],
             price=price,
             windowed=named.behind in system.windows,
             # What one of several engines on a GPU could do alone says nothing.
@@ -229,7 +234,7 @@ def _sized(found: Counted, counts: Counts, spare_count: int) -> tuple[SizedPool,
             if named.fleet.groups[0].berth is not None
             else planner.filled(
                 run.pools[named.name].trace,
-                of_count(named.fleet, count + spare_count),
+                of_count(named.fleet, count + spare[named.name]),
                 simulator.replay,
                 carrying_count=count,
                 window_s=trials.window_s,
@@ -237,6 +242,23 @@ def _sized(found: Counted, counts: Counts, spare_count: int) -> tuple[SizedPool,
         )
         for named, count, price in zip(system.named, counts, found.prices, strict=True)
     )
+
+
+def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> dict[str, int]:
+    """Spare replicas of every pool by its name; a pool beside another has those of the other.
+
+    Raises:
+        BadInput: no number of replicas survives what may be lost.
+    """
+    found: dict[str, int] = {}
+    for named, count in zip(pools, counts, strict=True):
+        if named.beside is None:
+            spare = planner.spare_surviving(losses, named.replica, count)
+            if spare is None:
+                what = f"no number of replicas of {named.name} leaves {count} of them after what may be lost"
+                raise BadInput.at("redundancy", what, "name more zones, give them more room, or ask for less")
+            found[named.name] = spare
+    return found | {named.name: found[named.beside] for named in pools if named.beside is not None}
 
 
 # ---- faces

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
-    from tokenfleet.planner.redundancy import spare_replicas
+    from tokenfleet.planner.redundancy import spare_replicas, spare_surviving
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
@@ -122,6 +122,7 @@ _HOME = {
     "sizes_between": "trading",
     "smallest_enough": "counting",
     "spare_replicas": "redundancy",
+    "spare_surviving": "redundancy",
     "spike_of_pools": "pools_spike",
     "split_trials": "splits",
     "tiers": "tiering",
@@ -204,6 +205,7 @@ __all__ = [
     "sizes_between",
     "smallest_enough",
     "spare_replicas",
+    "spare_surviving",
     "spike_of_pools",
     "split_trials",
     "tiers",

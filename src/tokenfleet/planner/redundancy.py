@@ -17,11 +17,15 @@ def asked(question: PlanQuestion) -> Redundancy:
 
 def spare_replicas(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> int | None:
     """Replicas to pay for beside ``carrying_count``; ``None`` when no number survives what is asked for."""
-    beyond = question.redundancy
-    if not beyond.zones and not beyond.node_count and not beyond.zone_count:
-        spare = question.spare_replica_count
-        return spare if within_quota(carrying_count + spare, replica, beyond) else None
-    total = fewest_replicas(carrying_count, replica, asked(question))
+    return spare_surviving(asked(question), replica, carrying_count)
+
+
+def spare_surviving(losses: Redundancy, replica: ReplicaPhysics, carrying_count: int) -> int | None:
+    """Spare replicas with which ``carrying_count`` are left after each of the losses; ``None`` when no number does."""
+    if not losses.zones and not losses.node_count and not losses.zone_count:
+        spare = losses.replica_count
+        return spare if within_quota(carrying_count + spare, replica, losses) else None
+    total = fewest_replicas(carrying_count, replica, losses)
     return None if total is None else total - carrying_count
 
 

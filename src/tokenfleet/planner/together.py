@@ -180,15 +180,14 @@ class Together:
 
 
 def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, shares: bool) -> float | None:
-    """The rate of users at which a pool is full, whatever calls each of them makes.
+    """The rate of all users at which a pool is full, however few of them come to it, whatever calls each makes.
 
     ``None`` where it is asked too little to say, and where others share its GPUs: what it could do alone says nothing.
     """
     calls = len(run.pools[pool.name].caller)
     if full is None or shares or not calls:
         return None
-    requests = len(run.record.arrival_s) * pool.request_fraction
-    return full.rate_per_s * requests / calls
+    return full.rate_per_s * len(run.record.arrival_s) / calls
 
 
 def _own(plan: Plan) -> Iterator[str]:

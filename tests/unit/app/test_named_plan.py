@@ -84,6 +84,9 @@ def test_the_counts_are_those_of_size(capsys, chain) -> None:
         assert (pool["name"], pool["does"], pool["model"]) == (sized["name"], sized["does"], sized["model"])
         assert group["carrying_replica_count"] == sized["carrying_replica_count"]
         assert pool["price_usd_per_hour"] == pytest.approx(sized["price_usd_per_hour"])
+        # Full is full, whoever asks, and only a part of the requests comes to some pools.
+        full = pool["peak"]["utilization_fraction"] * pool["peak"]["promise_leaves_fraction"]
+        assert full == pytest.approx(sized["utilization"]["peak_fraction"], rel=0.3)
     assert plan["price_usd_per_hour"] == pytest.approx(sizes["price_usd_per_hour"])
     # What users see at the peak is the same replay.
     assert [each["predicted"] for each in plan["slo"]] == [each["predicted"] for each in sizes["peak"]["slo"]]
@@ -146,8 +149,11 @@ def test_a_plan_is_of_its_own_pools_only(capsys, chain, shared) -> None:
     assert "tokenfleet plan plans them" in err
 
 
-def test_shared_gpus_count_once_and_both_pools_pay(shared) -> None:
+def test_shared_gpus_count_once_and_both_pools_pay(capsys, shared) -> None:
     plan = document(shared)
+    _, out, _ = ended(capsys, "size", shared.parent / "it.yaml", "--json", "--quiet")
+    for pool, sized in zip(plan["pools"], json.loads(out)["pools"], strict=True):
+        assert all(pool["fleet"][0][key] == sized[key] for key in ("carrying_replica_count", "spare_replica_count"))
     embed, main_pool = plan["pools"]
     (guest,), (host,) = embed["fleet"], main_pool["fleet"]
     assert (embed["beside"], guest["gpu_count"], embed["price_usd_per_hour"]) == ("main", 0, 0.0)
