@@ -4,8 +4,10 @@
 
 Each case replays a trace at a share of the capacity that a hot run of the same lengths measured. ``core`` is the
 compiled kernel alone, ``whole`` the call of ``replay`` from columns to columns, both in processor time, best of
-three. With ``--json`` the first case alone, with the one-time compile (empty cache), the load from cache in a new
-process, and the peak memory, as one object.
+three. The cost per request as a trace grows is to be read off spread lengths: requests of one length come to start and
+end together within the first ten thousand, and then share what a replay does at each end. With ``--json`` the first
+case alone, with the one-time compile (empty cache), the load from cache in a new process, and the peak memory, as one
+object.
 """
 
 import argparse
@@ -163,6 +165,10 @@ CASES = (
     Case("KV-bound overload, 1.2 x, no gate", kind="spread", load=1.2, blocks=4_000, gate=False),
     Case("100 replicas, spread lengths", kind="spread", replicas=100),
     *(Case(f"trace of {count:,}", count=count) for count in (10_000, 100_000, 3_000_000)),
+    *(
+        Case(f"trace of {count:,}, spread lengths", kind="spread", count=count)
+        for count in (10_000, 100_000, 3_000_000)
+    ),
 )
 
 
