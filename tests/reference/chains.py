@@ -103,7 +103,7 @@ def with_gates(draw: np.random.Generator, rows: Trace, pools: Pools) -> Pools:
             name=name,
             takes=takes,
             watched=watched,
-            controllers=Wardens([Door(), *(random_door(draw) for _ in range(3))]),
+            controllers=Wardens([Door(), *(replace(random_door(draw), wait_cap_s=None) for _ in range(3))]),
             tick_s=tick_s,
             door=random_door(draw) if draw.random() < 0.3 else Door(),
             batch=draw.random(count) < 0.4 if draw.random() < 0.7 else None,

@@ -79,6 +79,7 @@ class Request:
     swaps: int = 0
     drafts: int = 0  # tokens drafted for it in the step fixed last
     ahead: int = 0  # blocks that they may need
+    due: int = NEVER  # when the door refuses it if it still waits
     reads_until: int = NEVER  # its answer is there, and its client still reads
 
     @property

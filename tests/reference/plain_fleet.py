@@ -225,6 +225,8 @@ class PlainRun:
         request.ready = replica.front_end = max(request.arrival, free) + replica.step.request_ps
         replica.in_flight += 1
         request.sent, request.leaves = request.arrival, request.arrival + request.stays
+        waits = [each for each in (self.world.admission.deadline_s, self.door.wait_cap_s) if each is not None]
+        request.due = request.arrival + round(min(waits) * 1e12) if waits else NEVER
         replica.batch_in_flight += request.batch
         replica.waiting.append(request)
         if replica.event == NEVER:
@@ -490,9 +492,8 @@ class PlainRun:
     def alarm(self, request: Request) -> int:
         if request.reads_until < NEVER:
             return request.reads_until
-        deadline_s, waits = self.world.admission.deadline_s, request.scheduled < 0 and not request.delivered
-        due = NEVER if deadline_s is None or not waits else request.sent + round(deadline_s * 1e12)
-        return min(self.client_alarm(request), due)
+        waits = request.scheduled < 0 and not request.delivered
+        return min(self.client_alarm(request), request.due if waits else NEVER)
 
     def client_alarm(self, request: Request) -> int:
         clients, times = self.world.clients, [request.leaves]

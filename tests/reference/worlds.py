@@ -118,6 +118,7 @@ def random_door(draw: np.random.Generator) -> Door:
         output_cap_tokens=limit(0, 2, 8),
         smaller_input_tokens=int(draw.choice([0, 0, 15, 40])),
         smaller_output_tokens=limit(1, 5),
+        wait_cap_s=None if draw.random() < 0.6 else float(draw.choice([0.004, 0.02, 0.05])),
     )
 
 
@@ -192,6 +193,7 @@ def random_world(draw: np.random.Generator, replica_count: int, request_count: i
         controller=Recorder() if draw.random() < 0.4 else None,
         leaving=random_leaving(draw, request_count) if draw.random() < 0.3 else None,
         tick_s=float(draw.choice([0.01, 0.037, 0.2])),
+        caps_waits=True,
         looks_inside=True,
     )
     deadline_s = None if draw.random() < 0.4 else float(draw.choice([0.004, 0.02, 0.05, 0.2]))

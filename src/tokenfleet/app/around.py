@@ -116,6 +116,7 @@ class Around:
             leaving=self.leaving,
             controller=watching if self.is_watched else None,
             tick_s=_TICK_S if self.setting is None else self.setting.tick_s,
+            caps_waits=self.ladder is not None and self.ladder.caps_waits,
             looks_inside=scaler is not None and scaler.policy.looks_inside,
         )
 

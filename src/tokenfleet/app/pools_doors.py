@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tokenfleet.app.pools_smaller import with_models
-from tokenfleet.app.scaling_question import ladder_of, without_effect
+from tokenfleet.app.scaling_question import check_before_pools, ladder_of, without_effect
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_question import clients_of
@@ -59,6 +59,7 @@ def gate_of(
     """
     where = "ladder" if name == ALL_POOLS else f"pools.{name}.ladder"
     ladder = ladder_of(with_models(asked, spec), where)
+    check_before_pools(ladder, where)
     gate = Gate(
         name=name,
         takes=takes,

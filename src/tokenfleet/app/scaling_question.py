@@ -178,6 +178,7 @@ _RUNG_KEYS: Final = {
     "limit_tokens": "limit",
     "quota_tokens_per_s": "quota",
     "input_tokens": "input",
+    "wait_s": "wait",
     "session_count": "sessions",
     "waiting_count": "waiting",
     "kv_fraction": "kv",
@@ -266,6 +267,18 @@ def without_effect(ladder: Ladder, trace: Trace, batch: npt.NDArray[np.bool_] | 
     return tuple(notes)
 
 
+def check_before_pools(ladder: Ladder, where: str) -> None:
+    """Refuse a rung that only the door of one fleet has.
+
+    Raises:
+        BadInput: with its place.
+    """
+    for index, rung in enumerate(ladder.rungs):
+        if rung.kind == "cap_wait":
+            what = "a door in front of pools does not know when a replica admits whom it let in"
+            raise BadInput.at(f"{where}.rungs[{index}].give_up", what, "take admission.deadline, for all")
+
+
 def promised_ttft_s(slo: Slo) -> float | None:
     """The tightest promise of TTFT; ``None`` without one."""
     return min((target.limit_s for target in slo.latency if target.metric == "ttft"), default=None)
@@ -314,6 +327,7 @@ def _rung(spec: RungSpec) -> Rung:
         input_tokens=spec.input,
         output_tokens=spec.output,
         session_count=spec.sessions,
+        wait_s=spec.wait,
         model=spec.model,
         evaluation=None
         if record is None

@@ -195,6 +195,8 @@ class RungSpec(Strict):
     """For ``smaller_model``: of those, the ones that declare no longer an answer; left out, all."""
     sessions: Count | None = None
     """For ``limit_sessions``: conversations open at once."""
+    wait: Duration | None = None
+    """For ``cap_wait``: whoever came meanwhile and is not admitted so long after its arrival is refused."""
     model: str = ""
     """For ``smaller_model``: which, where the scenario has no ``pools``."""
     fleet: PhaseSpec | None = None

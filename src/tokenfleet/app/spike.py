@@ -12,7 +12,7 @@ from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.readiness import Ready, ready
-from tokenfleet.app.scaling_question import batch_of, ladder_of, without_effect
+from tokenfleet.app.scaling_question import batch_of, check_before_pools, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
 from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
@@ -105,6 +105,8 @@ def spike(
     notes = () if ladder is None else without_effect(ladder, composition.trace, batch)
     bursting = _with_batch(composition.trace, batch)
     if base.pools is not None:
+        if ladder is not None:
+            check_before_pools(ladder, "ladder")
         return pools_spiked(
             composition,
             base.pools,

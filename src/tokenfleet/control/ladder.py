@@ -20,6 +20,7 @@ NEEDED: Mapping[RungKind, str] = {
     "smaller_model": "input_tokens",
     "cap_output": "limit_tokens",
     "cap_context": "limit_tokens",
+    "cap_wait": "wait_s",
     "limit_sessions": "session_count",
 }
 """What each rung must say beside its thresholds."""
@@ -71,6 +72,8 @@ class Rung:
     """Of those, the ones whose output limit is not above this; ``None``: all."""
     session_count: int | None = None
     """Sessions that may be open at once."""
+    wait_s: float | None = None
+    """Who has not been admitted so long after its arrival is refused."""
     model: str = ""
     evaluation: Evaluation | None = None
 
@@ -86,6 +89,11 @@ class Ladder:
     """From one step to the next one up."""
     calm_s: float = 120.0
     """How long all must be calm before a rung is left."""
+
+    @property
+    def caps_waits(self) -> bool:
+        """Whether a rung refuses who waits too long."""
+        return any(rung.kind == "cap_wait" for rung in self.rungs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +162,9 @@ def door_of(ladder: Ladder, state: LadderState) -> Door:
                 door = replace(door, output_cap_tokens=min(door.output_cap_tokens, limit))
             case "cap_context":
                 door = replace(door, context_cap_tokens=min(door.context_cap_tokens, limit))
+            case "cap_wait":
+                waits_s = [each for each in (door.wait_cap_s, rung.wait_s) if each is not None]
+                door = replace(door, wait_cap_s=min(waits_s))
             case "limit_sessions":
                 door = replace(door, session_limit_count=rung.session_count or 0)
             case "smaller_model":
@@ -233,7 +244,7 @@ def _rung_problems(rung: Rung, where: str) -> list[Problem]:
         return [Problem(f"{where}.kind", f'unknown rung "{rung.kind}"', f"known: {', '.join(get_args(RungKind))}")]
     problems = []
     needed = NEEDED.get(rung.kind)
-    if needed is not None and (getattr(rung, needed) or 0) < 1:
+    if needed is not None and not (getattr(rung, needed) or 0) > 0:
         problems.append(
             Problem(f"{where}.{needed}", f"{rung.kind} does not say how much", f"write a positive number as {needed}")
         )

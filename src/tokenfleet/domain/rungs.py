@@ -2,4 +2,6 @@
 
 from typing import Literal
 
-RungKind = Literal["shed_batch", "tenant_quota", "smaller_model", "cap_output", "cap_context", "limit_sessions"]
+RungKind = Literal[
+    "shed_batch", "tenant_quota", "smaller_model", "cap_output", "cap_context", "cap_wait", "limit_sessions"
+]

@@ -75,6 +75,9 @@ class Door:
     """Longest prompt and output limit together. Who declares more is refused; nobody is cut."""
     output_cap_tokens: int = NO_CAP
     """Highest output limit."""
+    wait_cap_s: float | None = None
+    """How long who comes now may wait to be admitted by its replica, where that is less than the ``deadline_s`` of the
+    admission; ``None``: no less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +265,9 @@ class World:
     """Asked at each tick; what it answers may lie at the tick or later."""
     tick_s: float = 15.0
     """Time between two scrapes, and between two questions to the controller."""
+    caps_waits: bool = False
+    """Whether the controller may answer with a door that has a ``wait_cap_s``. Each request then has an alarm, which
+    takes time."""
     looks_inside: bool = False
     """Whether the controller is shown active tokens and waits, too. The replay then keeps its ledger, which takes
     time."""

@@ -145,6 +145,7 @@ def watched_fleet(
         clients=clients,
         batch=batch_among(traffic),
         controller=controller if ladder.rungs else None,
+        caps_waits=ladder.caps_waits,
     )
     record = replays.run(traffic, sized.replica, sized.replica_count, world=world)
     return record, highest(controller)

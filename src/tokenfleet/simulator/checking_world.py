@@ -93,6 +93,7 @@ def door_problems(where: str, door: Door) -> Iterator[Problem]:
         value = getattr(door, name)
         if not 0 <= value <= NO_CAP:
             yield Problem(f"{where}.{name}", f"{value}", f"0 to {NO_CAP}, which stands for no limit")
+    yield from _wait_problems(f"{where}.wait_cap_s", door.wait_cap_s)
 
 
 def _number_problems(where: str, numbers: tuple[int, ...], replica_count: int) -> Iterator[Problem]:
@@ -126,9 +127,12 @@ def _admission_problems(admission: Admission) -> Iterator[Problem]:
             yield Problem(f"world.admission.{name}", f"{value} s", "0 up to a day")
     if admission.queue_limit_count is not None and admission.queue_limit_count < 1:
         yield Problem("world.admission.queue_limit_count", f"{admission.queue_limit_count}", "at least 1")
-    deadline_s = admission.deadline_s
-    if deadline_s is not None and not SHORTEST_TIMEOUT_S <= deadline_s <= LONGEST_WAIT_S:
-        yield Problem("world.admission.deadline_s", f"{deadline_s} s", "a microsecond up to a day, or None")
+    yield from _wait_problems("world.admission.deadline_s", admission.deadline_s)
+
+
+def _wait_problems(where: str, longest_s: float | None) -> Iterator[Problem]:
+    if longest_s is not None and not SHORTEST_TIMEOUT_S <= longest_s <= LONGEST_WAIT_S:
+        yield Problem(where, f"{longest_s} s", "a microsecond up to a day, or None")
 
 
 def _leaving_problems(leaving: Leaving, request_count: int) -> Iterator[Problem]:

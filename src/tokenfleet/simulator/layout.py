@@ -72,7 +72,7 @@ CLASS_COUNT = 49  # classes of requests whose gaps are counted apart, 1 where no
 HAS_BONDS = 52  # whether any visit has a bond
 READ_PS = 50  # time in which a client reads a token, 0 where it takes them as they come
 WINDOWED = 51  # whether layers of any model have a window
-DEADLINE = 53  # time after which whoever still waits is refused, 0 for never
+DEADLINE = 53  # time after which who comes now and still waits is refused, 0 for never
 PATIENCE_AT = 56  # first patience row; NONE where no client ever gives up
 FIRST_PATIENCE = 57  # time to the first token after which clients give up, 0 for never
 WHOLE_PATIENCE = 58  # the same to the last token
@@ -370,7 +370,8 @@ LEAVES = 5  # when its user leaves; once its client has given up, when SGLang le
 SERVED_BY = 6  # its sequence; NONE while it waits
 VERDICT = 7  # next in FIRST_GONE, status << 32: 0 until its client gives up; READING behind its end
 IS_STARTED = 8  # whether it has been admitted, or came with the KV of its prompt
-PATIENCE_WORDS = 9
+DUE = 9  # time from its arrival after which the door refuses it if it still waits, 0 for never
+PATIENCE_WORDS = 10
 
 # ---- door: one; then level and time of each tenant's bucket, then the sessions
 BATCH_IS_OPEN = 0

@@ -15,6 +15,7 @@ from tokenfleet.simulator.layout import (
     ALARM_PS,
     ALARMS_AT,
     DEADLINE,
+    DUE,
     FIRST_PATIENCE,
     FIRST_TOKEN,
     IS_STARTED,
@@ -139,8 +140,8 @@ def next_alarm_ps(memory: Memory, row: int, now_ps: int) -> int:
         time_ps = min(time_ps, first_ps)
     if memory[WHOLE_PATIENCE] > 0:
         time_ps = min(time_ps, memory[row + SENT] + memory[WHOLE_PATIENCE])
-    if memory[DEADLINE] > 0 and memory[row + IS_STARTED] == 0:
-        time_ps = min(time_ps, memory[row + SENT] + memory[DEADLINE])
+    if memory[row + DUE] > 0 and memory[row + IS_STARTED] == 0:
+        time_ps = min(time_ps, memory[row + SENT] + memory[row + DUE])
     return time_ps
 
 
@@ -158,7 +159,7 @@ def verdict(memory: Memory, row: int, now_ps: int) -> int:
     first_ps = memory[request_of(memory, row) + FIRST_TOKEN]
     if 0 < memory[FIRST_PATIENCE] <= waited_ps and not 0 <= first_ps < now_ps:
         return STATUS_TIMED_OUT
-    if memory[row + IS_STARTED] == 0 and is_overdue(waited_ps, memory[DEADLINE]):
+    if memory[row + IS_STARTED] == 0 and is_overdue(waited_ps, memory[row + DUE]):
         return STATUS_DEADLINE
     return STAYS_ON
 
@@ -173,6 +174,7 @@ def start_waiting(memory: Memory, request: int) -> None:
     memory[row + SENT] = sent_ps
     memory[row + SERVED_BY] = NONE
     memory[row + VERDICT] = 0
+    memory[row + DUE] = memory[DEADLINE]
     memory[row + IS_STARTED] = 1 if is_delivered(memory, request) else 0
     memory[row + LEAVES] = sent_ps + memory[row + STAYS] if memory[row + STAYS] > 0 else NEVER_PS
     time_ps = next_alarm_ps(memory, row, sent_ps)

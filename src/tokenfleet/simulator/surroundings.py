@@ -61,6 +61,8 @@ class Surroundings:
     """Place in the trace of each request row."""
     rows: Trace
     """The requests in that order, as the kernel knows them."""
+    deadline_ps: int
+    """How long anybody may wait to be admitted, 0 for ever; the door may say less."""
     words: int
 
 
@@ -137,6 +139,7 @@ def place_surroundings(
         slowed=slowed,
         order=order,
         rows=rows,
+        deadline_ps=0 if world.admission.deadline_s is None else to_ps(world.admission.deadline_s),
         words=planner.used,
     )
 
@@ -160,7 +163,7 @@ def write_world(memory: Buffer, around: Surroundings, world: World) -> None:
         (at.PATIENCE_AT, around.patience.start if around.patience.words else at.NONE),
         (at.ALARMS_AT, around.alarms.start),
         (at.FIRST_PATIENCE, 0 if clients.first_token_timeout_s is None else to_ps(clients.first_token_timeout_s)),
-        (at.DEADLINE, 0 if admission.deadline_s is None else to_ps(admission.deadline_s)),
+        (at.DEADLINE, around.deadline_ps),
         (at.READ_PS, token_read_ps(clients.read_tokens_per_s)),
         (at.WHOLE_PATIENCE, 0 if clients.timeout_s is None else to_ps(clients.timeout_s)),
     ):
@@ -183,7 +186,9 @@ def gives_up(world: World) -> bool:
     clients = world.clients
     times_out = clients.first_token_timeout_s is not None or clients.timeout_s is not None
     waits = world.leaving is not None or world.admission.deadline_s is not None
-    return times_out or waits or clients.read_tokens_per_s is not None
+    doors = (world.door, *(happening.door for happening in world.happenings if happening.door is not None))
+    capped = world.caps_waits or any(door.wait_cap_s is not None for door in doors)
+    return times_out or waits or capped or clients.read_tokens_per_s is not None
 
 
 def write_patience(memory: Buffer, around: Surroundings, trace: Trace, world: World) -> None:
@@ -221,6 +226,11 @@ def write_door(memory: Buffer, around: Surroundings, door: Door, time_ps: int) -
         (at.SMALLER_OUTPUT, door.smaller_output_tokens),
     ):
         memory[start + field] = value
+    if around.patience.words:
+        waits_ps = [around.deadline_ps, 0 if door.wait_cap_s is None else to_ps(door.wait_cap_s)]
+        memory[at.DEADLINE] = min(filter(None, waits_ps), default=0)
+    elif door.wait_cap_s is not None:
+        raise ValueError("a controller caps waits in a world that says it does not: caps_waits")
 
 
 def in_lanes(trace: Trace, fleet: Fleet, world: World) -> tuple[Trace, Fleet]:

@@ -147,6 +147,15 @@ def simulated(capsys, monkeypatch, tmp_path, text):
     return out, json.loads(Path("out/decisions.json").read_text()), pl.read_parquet("out/requests.parquet")
 
 
+def test_a_door_before_pools_caps_no_waits(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rung = "    - {give_up: cap_wait, wait: 2s, enter: {waiting: 6}, leave: {waiting: 2}}\n"
+    Path("s.yaml").write_text(LADDER + RUNGS + rung)
+    code, _, err = ended(capsys, "simulate", "s.yaml", "--quiet")
+    assert code == 2
+    assert "ladder.rungs[2].give_up: a door in front of pools does not know" in err
+
+
 def test_a_ladder_before_all_pools_goes_by_the_fullest_of_them(capsys, monkeypatch, tmp_path):
     out, decisions, requests = simulated(capsys, monkeypatch, tmp_path, LADDER + RUNGS)
     steps = decisions["all pools"]["ladder"]

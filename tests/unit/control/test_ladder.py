@@ -114,6 +114,10 @@ def test_rungs_are_cumulative_at_the_door():
     quota = replace(LADDER, rungs=(rung("tenant_quota", 8.0, 2.0, quota_tokens_per_s=50),))
     spent = door_of(quota, LadderState(rung_count=1))
     assert (spent.quota_tokens_per_s, spent.quota_burst_tokens) == (50, 3000), "a minute may be saved up"
+    waits = tuple(rung("cap_wait", 8.0, 2.0, wait_s=wait_s) for wait_s in (2.0, 5.0))
+    assert door_of(replace(LADDER, rungs=waits), LadderState(rung_count=2)).wait_cap_s == 2.0
+    assert replace(LADDER, rungs=waits).caps_waits
+    assert not LADDER.caps_waits
 
 
 @pytest.mark.parametrize(

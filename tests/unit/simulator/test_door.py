@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.fleets import MS, fleet, physics, step_time, trace
+from reference.fleets import MS, engine, fleet, physics, step_time, trace
 from tokenfleet.control import admission
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
@@ -26,6 +26,28 @@ def test_codes_of_the_door_and_statuses_go_hand_in_hand():
     for code, name in zip(codes, names, strict=True):
         offset = getattr(admission, code) - admission.BATCH_SHED
         assert Status[f"REJECTED_{name}"] == Status.REJECTED_BATCH_SHED + offset
+
+
+def test_a_wait_cap_is_that_of_who_comes_while_it_holds():
+    rows = [(0, 10, 300), (0, 10, 300), (1, 10, 300), (2, 10, 300)]
+    one = Fleet(groups=(ReplicaGroup(replica=physics(settings=engine(max_sequence_count=1)), replica_count=1),))
+
+    def ends(**world):
+        return [Status(each) for each in replay(trace(rows), one, world=World(**world)).status.tolist()]
+
+    cap, lift = (
+        Happening(time_s=time_s, kind="door", replicas=(), door=door)
+        for time_s, door in ((0.0005, Door(wait_cap_s=0.02)), (0.0015, Door()))
+    )
+    assert ends() == [Status.FINISHED] * 4
+    refused = [Status.FINISHED, Status.FINISHED, Status.REJECTED_DEADLINE, Status.FINISHED]
+    assert ends(happenings=(cap, lift)) == refused
+    # The shorter of it and the deadline that always holds.
+    assert ends(happenings=(cap, lift), admission=Admission(deadline_s=0.01))[1:] == [Status.REJECTED_DEADLINE] * 3
+    with pytest.raises(BadInput, match="wait_cap_s"):
+        ends(door=Door(wait_cap_s=0.0))
+    with pytest.raises(ValueError, match="caps_waits"):
+        ends(controller=lambda view: [replace(cap, time_s=view.time_s)], tick_s=0.01)
 
 
 def test_a_cap_holds_from_the_moment_it_is_set_until_it_is_lifted():
