@@ -247,6 +247,13 @@ class _Builder:
             )
         )
 
+    def _check_sees(self, name: str, model: ModelArchitecture, takes: Bools) -> None:
+        """A model that reads no images answers no requests that have some."""
+        count = int((takes & (self.image_tokens > 0)).sum())
+        if count and not model.vision_parameter_count:
+            what = f"{count:,} requests with images come to {model.name}, which has no image tower that can be read"
+            raise BadInput.at(f"pools.{name}.takes", what, "take others, or a model that reads images")
+
     def _with_tower(self, fleet: Fleet, model_name: str, takes: Bools) -> Fleet:
         prompts = int(self.trace.input_tokens[takes].sum(dtype=np.int64))
         images = int(self.image_tokens[takes].sum(dtype=np.int64))
@@ -277,6 +284,7 @@ class _Builder:
         spec = self.specs[name]
         model = catalog.model(spec.model or self.asked.model)
         self._asks_no_answer_of(name, model, takes)
+        self._check_sees(name, model, takes)
         self._hold(name, spec.window, takes)
         first, second = f"{name}-prefill", f"{name}-decode"
         if spec.ladder is not None:

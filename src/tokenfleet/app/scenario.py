@@ -169,7 +169,8 @@ def _problems(error: ValidationError, where: Callable[[KeyPath], str], kind: typ
 
 
 def _problem(details: ErrorDetails, where: Callable[[KeyPath], str], kind: type[BaseModel]) -> Problem:
-    loc = tuple(part for part in details["loc"] if part != "[key]")
+    below = str(details.get("ctx", {}).get("at", "")).split(".")
+    loc = tuple(part for part in (*details["loc"], *below) if part not in ("[key]", ""))
     what, mend = _said(details, loc, known_keys(loc[:-1], kind))
     return Problem(where(loc), what, mend)
 

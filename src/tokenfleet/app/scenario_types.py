@@ -409,12 +409,13 @@ class Scenario(Strict):
     @model_validator(mode="after")
     def _pools_serve(self) -> "Scenario":
         if self.pools == {} or self.groups == {}:
-            raise problem(f"{'pools' if self.pools == {} else 'groups'} is empty", "name at least one")
+            empty = "pools" if self.pools == {} else "groups"
+            raise problem(f"{empty} is empty", "name at least one", at=empty)
         if self.pools is not None and self.groups is not None:
-            raise problem("has pools and groups, and both name the fleet", "leave one out")
+            raise problem("has pools and groups, and both name the fleet", "leave one out", at="groups")
         alone = [key for key in ("chain", "images") if getattr(self, key) is not None and self.pools is None]
         if alone:
-            raise problem(f"{' and '.join(alone)} without pools", "name the pools that serve, under pools")
+            raise problem(f"{' and '.join(alone)} without pools", "name the pools that serve, under pools", at=alone[0])
         return self
 
     @property
@@ -444,16 +445,20 @@ class Scenario(Strict):
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
         if self.pools is not None and self.autoscaling is not None:
-            raise problem("has pools and autoscaling, and each pool is scaled on its own", "write it under the pools")
+            what = "has pools and autoscaling, and each pool is scaled on its own"
+            raise problem(what, "write it under the pools", at="autoscaling")
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
-            raise problem(f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out")
+            raise problem(
+                f'an event in the pool "{nowhere[0].pool}", and there are no pools', "leave pool out", at="events"
+            )
         if nowhere:
-            raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}")
+            raise problem("an event in no pool", f"write pool: {next(iter(self.pools or ()))}", at="events")
         if self.batch is not None and self.ladder is not None and self.ladder.batch:
-            raise problem("batch and ladder.batch both say what is batch", "keep batch.takes")
+            raise problem("batch and ladder.batch both say what is batch", "keep batch.takes", at="ladder.batch")
         if self._ladders and self.admission is not None:
-            raise problem("ladder and admission both bound the queue", "keep ladder.queue_limit, or drop the ladder")
+            mend = "keep ladder.queue_limit, or drop the ladder"
+            raise problem("ladder and admission both bound the queue", mend, at="admission")
         return self
 
     @property

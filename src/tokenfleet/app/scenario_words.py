@@ -21,9 +21,9 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import PREDICTION_LAYER
 
 
-def problem(what: str, mend: str = "") -> PydanticCustomError:
-    """An error that carries our two sentences through pydantic untouched."""
-    return PydanticCustomError("tokenfleet", "{what}; {mend}", {"what": what, "mend": mend})
+def problem(what: str, mend: str = "", *, at: str = "") -> PydanticCustomError:
+    """An error that carries our two sentences through pydantic untouched, and which key below it is the cause."""
+    return PydanticCustomError("tokenfleet", "{what}; {mend}", {"what": what, "mend": mend, "at": at})
 
 
 def read_by(parse: Callable[[object], float]) -> BeforeValidator:

@@ -110,7 +110,7 @@ def check_times(trace: Trace, peak_window_s: tuple[float, float] | None, telemet
     if telemetry_interval_s is not None and not 1e-6 <= telemetry_interval_s < np.inf:
         raise BadInput.at("telemetry_interval_s", f"{telemetry_interval_s} s", "at least a microsecond")
     if telemetry_interval_s is not None and trace.duration_s > MOST_SAMPLES * telemetry_interval_s:
-        what = f"{telemetry_interval_s} s gives more than {MOST_SAMPLES} samples in {trace.duration_s} s"
+        what = f"{telemetry_interval_s:g} s gives more than {MOST_SAMPLES:,} samples in {trace.duration_s:,.0f} s"
         raise BadInput.at("telemetry_interval_s", what, "take a longer interval")
 
 

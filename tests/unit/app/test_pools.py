@@ -266,6 +266,9 @@ class TestImages:
     def test_a_model_without_a_tower(self, tmp_path) -> None:
         with pytest.raises(BadInput, match="no image tower"):
             system(tmp_path, "pools: {main: {}}\nimages: {tokens: 1000}\n", demand())
+        small = "pools:\n  small: {takes: {share: 50%}}\n  main: {model: Qwen/Qwen3-VL-8B-Instruct, precision: bf16}\n"
+        with pytest.raises(BadInput, match=r"pools\.small\.takes: [0-9]+ requests with images come to meta-llama"):
+            system(tmp_path, small + "images: {tokens: 1000, encoder: {gpu: l4}}\n", demand())
 
 
 class TestNight:

@@ -147,6 +147,7 @@ def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
         (ZONES + "events: [{at: 1min, node: 0, zone: a}]\n", "name replicas, a node, or a zone"),
         ("zones: [{name: a, gpu_limit: 1}]\nevents: [{at: 1min, zone: a}]\n", "no room for 2 replicas"),
         ("events: [{at: 1min, replicas: [1, 1]}]\n", "names replica 1 twice"),
+        (LADDER + "admission: {queue_limit: 9}\n", "admission: ladder and admission both bound the queue"),
         ("events: [{at: 0s}, {at: 1min, zone: a}]\n", "stormy.yaml:11: events[1].zone: "),
         ("events:\n  - {at: 0s, what: rollout}\n  - {at: 9s, what: rollout}\n", "stormy.yaml:13: events[1]: a second"),
         (LADDER, "stormy.yaml:13: ladder.rungs[0].limit: cap_output does not say how much"),
