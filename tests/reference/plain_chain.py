@@ -129,8 +129,9 @@ class PlainGate:
 
 class PlainChain:
     def __init__(
-        self, trace: Trace, pools: Pools, peak_window_s, worlds=None, closed_loop: ClosedLoop | None = None
+        self, trace: Trace, pools: Pools, peak_window_s, worlds=None, closed_loop: ClosedLoop | None = None, reads=None
     ) -> None:
+        self.reads = reads  # tokens that a user reads in a second
         self.trace, self.stages = trace, pools.stages
         self.calls = {stage.pool: (index, stage) for index, stage in enumerate(pools.stages) if isinstance(stage, Call)}
         self.pools = {
@@ -197,8 +198,8 @@ class PlainChain:
             again = min((self.pools[name].again()[0], index, 0, name) for index, name in numbered)
             coming = (*self.heap[0][:2], 0) if self.heap else (NEVER, 0, 0)
             now = min(boundary[0], alarm[0], again[0], coming[0])
-            if self.free and self.free[0][0] < now:
-                self.go_on()
+            if self.free and min(self.free)[0] < now:
+                self.go_on(min(self.free)[0])
             elif self.ticks * self.tick < now and self.ended_count < len(self.status):
                 self.look(self.ticks * self.tick)
                 self.ticks += 1
@@ -223,7 +224,7 @@ class PlainChain:
             self.arrival[row] = time
         if index == len(self.stages):
             self.finish[row] = time
-            self.end(row, time)
+            self.end(row, self.is_read(row, time))
             return
         stage = self.stages[index]
         if not self.takes(stage, row):
@@ -238,6 +239,13 @@ class PlainChain:
             heapq.heappush(self.heap, (self.links[link] + round(stage.latency_s * 1e12), index + 1, row))
         else:
             self.call(time, index, row)
+
+    def is_read(self, row: int, time: int) -> int:
+        """When the user has read the answer that ends now, token after token from the first one on."""
+        if self.reads is None or self.first[row] < 0:
+            return time
+        later = max(int(self.trace.output_tokens[row]) - 1, 0) * round(1e12 / self.reads)
+        return max(time, self.first[row] + later)
 
     def takes(self, stage, row: int) -> bool:
         if stage.answer is None or self.answer[row] is None:
@@ -325,13 +333,13 @@ class PlainChain:
         if not self.followers[row]:
             self.free.append((time, row))
 
-    def go_on(self) -> None:
-        """All that ended at one moment are known: those who are free take the next in line."""
-        for time, _ in sorted(self.free):
+    def go_on(self, time: int) -> None:
+        """All that ended at one moment are known: those who are free then take the next in line."""
+        for _ in [each for each in self.free if each[0] == time]:
             if self.line:
                 row, delay = self.line.popleft()
                 heapq.heappush(self.heap, (time + delay, 0, row))
-        self.free = []
+        self.free = [each for each in self.free if each[0] > time]
 
     def look(self, time: int) -> None:
         for gate in self.gates.values():

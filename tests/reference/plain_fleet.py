@@ -475,7 +475,8 @@ class PlainRun:
     def be_read(self, request: Request, time: int) -> None:
         """An answer is there: its user is free when it is read, at the client's rate from the first token on."""
         self.end, request.left = max(self.end, time), time
-        rate = self.world.clients.read_tokens_per_s
+        loop, rate = self.world.closed_loop, self.world.clients.read_tokens_per_s
+        rate = None if loop is not None and loop.unread is not None and loop.unread[request.row] else rate
         until = -1 if rate is None else request.first + (request.output - 1) * round(1e12 / rate)
         if until > time:
             request.reads_until = until

@@ -69,6 +69,7 @@ def random_chain(draw: np.random.Generator, request_count: int) -> ClosedLoop:
         delay_s=delay_s * (draw.random(request_count) < 0.8),
         end_count=ends,
         only_after_success=draw.random(request_count) < draw.random() if draw.random() < 0.7 else None,
+        unread=draw.random(request_count) < 0.5 if draw.random() < 0.5 else None,
         marks=draw.random(request_count) < 0.2 if draw.random() < 0.5 else None,
         at_once=bool(draw.random() < 0.5),
     )

@@ -103,7 +103,9 @@ def assert_equal(seed: int) -> tuple[int, int]:
     if users is not None:
         others_s = np.random.default_rng([seed, 3]).random(rows.request_count)
         rows = replace(rows, arrival_s=np.where(users.after == BY_CLOCK, rows.arrival_s, others_s))
-    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world, users)
+    reads = None if seed % 4 < 3 else 1.0 / (17.0 * UNIT_S)
+    pools = pools if reads is None else replace(pools, stages=pools.stages[:-1])  # what is read is the last
+    plain = PlainChain(rows, pools, PEAK_S, lambda _name: world, users, reads)
     sampled_s = 0.05 if draw.random() < 0.5 else None
     run = replay_stages(
         rows,
@@ -112,6 +114,7 @@ def assert_equal(seed: int) -> tuple[int, int]:
         telemetry_interval_s=sampled_s,
         worlds=lambda _name, calls: around_of(world, calls),
         closed_loop=users,
+        read_tokens_per_s=reads,
     )
     fast, served = run.record, np.array([status == Status.FINISHED for status in plain.status])
     np.testing.assert_array_equal(fast.status, plain.status)

@@ -173,8 +173,6 @@ def _system_problems(asked: Scenario, specs: Mapping[str, PoolSpec]) -> Iterator
             yield Problem(f"pools.{name}.engine", what, "take vllm or sglang on shared GPUs")
     if asked.ladder is not None:
         yield Problem("ladder", "beside pools that share GPUs", mend)
-    if asked.users is not None and asked.clients is not None and asked.clients.reads is not None:
-        yield Problem("clients.reads", "users who read before they go on, beside pools that share GPUs", mend)
     if any(event.what == "rollout" for event in asked.events):
         yield Problem("events", "a rollout beside pools that share GPUs", mend)
     routers = {spec.router or asked.router for spec in specs.values()}

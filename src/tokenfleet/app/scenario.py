@@ -74,7 +74,7 @@ def placed(where: Callable[[KeyPath], str]) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise BadInput(_placed(problem, where) for problem in error.problems) from None
+        raise BadInput(dict.fromkeys(_placed(problem, where) for problem in error.problems)) from None
 
 
 class Lines:

@@ -197,6 +197,8 @@ class ClosedLoop:
     """Which ones are no requests but marks on the way of others: nothing is sent, they end when they would come, well
     unless what they wait for came to nothing and they are among ``only_after_success``; no attempt, and ``CANCELLED``.
     ``None``: none is."""
+    unread: Bools | None = None
+    """Answers that nobody reads, however slowly clients do: what follows comes at their end. ``None``: none is."""
     at_once: bool = False
     """Without a delay a request comes at the very moment of that end, not a picosecond later."""
 

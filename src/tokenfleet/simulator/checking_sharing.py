@@ -64,13 +64,24 @@ def shared_problems(pools: Pools, closed_loop: ClosedLoop | None, read_tokens_pe
     for what in sorted(odd):
         yield Problem("stages", f"{what} in a system of which pools share gpus", "calls and waits alone")
     if closed_loop is not None and read_tokens_per_s is not None:
-        what = "users who read the answers of pools that share gpus before they go on"
-        yield Problem("read_tokens_per_s", what, "let them read as fast as tokens come")
+        yield from _read_problems(pools)
     if closed_loop is not None and closed_loop.end_count is not None:
         yield Problem("closed_loop.end_count", "users of pools that share gpus wait for one answer", "leave it out")
     routers = {(fleet.router, fleet.scrape_s) for fleet in pools.fleets.values()}
     if len(routers) > 1:
         yield Problem("fleets", "several routers in a system of which pools share gpus", "give all pools the same")
+
+
+def _read_problems(pools: Pools) -> Iterator[Problem]:
+    """An answer that is read is the last thing on the way of its request."""
+    read = np.zeros(len(pools.stages[0].takes) if pools.stages else 0, dtype=np.bool_)
+    for index, stage in enumerate(pools.stages):
+        if (read & stage.takes).any():
+            what = "comes behind an answer that users read, of pools that share gpus"
+            yield Problem(f"stages[{index}]", what, "let users read as fast as tokens come")
+            return
+        if isinstance(stage, Call) and stage.is_seen:
+            read |= stage.takes
 
 
 def check_told_apart(rows: Trace) -> None:

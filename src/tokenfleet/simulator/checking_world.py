@@ -207,6 +207,7 @@ def loop_problems(loop: ClosedLoop, request_count: int) -> Iterator[Problem]:
         ("delay_s", delay_s),
         ("only_after_success", loop.only_after_success),
         ("marks", loop.marks),
+        ("unread", loop.unread),
     )
     for name, column in columns:
         if column is not None and len(column) != request_count:

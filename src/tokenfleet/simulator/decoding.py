@@ -9,6 +9,7 @@ from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.gaps import record_gap, record_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
+    BOND,
     CLASS_COUNT,
     CLASSES_AT,
     CLOCK,
@@ -58,6 +59,7 @@ from tokenfleet.simulator.layout import (
     STEP_TOKENS,
     TARGET,
     TOTAL_IN_FLIGHT,
+    UNREAD,
     VISITS_AT,
     WINDOW_CONTEXT,
     WINDOW_TOKENS,
@@ -78,7 +80,7 @@ from tokenfleet.simulator.prefixes import computed_tokens, start_growing
 from tokenfleet.simulator.queues import spare_slot, stop_running
 from tokenfleet.simulator.ring import bucket_of, put_in_ring, take_from_ring
 from tokenfleet.simulator.sessions import end_in_session
-from tokenfleet.simulator.visits import free_user, note_end, note_first
+from tokenfleet.simulator.visits import free_user, note_end, note_first, visit_of
 from tokenfleet.simulator.windows import (
     blocks_needed,
     close_window,
@@ -343,7 +345,8 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
     if memory[VISITS_AT] != NONE:
         request = memory[sequence + REQUEST]
         note_end(memory, request, memory[replica + CLOCK])
-        if not reads_on(memory, request, memory[replica + CLOCK]):
+        unread = memory[visit_of(memory, request) + BOND] & UNREAD != 0
+        if unread or not reads_on(memory, request, memory[replica + CLOCK]):
             end_in_session(memory, request, memory[replica + CLOCK])
             free_user(memory, request, memory[replica + CLOCK])
         leave_slot(memory, replica, request, memory[replica + CLOCK])

@@ -353,12 +353,13 @@ DEGRADED = 11  # what was given up for its last attempt
 LEFT = 12  # when it ended, well or not
 CALLED = 13  # row of the pool that it calls
 ENDS_LEFT = 14  # requests whose ends it still waits for
-BOND = 15  # ON_SUCCESS, DOOMED, MARK
+BOND = 15  # ON_SUCCESS, DOOMED, MARK, UNREAD
 VISIT_WORDS = 16
 
 ON_SUCCESS = 1  # it is sent only where all that it waits for ends well
 DOOMED = 2  # something that it waits for did not
 MARK = 4  # it is no request, and ends when it would come
+UNREAD = 8  # its answer is read by nobody
 
 # ---- patience: when the client of a request gives up; one row per request, in the same order
 ALARM = 0  # when its client looks at the clock, or did last

@@ -78,7 +78,8 @@ def replay_stages(
     check_stages(trace, pools, closed_loop, read_tokens_per_s)
     script, at_once = first_script(trace, closed_loop), None
     if pools.shares_gpus:
-        at_once = together(trace, pools, worlds, peak_window_s, telemetry_interval_s, users=closed_loop)
+        times, slowly = (peak_window_s, telemetry_interval_s), read_tokens_per_s
+        at_once = together(trace, pools, worlds, *times, users=closed_loop, read_tokens_per_s=slowly)
         script = replace(script, arrivals_ps=to_ps_column(at_once.arrival_s))
     elif closed_loop is not None or gates_of(pools):
         script = settled(trace, pools, worlds, closed_loop, script, read_tokens_per_s)

@@ -331,7 +331,8 @@ def write_loop(memory: Buffer, places: Places, around: Surroundings, loop: Close
     after = np.asarray(loop.after)[around.order]
     rows = places.requests.start + at.REQUEST_WORDS * np.arange(count)
     memory[at.CLOCKED_COUNT] = np.count_nonzero(after == BY_CLOCK)
-    for bond, rows_bound in ((at.ON_SUCCESS, loop.only_after_success), (at.MARK, loop.marks)):
+    bonds = ((at.ON_SUCCESS, loop.only_after_success), (at.MARK, loop.marks), (at.UNREAD, loop.unread))
+    for bond, rows_bound in bonds:
         if rows_bound is not None:
             memory[at.HAS_BONDS] = 1
             visits[:, at.BOND] += bond * np.asarray(rows_bound)[around.order]

@@ -66,6 +66,7 @@ def together(
     telemetry_interval_s: float | None,
     *,
     users: ClosedLoop | None = None,
+    read_tokens_per_s: float | None = None,
 ) -> Together:
     """Replay all pools at once.
 
@@ -76,6 +77,7 @@ def together(
         peak_window_s: As for :func:`tokenfleet.simulator.replaying.replay`.
         telemetry_interval_s: As there.
         users: Who waits for the answer to whom; ``None``: all come by the clock.
+        read_tokens_per_s: What users read of the answers that they see; ``None``: as fast as tokens come.
 
     Raises:
         BadInput: A pool cannot be replayed beside the others.
@@ -86,6 +88,10 @@ def together(
     fleet = side_by_side([pools.fleets[stage.pool] for stage in stages])
     around = gathered(worlds, [stage.pool for stage in stages], rows, calls, fleet)
     world = replace(around or World(), calls=np.maximum(calls.pool, 0).astype(np.int32), closed_loop=calls.loop)
+    if users is not None and read_tokens_per_s is not None:
+        seen = [number for number, stage in enumerate(stages) if stage.is_seen]
+        clients = replace(world.clients, read_tokens_per_s=read_tokens_per_s)
+        world = replace(world, clients=clients, closed_loop=replace(calls.loop, unread=~np.isin(calls.pool, seen)))
     if world.lane is not None and world.batch is not None:
         rows = replace(rows, priority=world.batch.astype(np.int32))
     rows, names = told_apart(rows, stages, calls)

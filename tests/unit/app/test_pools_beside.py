@@ -40,9 +40,9 @@ ROWS = Trace(
 )
 EVENT = "events: [{pool: embed, at: 60s, what: fail, replicas: 1, back_after: 5s}]\n"
 PEOPLE = """\
-users: {count: 6, think: 1s}
+users: {count: 12, think: 1s}
 batch: {takes: {share: 30%}}
-clients: {attempts: 5, backoff: 2s}
+clients: {attempts: 5, backoff: 2s, reads: 60/s}
 """
 
 
@@ -125,7 +125,7 @@ def test_users_wait_for_the_end_of_their_way_and_come_back(capsys, simulated) ->
     finish_s = np.sort(rows["finish_s"].to_numpy())
     arrival_s = rows["arrival_s"].to_numpy()
     in_flight = np.arange(1, len(rows) + 1) - np.searchsorted(finish_s, arrival_s, side="right")
-    assert in_flight.max() == 6
+    assert in_flight.max() == 12
 
 
 def test_each_engine_has_its_share_of_the_memory(tmp_path) -> None:
@@ -158,7 +158,6 @@ def test_each_engine_has_its_share_of_the_memory(tmp_path) -> None:
         (("memory_share: 65%", "memory_share: 65%, engine: trtllm"), "take vllm or sglang on shared GPUs"),
         (("gpu: l4}", "gpu: l4, memory_share: 50%}"), "pools.apart.memory_share: says what share of GPUs it takes"),
         (("gpu: l4}", "gpu: l4, router: round_robin}"), "pools: 2 routers"),
-        (("chain:", "users: {count: 9}\nclients: {reads: 20}\nchain:"), "clients.reads: users who read before"),
     ],
 )
 def test_what_shared_gpus_cannot_have(tmp_path, change, where) -> None:
