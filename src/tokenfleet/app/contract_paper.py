@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenfleet import contract
 from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.pool_sizes import resolved_pools
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.slo_words import shown_limit
@@ -36,12 +37,16 @@ def standing(path: Path, scenario: Scenario | None, *, today: date, teller: Tell
         BadInput: no contract, or a scenario that cannot be read.
     """
     document = contract.read_contract(path)
-    resolved = None if scenario is None else compose(scenario, teller).resolved
+    resolved = None if scenario is None else _resolved(scenario, teller)
     return Standing(
         paper=Contract.model_validate(document),
         check=contract.check_contract(document, today=today, resolved=resolved),
         compared=scenario is not None,
     )
+
+
+def _resolved(scenario: Scenario, teller: Teller) -> dict[str, object]:
+    return compose(scenario, teller).resolved if scenario.pools is None else resolved_pools(scenario, teller)
 
 
 def standing_document(found: Standing) -> dict[str, object]:

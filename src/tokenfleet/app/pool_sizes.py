@@ -147,9 +147,6 @@ def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simula
         trials, counts = with_fewer(trials, counts, caps)
         counts = trials.tied(counts)
     settings = tuple(setting_notes(system.named, trials.system.named))
-    model = catalog.model(asked.model)
-    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
-    known = tuple(price for price in prices if price is not None)
     return Counted(
         described=described,
         trials=trials,
@@ -162,7 +159,28 @@ def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simula
             *cap_notes(system.named),
             *settings,
         ),
-        resolved=resolved_scenario(asked, model=model, gpus=gpus, prices=known, trace=system.trace),
+        resolved=_resolved(asked, system, prices),
+    )
+
+
+def resolved_pools(asked: Scenario, teller: Teller) -> dict[str, object]:
+    """What the plan of a scenario with ``pools`` would rest on, without any replay.
+
+    Raises:
+        BadInput: the demand cannot be read or drawn, or the pools do not serve it.
+    """
+    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+    system = pool_system(asked, demand_of(asked)[0])
+    return _resolved(asked, system, [_price(asked, named) for named in system.named])
+
+
+def _resolved(asked: Scenario, system: PoolSystem, prices: Sequence[GpuPrice | None]) -> dict[str, object]:
+    model = catalog.model(asked.model)
+    others = {each.model.name: each.model for each in system.named if each.model.name != model.name}
+    gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(each.replica.deployment.gpu for each in system.named))
+    known = tuple(price for price in prices if price is not None)
+    return resolved_scenario(
+        asked, model=model, gpus=gpus, prices=known, trace=system.trace, beside=tuple(others.values())
     )
 
 

@@ -21,11 +21,13 @@ def resolved_scenario(
     gpus: tuple[Gpu, ...],
     prices: tuple[GpuPrice, ...],
     trace: Trace,
+    beside: tuple[ModelArchitecture, ...] = (),
 ) -> dict[str, object]:
     """The scenario with every default filled in, and what is needed to get the same answer again.
 
     Keys: ``scenario`` (as resolved, times in seconds, shares as fractions), ``versions`` of this package and of
-    those that compute, ``seed``, and ``sha256`` of the demand and of the facts used.
+    those that compute, ``seed``, and ``sha256`` of the demand and of the facts used; ``beside`` are models of pools
+    that serve others than the scenario's.
     """
     written = scenario.model_dump(mode="json", exclude_none=True)
     written["model"] = model.name
@@ -42,6 +44,7 @@ def resolved_scenario(
         "sha256": {
             "demand": trace_digest(trace),
             "model": _digest(model),
+            **({"models_beside": _digest(*beside)} if beside else {}),
             "gpus": _digest(*gpus),
             "prices": _digest(*prices),
         },

@@ -112,13 +112,22 @@ def test_it_has_what_a_plan_of_a_fleet_has(chain) -> None:
     assert 0.3 < rank["request_fraction"] < 0.5
 
 
-def test_contract_and_report_name_every_pool(chain) -> None:
+def test_contract_and_report_name_every_pool(capsys, chain) -> None:
     paper = contract.read_contract(chain / "contract.yaml")
     assert [each["serves"] for each in paper["pools"]] == [
         "BAAI/bge-reranker-v2-m3: 4 calls before the answer",
         "Qwen/Qwen3-0.6B: prompts up to 500 tokens",
         "meta-llama/Llama-3.1-8B-Instruct: all other requests",
     ]
+    code, out, _ = ended(
+        capsys, "contract", chain / "contract.yaml", "--scenario", chain.parent / "it.yaml", "--json", "--quiet"
+    )
+    assert (code, json.loads(out)["state"]) == (0, "valid")
+    other = chain.parent / "other.yaml"
+    other.write_text(CHAIN.replace("BAAI/bge-reranker-v2-m3", "Qwen/Qwen3-Reranker-0.6B"))
+    code, out, _ = ended(capsys, "contract", chain / "contract.yaml", "--scenario", other, "--json", "--quiet")
+    assert code == 1
+    assert any("models_beside" in reason for reason in json.loads(out)["reasons"])
     page = (chain / "report.html").read_text()
     assert "GPUs for 3 pools" in page
     assert "BAAI/bge-reranker-v2-m3, 4 calls before the answer" in page
