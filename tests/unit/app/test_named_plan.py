@@ -130,6 +130,8 @@ def test_contract_and_report_name_every_pool(capsys, chain) -> None:
     assert any("models_beside" in reason for reason in json.loads(out)["reasons"])
     page = (chain / "report.html").read_text()
     assert "GPUs for 3 pools" in page
+    assert "meta-llama/Llama-3.1-8B-Instruct and 2 other models" in page
+    assert "Rates are those of the whole demand" in page
     assert "BAAI/bge-reranker-v2-m3, 4 calls before the answer" in page
     assert "runner-up" not in page
 

@@ -116,11 +116,18 @@ def _sentence(plan: Plan, workload: Workload) -> str:
     less = saved(plan)
     gpus = plural(_gpu_count(plan), "GPU")
     sentences = (
-        f"{gpus} serve {plan.question.model.name} for {price}{f', {less}' if less else ''}; {_carry(plan)}.",
+        f"{gpus} serve {_models(plan)} for {price}{f', {less}' if less else ''}; {_carry(plan)}.",
         survived(plan),
         f"At the peak {amount(peak_rate_per_s(plan, workload))} requests arrive each second.",
     )
     return " ".join(each for each in sentences if each)
+
+
+def _models(plan: Plan) -> str:
+    """``meta-llama/Llama-3.1-8B-Instruct``, ``meta-llama/Llama-3.1-8B-Instruct and 2 other models``."""
+    name = plan.question.model.name
+    others = len({pool.plan.question.model.name for pool in plan.pools} - {name})
+    return f"{name} and {plural(others, 'other model')}" if others else name
 
 
 def _carry(plan: Plan) -> str:

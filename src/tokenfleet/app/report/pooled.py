@@ -20,11 +20,12 @@ def pools_table(plan: Plan) -> Table | None:
     """Whom each pool serves, with what, what binds it and how full it is; nothing for a plan of one fleet."""
     if not plan.pools:
         return None
+    whose = "the whole demand" if plan.stages else "each pool"
     return Table(
         head=("Pool", "Serves", "Fleet", "Carrying + spare", "Price", "Binds first", "Next", "Full at the peak"),
         rows=tuple(_row(plan, pool) for pool in plan.pools),
         numeric=frozenset({3, 4, 7}),
-        caption="Rates are those of each pool; full: of what all its replicas could do with a queue that never empties",
+        caption=f"Rates are those of {whose}; full: of what all its replicas could do with a queue that never empties",
     )
 
 
