@@ -164,12 +164,14 @@ def _price(option: planner.TierOption) -> str:
 def _lines(option: planner.TierOption, pools: Sequence[planner.PoolTiers]) -> Iterator[str]:
     yield f"{option.name}: {_TITLES[option.name]}; {_count(option)}"
     yield from _kept(option)
+    yield from option.notes
     for pool in pools:
         own = next(each for each in pool.options if each.name == option.name)
         counts = own.pool_replica_count
         said = f" ({' and '.join(map(str, counts))})" if counts else ""
         yield f"{' and '.join(pool.pools)}: {_count(own)}{said}"
         yield from _kept(own)
+        yield from own.notes
 
 
 def _count(option: planner.TierOption) -> str:

@@ -14,7 +14,7 @@ from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.planner import words
-from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.answer import Cheapest, cheapest
 from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
@@ -41,6 +41,8 @@ class TierOption:
     """Everybody else's, against their own promise."""
     pool_replica_count: tuple[int, ...] = ()
     """In each of several pools that every request goes through."""
+    notes: tuple[str, ...] = ()
+    """What stands in the way where the clauses do not say it, and what was not looked at."""
 
 
 def tiers(
@@ -115,16 +117,23 @@ def must_take_in_some(premium: Bools) -> None:
 
 def _own(both: _Both, trace: Trace, premium: Bools, progress: Progress | None) -> TierOption:
     unranked = replace(trace, priority=None)
-    first = cheapest(both.asked(both.promise), rows_of(unranked, premium), progress=progress).sized
-    second = cheapest(both.asked(both.question.slo), rows_of(unranked, ~premium), progress=progress).sized
+    mine = cheapest(both.asked(both.promise), rows_of(unranked, premium), progress=progress)
+    theirs = cheapest(both.asked(both.question.slo), rows_of(unranked, ~premium), progress=progress)
+    first, second = mine.sized, theirs.sized
     count = None if first is None or second is None else first.replica_count + second.replica_count
-    return both.priced("own", count, first.slo if first else (), second.slo if second else ())
+    option = both.priced("own", count, first.slo if first else (), second.slo if second else ())
+    return replace(option, notes=(*_why_not("premium", mine), *_why_not("others", theirs)))
+
+
+def _why_not(tier: str, found: Cheapest) -> tuple[str, ...]:
+    return tuple(f"{tier}: {reason.text}" for reason in found.reasons[:1]) if found.sized is None else ()
 
 
 def _alike(both: _Both, trace: Trace, progress: Progress | None) -> TierOption:
-    found = cheapest(both.asked(both.promise), trace, progress=progress).sized
-    results = found.slo if found else ()
-    return both.priced("alike", None if found is None else found.replica_count, results, results)
+    found = cheapest(both.asked(both.promise), trace, progress=progress)
+    results = found.sized.slo if found.sized else ()
+    option = both.priced("alike", None if found.sized is None else found.sized.replica_count, results, results)
+    return replace(option, notes=_why_not("everybody", found))
 
 
 def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling, reporter: Reporter) -> TierOption:
@@ -152,7 +161,9 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
     first, second = seen[max(seen) if carrying is None else carrying]
     spare = None if carrying is None else spare_replicas(both.question, replica, carrying)
     total = None if carrying is None or spare is None else carrying + spare
-    return both.priced("priority" if scheduling == "priority" else "shared", total, first.peak, second.peak)
+    option = both.priced("priority" if scheduling == "priority" else "shared", total, first.peak, second.peak)
+    rides = both.question.redundancy.ride_through
+    return replace(option, notes=("the moment of a loss was not replayed with both tiers",) if rides else ())
 
 
 @dataclass(frozen=True, slots=True)

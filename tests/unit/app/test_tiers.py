@@ -57,6 +57,15 @@ def test_four_ways_are_sized_and_each_keeps_both_promises(run):
     assert "whose engine serves it first" in said
 
 
+def test_why_a_way_is_none_and_what_was_not_looked_at_is_said(run):
+    short = SCENARIO.replace("4min", "1min") + "redundancy: {ride_through: true}\n"
+    _, out, _ = run("--share", "20%", "--promise", "ttft_p99=20ms", "--json", text=short)
+    notes = {option["name"]: option["notes"] for option in json.loads(out)["options"]}
+    assert "premium: Prefill of the p99 input" in notes["own"][0]
+    assert "everybody: Prefill of the p99 input" in notes["alike"][0]
+    assert notes["shared"] == notes["priority"] == ["the moment of a loss was not replayed with both tiers"]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
