@@ -194,6 +194,7 @@ def test_where_only_those_who_are_too_long_break_the_promise_no_replicas_are_ask
     assert text[0].startswith("main-decode holds the others up")
     assert text[-1].startswith("Who is served is served in time, yet errors break the promise: ")
     assert "longer than a replica takes" in text[-1]
-    text = diagnosed(f"{head.replace('1h', '2s')}pools: {{{pools}}}\n")[1]["peak"]["diagnosis"]["text"]
+    # Where they are so many that the quantile falls on them, those who are served may be late, too.
+    text = diagnosed(f"{head.replace('3500', '2000')}pools: {{{pools}}}\n")[1]["peak"]["diagnosis"]["text"]
     assert text[-2].startswith("Without an answer: ")
     assert text[-1] == "More replicas of main-decode help first."
