@@ -71,6 +71,7 @@ def test_batch_runs_in_its_window_and_the_promise_is_about_the_others(capsys, sc
     page = Path("out/timeline.html").read_text()
     assert "ITL interactive" in page
     assert "TTFT batch" in page
+    assert "slowest request of each, of all but batch" in page
 
 
 ALL_BATCH = """\

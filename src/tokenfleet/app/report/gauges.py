@@ -91,8 +91,11 @@ def _over_time(chart: Chart, up: Figure, scale: TimeAxis, window: Window) -> Cha
     return replace(chart, figure={**chart.figure, "layout": window.marks().onto(base)}, height_px=280, wide=True)
 
 
-def ttft_chart(slo: Slo, record: RunRecord, scale: TimeAxis, window: Window) -> Chart | Absent:
-    """TTFT by arrival, with the promises on it."""
+def ttft_chart(
+    slo: Slo, record: RunRecord, scale: TimeAxis, window: Window, *, has_lane: bool = False
+) -> Chart | Absent:
+    """TTFT by arrival of the requests that somebody waits for, with the promises on it."""
+    of = ", of all but batch" if has_lane else ""
     title = "Time to first token as the day went"
     seen = over_time(record.arrival_s, record.ttft_s)
     known = [float(value) for series in (seen.median, seen.highest) for value in series if value > 0]
@@ -104,7 +107,7 @@ def ttft_chart(slo: Slo, record: RunRecord, scale: TimeAxis, window: Window) -> 
     return Chart(
         key="ttft-over-time",
         title=title,
-        note=f"By arrival, in spans of {duration(seen.width_s)}: the median and the slowest request of each.",
+        note=f"By arrival, in spans of {duration(seen.width_s)}: the median and the slowest request of each{of}.",
         figure={
             "data": [
                 line("slowest", time, plain(seen.highest * held.factor), SECOND, f"slowest: %{{y:.3~r}} {held.unit}"),

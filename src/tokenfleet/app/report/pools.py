@@ -45,7 +45,7 @@ def pools_page(run: SimulatedPools) -> TimelinePage:
         charts=(
             rates_chart(record, scale, window),
             *(_gauges(name, pool, scale, window) for name, pool in run.staged.pools.items()),
-            ttft_chart(run.slo, run.waited_for, scale, window),
+            ttft_chart(run.slo, run.waited_for, scale, window, has_lane=run.batch is not None),
             gaps_chart(lanes, run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),

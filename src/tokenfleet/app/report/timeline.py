@@ -96,7 +96,7 @@ def timeline_page(run: Simulated) -> TimelinePage:
             *gauge_charts(record.telemetry, scale, window),
             _fullest_queue(run, scale, window),
             *work_charts(run, scale, window),
-            ttft_chart(run.slo, waited_for, scale, window),
+            ttft_chart(run.slo, waited_for, scale, window, has_lane=run.around.lane is not None),
             gaps_chart(in_lanes(record, waited_for, run.around.in_lane), run.slo),
         ),
         notes=(*data(run.workload.quality), *run.assumptions),
