@@ -41,6 +41,28 @@ def with_fewer(trials: Trials, counts: Counts, caps: dict[int, Capped]) -> tuple
     return trials, counts
 
 
+def with_smaller_steps(trials: Trials) -> Iterator[Trials]:
+    """Where gaps are too long at any count: steps of a half to a sixteenth in all pools that answer and are free.
+
+    Args:
+        trials: The pools as the engine's defaults have them; the largest counts tried break the promise.
+    """
+    broken = trials.broken(trials.largest)
+    if not any(result.name.startswith(("itl", "tpot")) for result in broken):
+        return
+    free = [named for named in trials.system.named if named.does == "answers" and _is_free(trials.asked, named)]
+    for part in _PARTS:
+        asked = trials.asked
+        for named in free:
+            engine = named.replica.deployment.engine
+            tokens = engine.max_batched_tokens // part
+            if engine.chunked_prefill and tokens >= max(_GRAIN_TOKENS, engine.step_token_count):
+                slots = min(engine.max_sequence_count, tokens // engine.step_token_count)
+                asked = _with_setting(asked, named, tokens, slots)
+        if asked is not trials.asked:
+            yield trials.with_asked(asked)
+
+
 class _Pool:
     """One pool, the others as they are."""
 
@@ -160,8 +182,8 @@ def _with_setting(asked: Scenario, named: NamedPool, tokens: int, slots: int) ->
     return asked.model_copy(update={"pools": pools})
 
 
-def setting_notes(usual: Iterable[NamedPool], chosen: Iterable[NamedPool]) -> Iterator[str]:
-    """Which pools take other settings than the engine's, in a sentence each."""
+def setting_notes(usual: Iterable[NamedPool], chosen: Iterable[NamedPool], *, do_usual: bool) -> Iterator[str]:
+    """Which pools take other settings than the engine's, in a sentence each; ``do_usual``: the usual ones would do."""
     for before, after in zip(usual, chosen, strict=True):
         was, now = before.replica.deployment.engine, after.replica.deployment.engine
         said = []
@@ -171,6 +193,5 @@ def setting_notes(usual: Iterable[NamedPool], chosen: Iterable[NamedPool]) -> It
             said.append(f"at most {now.max_sequence_count:,} sequences at once (by default {was.max_sequence_count:,})")
         if said:
             with_them = "it" if len(said) == 1 and "sequences at once" in said[0] else "them"
-            yield (
-                f"The pool {after.name} takes {' and '.join(said)}: fewer replicas keep the promise with {with_them}."
-            )
+            why = "fewer replicas keep the promise" if do_usual else "the promise is kept only"
+            yield f"The pool {after.name} takes {' and '.join(said)}: {why} with {with_them}."

@@ -1,13 +1,13 @@
 """How many replicas each pool of a scenario needs: the cheapest counts that keep the promise, by replay."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
-from tokenfleet.app.pool_settings import setting_notes, with_fewer
+from tokenfleet.app.pool_settings import setting_notes, with_fewer, with_smaller_steps
 from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, cap_notes, caps_of, of_count
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
@@ -140,13 +140,17 @@ def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simula
     prices = tuple(_price(asked, named) for named in system.named)
     teller.say("replaying pools of every size")
     own = [index for index, named in enumerate(system.named) if named.beside is None]
-    caps = {cap.index: cap for cap in caps_of(trials, start, _CAP_FACTOR)}
-    counts = _cheapest(trials, own, start, _weights(system, prices), caps)
+    weights = _weights(system, prices)
+    counts, caps = _cheapest(trials, own, start, weights)
+    do_usual = counts is not None
     if counts is not None:
         teller.say("replaying pools with other settings")
         trials, counts = with_fewer(trials, counts, caps)
         counts = trials.tied(counts)
-    settings = tuple(setting_notes(system.named, trials.system.named))
+    else:
+        found = ((smaller, _cheapest(smaller, own, start, weights)[0]) for smaller in with_smaller_steps(trials))
+        trials, counts = next((each for each in found if each[1] is not None), (trials, None))
+    settings = tuple(setting_notes(system.named, trials.system.named, do_usual=do_usual))
     return Counted(
         described=described,
         trials=trials,
@@ -203,9 +207,10 @@ def size_pools(asked: Scenario, teller: Teller) -> PoolSizes:
 
 
 def _cheapest(
-    trials: Trials, own: Sequence[int], start: Counts, weights: Sequence[float], caps: Mapping[int, Capped]
-) -> Counts | None:
-    """The cheapest counts of pools with GPUs of their own; those beside others follow them."""
+    trials: Trials, own: Sequence[int], start: Counts, weights: Sequence[float]
+) -> tuple[Counts | None, dict[int, Capped]]:
+    """The cheapest counts of pools with GPUs of their own, those beside others follow them; and what caps ask for."""
+    caps = {cap.index: cap for cap in caps_of(trials, start, _CAP_FACTOR)}
 
     def all_of(counts: Counts) -> Counts:
         known = dict(zip(own, counts, strict=True))
@@ -218,7 +223,7 @@ def _cheapest(
         cap_factor=_CAP_FACTOR,
         floor=tuple(caps[index].least_count(start) if index in caps else 1 for index in own),
     )
-    return None if counts is None else all_of(counts)
+    return None if counts is None else all_of(counts), caps
 
 
 def _price(asked: Scenario, named: NamedPool) -> GpuPrice | None:

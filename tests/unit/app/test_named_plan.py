@@ -210,3 +210,26 @@ def test_what_does_not_go_with_named_pools_is_refused(capsys, tmp_path, more, sa
     assert (code, out) == (2, "")
     assert said in err
     assert not (tmp_path / "out").exists()
+
+
+def test_smaller_steps_are_tried_where_no_counts_keep_the_gaps(capsys, monkeypatch, tmp_path) -> None:
+    """Two replicas at most, which break ITL with the engine's steps, and keep it with smaller ones."""
+    monkeypatch.setattr("tokenfleet.app.pool_sizes._CAP_FACTOR", 2)
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        CHAIN[: CHAIN.index("pools:")]
+        .replace("itl_p99: 60ms", "itl_p99: 45ms")
+        .replace("ttft_p95: 900ms", "ttft_p95: 5s")
+        .replace("90s}", "40s}")
+        + "pools: {main: {}}\n"
+    )
+    code, out, err = ended(capsys, "size", path, "--json", "--quiet")
+    found = json.loads(out)
+    assert (code, err, found["feasible"]) == (0, "", True)
+    (note,) = [line for line in found["assumptions"] if "takes steps of" in line]
+    assert "the promise is kept only with them" in note
+    assert found["pools"][0]["fleet"][0]["max_batched_tokens"] in (1024, 512, 256, 128)
+    usual = path.read_text() + "engine: {name: vllm, max_batched_tokens: 2048}\n"
+    path.write_text(usual)
+    code, out, _ = ended(capsys, "size", path, "--json", "--quiet")
+    assert json.loads(out)["feasible"] is False
