@@ -21,7 +21,7 @@ from tokenfleet.app.scaling_question import (
     without_effect,
 )
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.taking import taken
+from tokenfleet.app.taking import nobody_in, taken
 from tokenfleet.app.world_question import (
     clients_of,
     door_of,
@@ -137,7 +137,7 @@ def around_of(asked: Scenario, fleet: Fleet, trace: Trace) -> tuple[Around, Trac
     notes += () if leaving is None else (LEAVING,)
     smaller = () if asked.ladder is None else smaller_groups(asked, asked.ladder)
     notes += (SAME_TOKENS,) if smaller else ()
-    notes += (*usual_door(asked), *too_late(asked, trace))
+    notes += (*usual_door(asked), *too_late(asked, trace), *nobody_in("batch", batch if lane else None))
     clients, admission, spec = clients_of(asked), door_of(asked), asked.autoscaling
     if spec is None:
         versions = versions_of(asked, fleet)

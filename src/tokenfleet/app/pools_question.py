@@ -24,7 +24,7 @@ from tokenfleet.app.scaling_question import batch_of
 from tokenfleet.app.scaling_types import LadderSpec
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.takes_types import WindowSpec
-from tokenfleet.app.taking import taken, time_of_day_s
+from tokenfleet.app.taking import nobody_in, taken, time_of_day_s
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.model import ModelArchitecture
@@ -81,7 +81,7 @@ class _Builder:
         self.berths = berths_of(self.specs, self.hosts)
         self.stages: list[Stage] = []
         self.named: list[NamedPool] = []
-        self.notes: list[str] = []
+        self.notes: list[str] = [*nobody_in("batch", self.batch)]
         self.windows: dict[str, Hold] = {}
         self.image_tokens = np.zeros(trace.request_count, dtype=np.int32)
         self.everybody = np.ones(trace.request_count, dtype=np.bool_)
@@ -182,6 +182,7 @@ class _Builder:
             return
         everybody = np.ones(self.trace.request_count, dtype=np.bool_)
         takes = taken(self.asked.chain.takes, self.trace, "chain.takes", everybody, self.asked.seed)
+        self.notes += nobody_in("chain", takes)
         for index, step in enumerate(steps):
             random = np.random.default_rng([self.asked.seed, 1, index])
             if step.wait is not None:
@@ -216,6 +217,7 @@ class _Builder:
         count = self.trace.request_count
         everybody = np.ones(count, dtype=np.bool_)
         takes = taken(images.takes, self.trace, "images.takes", everybody, self.asked.seed)
+        self.notes += nobody_in("images", takes)
         random = np.random.default_rng([self.asked.seed, 2])
         whole = np.floor(images.count) + (random.random(count) < images.count % 1.0)
         self.image_tokens = np.where(takes, whole * images.tokens, 0).astype(np.int32)

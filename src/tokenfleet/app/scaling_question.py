@@ -169,8 +169,9 @@ def _check_seen(spec: AutoscalingSpec, setting: ScalingSetting, trace: Trace) ->
     if "ttft" in spec.policy and trace.request_count and not trace.output_tokens.any():
         what = "ttft, and nothing is generated here: no first token is ever seen"
         raise BadInput.at("autoscaling.policy", what, "go by queue, active, wait or drain")
-    if set(spec.policy) <= {"kv", "free_kv"} and setting.scaled.replica.memory.kv_capacity_bytes == 0:
-        what = f"{' and '.join(spec.policy)}, and the model keeps no KV"
+    keeps_none = setting.scaled.replica.memory.kv_capacity_bytes == 0
+    if keeps_none and ("free_kv" in spec.policy or set(spec.policy) == {"kv"}):
+        what = f"{'free_kv' if 'free_kv' in spec.policy else 'kv'}, and the model keeps no KV"
         raise BadInput.at("autoscaling.policy", what, "go by queue, active, wait or drain")
 
 
@@ -191,8 +192,17 @@ def ladder_of(spec: LadderSpec, where: str = "ladder") -> Ladder:
     """The ladder that a scenario describes under a key.
 
     Raises:
-        BadInput: rungs without hysteresis or limit, a smaller model without a passed evaluation.
+        BadInput: rungs without hysteresis or limit, or above the longest queue there can be, a smaller model without a
+            passed evaluation.
     """
+    most = spec.queue_limit
+    beyond = [
+        Problem(f"{where}.rungs[{index}].enter.waiting", f"no more than {most:,} ever wait", "enter at fewer")
+        for index, rung in enumerate(spec.rungs)
+        if rung.enter.waiting is not None and rung.enter.waiting > most
+    ]
+    if beyond:
+        raise BadInput(beyond)
     ladder = Ladder(
         rungs=tuple(_rung(each) for each in spec.rungs),
         queue_limit_count=spec.queue_limit,

@@ -88,6 +88,11 @@ def _priority(trace: Trace, classes: "dict[str, ClassSpec]") -> Ints | None:
     return np.where(found == np.iinfo(np.int32).max, usual, found).astype(np.int32)
 
 
+def nobody_in(key: str, takes: Bools | None) -> tuple[str, ...]:
+    """A sentence where a key of the scenario takes in nobody; ``None``: it is not there."""
+    return () if takes is None or takes.any() else (f"{key}.takes takes in no request of this demand.",)
+
+
 def taken(takes: TakesSpec | None, trace: Trace, where: str, among: Bools, seed: int) -> Bools:
     """The requests of ``among`` that a person means.
 

@@ -530,6 +530,9 @@ def test_an_encoder_serves_requests_without_output_in_a_pool_of_its_own(capsys, 
 
 def test_a_pool_may_stand_idle(capsys, tmp_path) -> None:
     text = ONE + "pools: {a: {takes: {input_over: 90000}}, b: {}}\n"
+    text += "chain: {takes: {input_over: 90000}, steps: [{wait: 1s}]}\nbatch: {takes: {input_over: 90000}}\n"
     code, out, err = ended(capsys, "simulate", written(tmp_path, text), "-o", tmp_path / "out")
     assert code == 0, err
-    assert "The pool a takes no request of this demand." in " ".join(out.split())
+    out = " ".join(out.split())
+    assert "The pool a takes no request of this demand." in out
+    assert all(f"{key}.takes takes in no request of this demand." in out for key in ("chain", "batch"))

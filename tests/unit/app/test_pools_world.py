@@ -84,6 +84,12 @@ def test_each_pool_fails_comes_back_and_scales_on_its_own(capsys, scenario):
             "chain: {steps: [{pool: emb}]}\npools:\n  emb: {model: BAAI/bge-m3, autoscaling: {policy: kv, max: 2}}",
             "pools.emb.autoscaling.policy: kv, and the model keeps no KV",
         ),
+        (
+            "pools:",
+            "chain: {steps: [{pool: emb}]}\npools:\n"
+            "  emb: {model: BAAI/bge-m3, autoscaling: {policy: [queue, free_kv], free_kv: 9000, max: 2}}",
+            "pools.emb.autoscaling.policy: free_kv, and the model keeps no KV",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(capsys, scenario, old, new, said):

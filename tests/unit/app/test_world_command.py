@@ -150,6 +150,7 @@ def test_nodes_and_zones_fail_with_all_that_stand_there(tmp_path):
         (LADDER + "admission: {queue_limit: 9}\n", "admission: ladder and admission both bound the queue"),
         ("events: [{at: 0s}, {at: 1min, zone: a}]\n", "stormy.yaml:11: events[1].zone: "),
         ("events:\n  - {at: 0s, what: rollout}\n  - {at: 9s, what: rollout}\n", "stormy.yaml:13: events[1]: a second"),
+        (LADDER.replace("4}", "10}"), "stormy.yaml:13: ladder.rungs[0].enter.waiting: no more than 9 ever wait"),
         (LADDER, "stormy.yaml:13: ladder.rungs[0].limit: cap_output does not say how much"),
         (LADDER, "stormy.yaml:13: ladder.rungs[0].leave.waiting: left at 8, entered at 4"),
     ],
