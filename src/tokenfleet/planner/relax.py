@@ -322,7 +322,9 @@ def _cache_hits(replays: Replays, traffic: Traffic, offer: Failure) -> tuple[int
     replica = _with_cache(offer.replica)
 
     def keeps(steps: int) -> bool:
-        return replays.quick(with_hits(traffic, steps * _HIT_STEP), replica, offer.count).kept
+        hitting = with_hits(traffic, steps * _HIT_STEP)
+        # What prompts share takes room of its own at every replica.
+        return replays.quick(hitting, replica, min(offer.count, replays.most(hitting, replica))).kept
 
     known = low = int(shared / _HIT_STEP)
     high = _MOST_HIT_STEPS

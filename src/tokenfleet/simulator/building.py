@@ -30,6 +30,8 @@ from tokenfleet.simulator.pools import bounds_of, write_berths, write_pools
 from tokenfleet.simulator.stretches import MANY, in_stretches
 
 PS_PER_S = 1e12
+_MOST_WORDS = 1 << 31
+"""16 GiB: a place in the buffer has 31 bits where it shares a word."""
 ROUTERS = {
     "round_robin": at.ROUND_ROBIN,
     "least_in_flight": at.LEAST_IN_FLIGHT,
@@ -120,11 +122,13 @@ def empty_buffer(words: int, sparse_words: int = 0) -> Buffer:
 def _room_for(places: Places, more_words: int, trace: Trace, fleet: Fleet) -> Buffer:
     """The buffer, empty; the machine says at once where it has not so much."""
     words = places.words + more_words
+    replicas = sum(group.replica_count for group in fleet.groups)
+    what = f"{trace.request_count:,} requests on {replicas:,} replicas take {words * 8 / 2**30:,.0f} GiB to replay"
+    if words >= _MOST_WORDS:
+        raise BadInput.at("replicas", f"{what}, more than a replay can hold", "fewer replicas, less traffic")
     try:
         return empty_buffer(words, places.nodes.start if trace.request_count < MANY else 0)
     except (MemoryError, OSError):
-        replicas = sum(group.replica_count for group in fleet.groups)
-        what = f"{trace.request_count:,} requests on {replicas:,} replicas take {words * 8 / 2**30:,.0f} GiB to replay"
         raise BadInput.at("replicas", f"{what}, more than this machine has", "fewer replicas, less traffic") from None
 
 

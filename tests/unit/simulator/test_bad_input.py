@@ -32,6 +32,13 @@ def test_a_fleet_that_no_machine_can_replay() -> None:
     assert "999,999,999 replicas, at most" in problems(trace(GOOD), fleet(wide, count=999_999_999))
 
 
+def test_places_that_31_bits_do_not_name(monkeypatch) -> None:
+    monkeypatch.setattr("tokenfleet.simulator.building._MOST_WORDS", 1_000)
+    assert "2 requests on 3 replicas take 0 GiB to replay, more than a replay can hold" in problems(
+        trace(GOOD), fleet(physics(), count=3)
+    )
+
+
 @pytest.mark.parametrize(
     ("requests", "where"),
     [
