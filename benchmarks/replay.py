@@ -4,10 +4,10 @@
 
 Each case replays a trace at a share of the capacity that a hot run of the same lengths measured. ``core`` is the
 compiled kernel alone, ``whole`` the call of ``replay`` from columns to columns, both in processor time, best of
-three. The cost per request as a trace grows is to be read off spread lengths: requests of one length come to start and
-end together within the first ten thousand, and then share what a replay does at each end. With ``--json`` the first
-case alone, with the one-time compile (empty cache), the load from cache in a new process, and the peak memory, as one
-object.
+three, of short traces of up to forty. The cost per request as a trace grows is to be read off spread lengths: requests
+of one length come to start and end together within the first ten thousand, and then share what a replay does at each
+end. With ``--json`` the first case alone, with the one-time compile (empty cache), the load from cache in a new
+process, and the peak memory, as one object.
 """
 
 import argparse
@@ -172,8 +172,8 @@ CASES = (
 )
 
 
-def measure(case: Case, repeats: int = 3) -> tuple[float, float, object]:
-    """Processor seconds of the kernel and of the whole call, best of a few, and the record."""
+def measure(case: Case) -> tuple[float, float, object]:
+    """Processor seconds of the kernel and of the whole call, best of some, and the record."""
     from tokenfleet.simulator.building import build
     from tokenfleet.simulator.entry import advance
     from tokenfleet.simulator.layout import NEVER_PS
@@ -181,7 +181,7 @@ def measure(case: Case, repeats: int = 3) -> tuple[float, float, object]:
     rows, on = case.trace(), case.fleet()
     core_s, whole_s = [], []
     record = None
-    for _ in range(repeats):
+    for _ in range(max(3, 400_000 // case.count)):
         memory, _ = build(rows, on, None)
         start_s = time.process_time()
         advance(memory, NEVER_PS - 1)
