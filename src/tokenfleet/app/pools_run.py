@@ -173,7 +173,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
     through = partial(simulator.replay_stages, read_tokens_per_s=_reads(asked))
-    sampled_s = how.interval_s or interval_for(_lasts_s(asked, system))
+    sampled_s = how.interval_s or interval_for(_lasts_s(asked, system), pools.fleets.values())
     worlds = PoolWorlds(asked, system.named)
     staged = through(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds)
     climbers = climbers_of(pools)

@@ -37,6 +37,8 @@ from tokenfleet.simulator.controlling import Controller
 
 _MOST_SAMPLES: Final = 20_160
 """A week in half minutes: enough moments in the busiest minute of a day to see its queue."""
+_MOST_GAUGES: Final = 4_000_000
+"""Samples of one replica each: some half a gigabyte while a replay runs."""
 _INTERVALS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0)
 
 Window = tuple[float, float]
@@ -94,18 +96,24 @@ class Simulated:
     """``None`` where fewer than two tenants are known."""
 
 
-def interval_for(duration_s: float) -> float:
-    """Seconds between two samples of the gauges: a round number, 20,160 samples of so long a run at most."""
-    return next((each for each in _INTERVALS_S if duration_s <= each * _MOST_SAMPLES), duration_s / _MOST_SAMPLES)
+def interval_for(duration_s: float, fleets: Iterable[Fleet]) -> float:
+    """Seconds between two samples of the gauges: a round number, 20,160 samples of so long a run at most.
+
+    Of more than two hundred replicas fewer, so that their gauges have room in memory.
+    """
+    replica_count = sum(group.replica_count for fleet in fleets for group in fleet.groups)
+    most = min(_MOST_SAMPLES, max(1, _MOST_GAUGES // replica_count))
+    return next((each for each in _INTERVALS_S if duration_s <= each * most), duration_s / most)
 
 
 def _interval_s(how: How, sent: Trace, trace: Trace, around: Around) -> float:
     if how.interval_s is not None:
         return how.interval_s
     if around.lane is None or not around.lane.is_windowed:
-        return interval_for(sending_s(trace))
+        return interval_for(sending_s(trace), [around.fleet])
     # How many days batch waits for slots in its window, a replay alone knows.
-    return interval_for(simulator.replay(sent, around.fleet, world=around.world(around.controller())).end_s)
+    lasts_s = simulator.replay(sent, around.fleet, world=around.world(around.controller())).end_s
+    return interval_for(lasts_s, [around.fleet])
 
 
 def prefill_fraction_in(record: RunRecord, window_s: Window) -> float | None:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from commands import ended
+from reference.fleets import fleet
 from tokenfleet.app.cli import main
 from tokenfleet.app.simulate_files import FILES
 from tokenfleet.app.simulate_run import interval_for
@@ -346,4 +347,6 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(run, arguments, s
     ("duration_s", "interval_s"), [(10.0, 0.1), (86_400.0, 5.0), (604_800.0, 30.0), (7.6e7, 7.6e7 / 20_160)]
 )
 def test_samples_come_at_round_times(duration_s, interval_s):
-    assert interval_for(duration_s) == pytest.approx(interval_s)
+    assert interval_for(duration_s, [fleet(count=100)]) == pytest.approx(interval_s)
+    # As many gauges of ten thousand replicas have room as of two hundred.
+    assert interval_for(duration_s, [fleet(count=6000), fleet(count=4000)]) >= duration_s / 400
