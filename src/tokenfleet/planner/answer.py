@@ -47,6 +47,7 @@ from tokenfleet.planner.work import (
     FIRST_LOOK_REQUESTS,
     SEARCH_REQUESTS,
     Work,
+    detail_of,
     limits_of,
     load_precision,
     survived_losses,
@@ -288,7 +289,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     prefer_sure(replays, work.traffic, found, screened.candidates, sure)
     chosen = found.answers[0]
     sized = chosen.sized
-    detail = _detail(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
+    detail = detail_of(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     families = found.best_of_families()
     apart = replays.counted_apart()
     examined = replays.beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter))
@@ -352,18 +353,6 @@ def _slow(work: Work, chosen: Answer, screened: Screened) -> tuple[Sized | None,
     # What was read again has a replica of its own, equal to the one that is known here.
     known = () if found is None else tuple(one for one in kin if one.deployment == found.replica.deployment)
     return (None if found is None else replace(found, replica=known[0])), is_sure
-
-
-def _detail(work: Work, sized: Sized, request_limit: int) -> Traffic:
-    """The shortest part around the peak in which the carrying replicas keep what they keep on the whole.
-
-    On too short a part caches start empty just before the peak, and a fleet that is fine would seem to break.
-    """
-    parts = stretch(work.searched, request_limit), work.searched
-    for part in parts:
-        if work.replays.quick(part, sized.replica, sized.carrying_count, peak_only=True).kept_in_peak:
-            return part
-    return work.traffic
 
 
 def _bill(work: Work, sized: Sized, record: RunRecord, full: Saturated | None) -> Bill:

@@ -22,6 +22,7 @@ from tokenfleet.planner.work import (
     LOAD_PRECISION,
     SEARCH_REQUESTS,
     Work,
+    detail_of,
     limits_of,
     survived_losses,
 )
@@ -156,7 +157,7 @@ class Within:
         if self._some_wait_for_no_one or not calls.request_count:
             return None
         searched = stretch(self.traffic, SEARCH_REQUESTS)
-        detail = stretch(searched, DETAIL_REQUESTS)
         work = Work(self.question, self.traffic, searched, plenty, plenty)
+        detail = detail_of(work, self._part.sized, DETAIL_REQUESTS)
         asked = None if self.system.way is None else Traffic(calls, self._window_of(calls))
         return limits_of(work, detail, self._part.sized, reporter, does, asked)

@@ -10,7 +10,7 @@ from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.traffic import Traffic, followed
+from tokenfleet.planner.traffic import Traffic, followed, stretch
 from tokenfleet.planner.verdict import Verdict
 
 SEARCH_REQUESTS = 10_000
@@ -62,6 +62,18 @@ def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporte
         )
 
     return losses(work.question, sized, judged, moment)
+
+
+def detail_of(work: Work, sized: Sized, request_limit: int) -> Traffic:
+    """The shortest part around the peak in which the carrying replicas keep what they keep on the whole.
+
+    On too short a part caches start empty just before the peak, and a fleet that is fine would seem to break.
+    """
+    parts = stretch(work.searched, request_limit), work.searched
+    for part in parts:
+        if work.replays.quick(part, sized.replica, sized.carrying_count, peak_only=True).kept_in_peak:
+            return part
+    return work.traffic
 
 
 def limits_of(
