@@ -207,7 +207,7 @@ class PlainChain:
                 return
             elif coming <= min(boundary, alarm, again)[:3]:
                 self.come(*heapq.heappop(self.heap))
-            elif again < min(boundary, alarm):
+            elif again <= min(boundary, alarm):
                 pool = self.pools[again[3]]
                 pool.arrive(heapq.heappop(pool.late)[2])
                 self.settle(pool, now, again[1])

@@ -156,6 +156,11 @@ def test_at_once_is_on_one_clock() -> None:
     assert again > 50
 
 
+@pytest.mark.parametrize("seed", [11017, 19012], ids=["users who call nobody", "a deadline as somebody comes back"])
+def test_at_the_edge(seed: int) -> None:
+    assert_equal(seed)
+
+
 def test_nobody_comes() -> None:
     draw = np.random.default_rng(3)
     rows = replace(random_trace(draw), priority=None)

@@ -50,8 +50,7 @@ def gathered(worlds: Worlds, names: Sequence[str], rows: Trace, calls: Calls, fl
     for number, name in enumerate(names):
         if name in known and known[name].batch is not None:
             batch[calls.pool == number] = known[name].batch
-    # A mark is like a call that there is anyway.
-    batch[~calls.is_call] = batch[calls.is_call][:1]
+    batch[~calls.is_call] = batch[calls.likeness]
     return World(
         happenings=tuple(happenings),
         absent=tuple(absent),

@@ -130,7 +130,7 @@ def told_apart(rows: Trace, stages: Sequence[Call], calls: Calls) -> tuple[Trace
             bits |= np.where(members, 1 << len(classes), 0)
             classes.append(names[-1][name])
     # A mark has no gaps, and is of a class that there is anyway.
-    bits[~calls.is_call] = bits[calls.is_call][:1]
+    bits[~calls.is_call] = bits[calls.likeness]
     rows = replace(rows, class_bits=bits.astype(np.int32), classes=tuple(classes))
     check_told_apart(rows)
     return rows, names

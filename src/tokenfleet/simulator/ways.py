@@ -40,6 +40,12 @@ class Calls:
         return found
 
     @property
+    def likeness(self) -> slice:
+        """The place of a call like which marks are written, for they are none; of a mark where nobody calls."""
+        first = int(np.argmax(self.is_call)) if len(self.pool) else 0
+        return slice(first, first + 1)
+
+    @property
     def opens(self) -> Buffer:
         """The first of each request."""
         return np.flatnonzero(np.diff(self.caller, prepend=-1))
@@ -148,7 +154,7 @@ def with_users(calls: Calls, users: ClosedLoop) -> Calls:
 
 def rows_of_calls(trace: Trace, stages: Sequence[Call], calls: Calls) -> Trace:
     """The calls as requests; a mark is written like one of them."""
-    caller = np.where(calls.is_call, calls.caller, calls.caller[calls.is_call][:1])
+    caller = np.where(calls.is_call, calls.caller, calls.caller[calls.likeness])
     rows = replace(rows_of(trace, caller), arrival_s=calls.arrival_s, kv_delivered=None)
     inputs, outputs = rows.input_tokens.copy(), rows.output_tokens.copy()
     node = None if rows.prefix_node is None else rows.prefix_node.copy()
