@@ -45,8 +45,8 @@ def plan_named(asked: Scenario, teller: Teller, replay: planner.Replay = simulat
     refuse_unplannable(asked)
     found = count_pools(asked, teller, replay)
     trials = found.trials
-    parts = tuple(_parts(asked, found))
     question = _question(asked, found)
+    parts = tuple(_parts(asked, found, question))
     traffic = Traffic(trials.text, trials.window_s)
     composition = Composition(
         question=question,
@@ -150,10 +150,9 @@ def _question(asked: Scenario, found: Counted) -> PlanQuestion:
     return replace(whole, admission=Admission(), utilization_cap_fraction=caps.pop() if len(caps) == 1 else None)
 
 
-def _parts(asked: Scenario, found: Counted) -> Iterator[planner.NamedPart]:
+def _parts(asked: Scenario, found: Counted, whole: PlanQuestion) -> Iterator[planner.NamedPart]:
     trials = found.trials
     counts: Counts = found.counts or tuple(1 for _ in trials.system.named)
-    whole = _question(asked, found)
     for pool, count in zip(trials.system.named, counts, strict=True):
         question = replace(
             whole,

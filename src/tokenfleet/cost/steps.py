@@ -96,6 +96,8 @@ def counter_weights(busy_s: Floats, counters: Floats) -> Floats:
 def _non_negative_least_squares(design: Floats, target: Floats) -> Floats:
     """Lawson and Hanson's active set, fitted to the rows themselves: normal equations would lose half of the digits.
 
+    The answer of scipy's ``nnls``, a library that the base install does without.
+
     A column enters while it brings the fit nearer; one that would fall below 0 leaves. A column that cannot bring it
     nearer than rounding ends the search, which therefore never sees the same set twice.
     """

@@ -51,6 +51,7 @@ from tokenfleet.planner.work import (
     limits_of,
     load_precision,
     survived_losses,
+    without_fleet,
 )
 
 _TELEMETRY_SAMPLES = 1_000
@@ -380,25 +381,12 @@ def _assumed(work: Work, sized: Sized, slow: Sized | None, *, is_sure: bool) -> 
 
 def _infeasible(work: Work, screened: Screened, found: Found) -> Plan:
     rejected = (*screened.rejected, *found.rejected)
-    return Plan(
-        question=work.question,
-        chosen=None,
-        runners_up=(),
+    return replace(
+        without_fleet(work.question, work.traffic),
         rejected=rejected,
         reasons=reasons(rejected, None, _told(screened, _nearest(work, screened, found))),
-        fleet=None,
-        record=None,
-        degraded=None,
-        slo_whole=(),
-        slo_degraded=(),
-        limits=(),
-        curve=(),
-        bill=None,
-        peak_start_s=work.traffic.window_s[0],
-        peak_end_s=work.traffic.window_s[1],
         replayed_count=work.counted.count,
         assumptions=search_notes(found),
-        peak_rate_per_s=work.traffic.peak_rate_per_s,
         anomalies=tuple(found.anomalies),
     )
 

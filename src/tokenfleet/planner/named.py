@@ -22,6 +22,7 @@ from tokenfleet.planner.together import Planned, Together
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import UNSEEN, Verdict
 from tokenfleet.planner.within import Within
+from tokenfleet.planner.work import without_fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,28 +160,11 @@ def _with_price(part: NamedPart, spare_count: int) -> Sized:
 
 
 def _bare(question: PlanQuestion, traffic: Traffic) -> Plan:
-    """A plan that has nothing yet but its question."""
+    """A plan that has nothing yet but its question, and what is odd about that."""
     few = few_requests(traffic)
     thin = (Reason(kind="no_samples", text=few, relax="plan with a longer trace"),) if few else ()
-    return Plan(
-        question=question,
-        chosen=None,
-        runners_up=(),
-        rejected=(),
-        reasons=(),
-        fleet=None,
-        record=None,
-        degraded=None,
-        slo_whole=(),
-        slo_degraded=(),
-        limits=(),
-        curve=(),
-        bill=None,
-        peak_start_s=traffic.window_s[0],
-        peak_end_s=traffic.window_s[1],
-        replayed_count=0,
-        assumptions=(),
-        peak_rate_per_s=traffic.peak_rate_per_s,
+    return replace(
+        without_fleet(question, traffic),
         mean_rate_per_s=traffic.mean_rate_per_s,
         tried_count=len(question.candidates),
         warnings=(*contradictions(question.slo, traffic.trace), *thin),

@@ -1,6 +1,6 @@
 """What a plan is made from, and what is asked of a fleet once it is sized: what it may lose, and what binds it."""
 
-from tokenfleet.domain.plan import Does, PlanQuestion, Sized
+from tokenfleet.domain.plan import Does, Plan, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.ways import RouterTrial
@@ -34,6 +34,30 @@ class Work:
     counted: Replays
     """Behind the router of the question, where everything is counted."""
     routers: tuple[RouterTrial, ...] = ()
+
+
+def without_fleet(question: PlanQuestion, traffic: Traffic) -> Plan:
+    """A plan that has nothing yet but its question and its peak."""
+    return Plan(
+        question=question,
+        chosen=None,
+        runners_up=(),
+        rejected=(),
+        reasons=(),
+        fleet=None,
+        record=None,
+        degraded=None,
+        slo_whole=(),
+        slo_degraded=(),
+        limits=(),
+        curve=(),
+        bill=None,
+        peak_start_s=traffic.window_s[0],
+        peak_end_s=traffic.window_s[1],
+        replayed_count=0,
+        assumptions=(),
+        peak_rate_per_s=traffic.peak_rate_per_s,
+    )
 
 
 def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporter: Reporter) -> Survived:
