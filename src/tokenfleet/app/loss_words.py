@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from tokenfleet.app.columns import columns
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.recovery_words import holds_again
 from tokenfleet.app.slo_words import spoken, value_of_limit
@@ -49,10 +50,9 @@ def told_losses(plan: Plan) -> list[str]:
 def _in_columns(plan: Plan) -> Iterator[str]:
     """Each loss in columns, and below it what happens in its moment."""
     lines = loss_lines(plan)
-    cells = [(line.lost, line.serving, line.verdict, line.spare) for line in lines]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    for line, row in zip(lines, cells, strict=True):
-        yield "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+    rows = columns([(line.lost, line.serving, line.verdict, line.spare) for line in lines])
+    for line, row in zip(lines, rows, strict=True):
+        yield row
         if line.note:
             yield f"  {line.note}"
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from tokenfleet.app.columns import figures
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.simulate_run import Simulated
 from tokenfleet.contract import Minutes
@@ -197,9 +198,8 @@ def _way_document(way: Scaled) -> dict[str, object]:
 
 def comparison_rows(found: ScalingComparison) -> list[str]:
     """The comparison as a table, the best marked."""
-    width = max(len(way.name) for way in found.ways)
-    head = f"{'':{width}}  GPU-hours  broken minutes  in a row  most replicas  changes"
-    return [head, *(_row(way, width, best=way is found.best) for way in found.ways), *_left_out(found)]
+    heads = ("", "GPU-hours", "broken minutes", "in a row", "most replicas", "changes", "")
+    return [*figures([heads, *(_row(way, best=way is found.best) for way in found.ways)]), *_left_out(found)]
 
 
 def _left_out(found: ScalingComparison) -> list[str]:
@@ -211,11 +211,10 @@ def _left_out(found: ScalingComparison) -> list[str]:
     return [f"{minutes} though each request has a replica to itself: no way to scale mends that, and none counts it"]
 
 
-def _row(way: Scaled, width: int, *, best: bool) -> str:
-    return (
-        f"{way.name:{width}}  {way.gpu_hours:9.3g}  {way.minutes.broken_count:14}  "
-        f"{way.minutes.longest_broken_count:8}  {way.most_count:13}  {way.change_count:7}{'  <- best' if best else ''}"
-    )
+def _row(way: Scaled, *, best: bool) -> tuple[str, ...]:
+    broken = way.minutes
+    counts = (broken.broken_count, broken.longest_broken_count, way.most_count, way.change_count)
+    return way.name, f"{way.gpu_hours:.3g}", *map(str, counts), "<- best" if best else ""
 
 
 def advice(found: ScalingComparison, setting: ScalingSetting) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
+from tokenfleet.app.columns import columns
 from tokenfleet.app.ending_words import ending_words
 from tokenfleet.app.lane_words import lane_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
@@ -410,9 +411,9 @@ def promise_lines(peak_s: Window, peak: Sequence[SloResult], whole: Sequence[Slo
 
 
 def _rows(results: Sequence[SloResult]) -> list[str]:
-    rows = [(spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", _found(each)) for each in results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return columns(
+        [(spoken(each.name), *_ranged(each), f"of {_shown(each, each.promised)}", _found(each)) for each in results]
+    )
 
 
 def _found(result: SloResult) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
 from tokenfleet.app.buying_words import dearer_lines
+from tokenfleet.app.columns import columns
 from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.infeasible_words import broken_promises, nothing_runs, rejected_lines
 from tokenfleet.app.loss_words import told_losses
@@ -238,8 +239,7 @@ def promised(plan: Plan) -> list[str]:
         without = "the spare replicas of every pool gone"
     overall = {result.name: result for result in plan.slo_degraded_overall}
     rows = [_promise_cells(result, overall.get(result.name)) for result in plan.slo_degraded]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = columns(rows)
     if any(row[-1].startswith(_UNSURE) for row in rows):
         lines.append(f"unsure: if the fleet is as slow as the range allows, this promise breaks; {_to_be_sure(plan)}")
     return [f"in the peak minute, {without}:", *lines, *likely(plan)]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tokenfleet import workload
+from tokenfleet.app.columns import columns, figures
 from tokenfleet.app.intake import Found, confidence, kind_of
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate
 from tokenfleet.app.traffic_document import peak_over_mean_range
@@ -58,8 +59,7 @@ def _quality(quality: Quality, found: Found) -> list[Block]:
 
 
 def _pairs(detected: Mapping[str, str]) -> list[str]:
-    size = max((len(name) for name in detected), default=0)
-    return [f"{name.ljust(size)}  {value}" for name, value in detected.items()]
+    return columns(list(detected.items()))
 
 
 def _doubts(warnings: Sequence[str], found: Found) -> list[Block]:
@@ -90,18 +90,6 @@ def _described(described: Workload) -> list[Block]:
     return blocks
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines: the first column left, the others right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(size) if place else cell.ljust(size)
-            for place, (cell, size) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-
-
 def _lengths(described: Workload) -> list[str]:
     rows: list[tuple[str, ...]] = [("tokens", "p50", "p90", "p95", "p99", "longest", "mean")]
     rows += [_length_row("input", described.input_tokens), _length_row("output", described.output_tokens)]
@@ -109,7 +97,7 @@ def _lengths(described: Workload) -> list[str]:
         part = described.extra.get(key)
         if isinstance(part, dict) and "p50" in part:
             rows.append((name, *(f"{part[each]:,.0f}" for each in ("p50", "p90", "p95", "p99", "max", "mean"))))
-    lines = columns(rows)
+    lines = figures(rows)
     buckets = described.extra.get("length_buckets")
     if buckets:
         shares = ", ".join(f"{name.replace('_', '-')} {share:.0%}" for name, share in buckets.items())
@@ -194,7 +182,7 @@ def _groups(groups: Mapping[str, Mapping[str, float]], total: int) -> list[str]:
         )
         rows.append((_short(name), f"{each['request_count']:,}", f"{each['request_count'] / total:.1%}", *sides))
     rest = len(groups) - _GROUPS_SHOWN
-    return columns(rows) + ([f"and {rest} more" if len(groups) < 50 else f"and {rest} or more"] if rest > 0 else [])
+    return figures(rows) + ([f"and {rest} more" if len(groups) < 50 else f"and {rest} or more"] if rest > 0 else [])
 
 
 def _short(name: str) -> str:
@@ -292,8 +280,8 @@ def _metrics(page: workload.MetricsSnapshot) -> list[Block]:
         rows.append((name.replace("_", " "), f"{each.count:,.0f}", f"{each.mean:,.4g}", *spans))
     blocks: list[Block] = [("Read", [f"a metrics page of {page.engine}{models}"]), *_doubts(page.warnings, page)]
     if counted:
-        blocks.append(("Counts", columns(counted)))
-    return [*blocks, *([("Spread", columns(rows))] if page.histograms else [])]
+        blocks.append(("Counts", figures(counted)))
+    return [*blocks, *([("Spread", figures(rows))] if page.histograms else [])]
 
 
 def beside_blocks(trace: Trace, described: Workload, source: Workload | None) -> list[Block]:
@@ -307,10 +295,10 @@ def beside_blocks(trace: Trace, described: Workload, source: Workload | None) ->
     drawn = _figures(described)
     head, rows = ("", "drawn"), [(name, value) for name, value in drawn]
     if source is None:
-        return [("Drew", lines), ("Is", columns([head, *rows]))]
+        return [("Drew", lines), ("Is", figures([head, *rows]))]
     measured = dict(_figures(source))
     beside = [(name, value, measured.get(name, "unknown")) for name, value in drawn]
-    return [("Drew", lines), ("Is", columns([(*head, "measured"), *beside]))]
+    return [("Drew", lines), ("Is", figures([(*head, "measured"), *beside]))]
 
 
 def _figures(described: Workload) -> list[tuple[str, str]]:

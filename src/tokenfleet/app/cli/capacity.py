@@ -10,6 +10,7 @@ import click
 
 from tokenfleet.app.cli.beside import BESIDE, beside_option, beside_options, beside_values
 from tokenfleet.app.cli.face import Block, Face, face_options, width
+from tokenfleet.app.columns import figures, folded
 
 if TYPE_CHECKING:
     from tokenfleet.app.capacity_question import Capacity
@@ -47,7 +48,6 @@ _HEADINGS: Final = (
     "90%",
     "$/M out",
 )
-_FIRST_TO_GO: Final = ("weights", "60%", "at 30%", "KV", "prefill/s", "90%")
 
 
 def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
@@ -173,7 +173,7 @@ def _show(face: Face, found: "Capacity") -> None:
     face.blocks([("Model", [about, f"one replica; a typical sequence has a context of {lengths.context_tokens:,}"])])
     if runs:
         face.say("")
-        for line in _table(runs):
+        for line in folded(_table(runs), width()):
             face.say(line)
         face.say("")
     blocks: list[Block] = []
@@ -188,26 +188,12 @@ def _show(face: Face, found: "Capacity") -> None:
 
 
 def _table(runs: Sequence["Row"]) -> list[str]:
-    """Aligned lines as wide as the terminal allows; what is left out stands in --json and --csv."""
+    """A line for each replica, below the heads of its figures."""
     several = len({row.deployment.engine.name for row in runs}) > 1
-    lines = [list(_HEADINGS), *(_columns(row, engine=several) for row in runs)]
-    kept = list(range(len(_HEADINGS)))
-    for name in _FIRST_TO_GO:
-        widths = [max(len(line[index]) for line in lines) for index in kept]
-        if sum(widths) + 2 * (len(kept) - 1) <= width():
-            break
-        kept.remove(_HEADINGS.index(name))
-    widths = [max(len(line[index]) for line in lines) for index in kept]
-    return [
-        "  ".join(
-            line[index].rjust(size) if index else line[index].ljust(size)
-            for index, size in zip(kept, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    return figures([_HEADINGS, *(_cells(row, engine=several) for row in runs)])
 
 
-def _columns(row: "Row", *, engine: bool) -> list[str]:
+def _cells(row: "Row", *, engine: bool) -> list[str]:
     cells, budget = row.cells, row.budget
     terms = {} if budget is None else budget.terms_bytes
     return [

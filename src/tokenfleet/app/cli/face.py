@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final, TypeVar
 
 import click
 
+from tokenfleet.app.columns import folded
 from tokenfleet.domain.errors import BadInput, Problem, TokenfleetError
 
 _LABEL_WIDTH: Final = 8
@@ -87,17 +87,10 @@ def _coloured(is_terminal: bool) -> bool:
 
 
 def _laid_out(label: str, lines: Sequence[str]) -> list[str]:
-    """Wrap lines beside a label; columns inside a line (runs of spaces) are kept while they fit."""
-    room = width() - _LABEL_WIDTH
-    wrapped: list[str] = []
-    for line in lines:
-        if len(click.unstyle(line)) <= room:
-            wrapped.append(line)
-        else:
-            plain = " ".join(click.unstyle(line).split())
-            wrapped += textwrap.wrap(plain, room, subsequent_indent="  ", break_on_hyphens=False)
+    """Lines beside a label, folded to the terminal."""
     margin = click.style(label.ljust(_LABEL_WIDTH), bold=True)
-    return [(margin if index == 0 else " " * _LABEL_WIDTH) + line for index, line in enumerate(wrapped)]
+    beside = folded(lines, width() - _LABEL_WIDTH)
+    return [(" " * _LABEL_WIDTH if index else margin) + line for index, line in enumerate(beside)]
 
 
 def face_options(command: Command) -> Command:

@@ -89,7 +89,8 @@ def _option(path: tuple[str | int, ...]) -> str:
 def _blocks(found: "Fit") -> list[Block]:
     blocks: list[Block] = [({True: "Fits", False: "No", None: "Unknown"}[found.fits], _verdict(found))]
     if not found.fits and found.smallest:
-        blocks.append(("Instead", ["smallest that fits:  " + "   or   ".join(map(_named, found.smallest))]))
+        first, *others = map(_named, found.smallest)
+        blocks.append(("Instead", [f"smallest that fits: {first}", *(f"or  {each}" for each in others)]))
     if found.budget is not None:
         blocks.append(("Memory", _terms(found)))
     if found.sequence_counts:
