@@ -151,7 +151,25 @@ def _taken(name: str, found: Gpu) -> str:
 
 
 def nearest_gpu_names(name: str) -> tuple[str, ...]:
-    """Up to three canonical names that look like ``name``, nearest first."""
-    plain = {"".join(re.findall(r"[a-z0-9]+", part.name)): part.name for part in gpus()}
-    asked = "".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _NOISE)
-    return tuple(plain[match] for match in get_close_matches(asked, plain, n=3, cutoff=0.6))
+    """Up to three parts that are called much like ``name``, nearest first: ``h100_sxm``, ``ironwood (tpu7x)``."""
+    asked = _plain(name)
+    found: dict[str, str] = {}
+    for match in get_close_matches(asked, _spellings(), n=9, cutoff=0.6):
+        part, written = _spellings()[match]
+        found.setdefault(part, part if _plain(written) == _plain(part) else f"{written} ({part})")
+    return tuple(found.values())[:3]
+
+
+@cache
+def _spellings() -> dict[str, tuple[str, str]]:
+    """The part behind each way to write one that stands for no other, without what tells nothing apart."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in rows("gpus"):
+        for written in (row["name"], *filter(None, row["aliases"].split("|"))):
+            if _names_meant(written) == (row["name"],):
+                found.setdefault(_plain(written), (row["name"], written))
+    return found
+
+
+def _plain(name: str) -> str:
+    return "".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _NOISE)

@@ -21,6 +21,10 @@ _META_FP8: tuple[Part, ...] = ("feed_forward",)
 """Meta's own FP8 checkpoint of Llama 3.1 405B, meant where no other organisation is named, leaves attention in
 16 bit."""
 
+_WORD = re.compile(r"[A-Za-z0-9.]+")
+_MISSPELT = 0.85
+"""Words so much alike are one word and a slip of the fingers."""
+
 Key = tuple[str, ...]
 
 
@@ -49,14 +53,18 @@ def model(name_or_path: str, *, where: str = "model") -> ModelArchitecture:
     path = Path(name_or_path)
     if name_or_path.endswith(".json") or (path / "config.json").is_file():
         return _from_file(path if name_or_path.endswith(".json") else path / "config.json", where=where)
-    found = _named(name_or_path)
-    if found is not None:
-        return found
-    split = split_ending(name_or_path)
+    found = _known(name_or_path)
+    if found is None:
+        raise BadInput.at(where, f"unknown model {name_or_path!r}", _mend(name_or_path))
+    return found
+
+
+def _known(name: str) -> ModelArchitecture | None:
+    """The model of a name, with or without a quantization ending; ``None`` where nobody knows it."""
+    found = _named(name)
+    split = split_ending(name) if found is None else None
     base = _named(split[0]) if split else None
-    if split and base is not None:
-        return _quantized(base, name_or_path, split[1], split[2])
-    raise BadInput.at(where, f"unknown model {name_or_path!r}", _mend(split[0] if split else name_or_path))
+    return _quantized(base, name, split[1], split[2]) if split and base is not None else found
 
 
 def _mend(name: str) -> str:
@@ -66,13 +74,51 @@ def _mend(name: str) -> str:
 
 
 def nearest_model_names(name: str) -> tuple[str, ...]:
-    """Up to three names of the catalog or its aliases: those with every word of ``name`` first, then by likeness."""
-    known = [*model_names(), *(row["written"] for row in rows("model_aliases") if "/" in row["written"])]
-    bare = {" ".join(_key(one)): one for one in reversed(known)}
-    words = _key(name)
-    with_all = [one for one in bare if words and all(word in one for word in words)]
-    alike = get_close_matches(" ".join(words), bare, n=3, cutoff=0.5)
-    return tuple(bare[match] for match in dict.fromkeys((*with_all, *alike)))[:3]
+    """Up to three names of models, as one would write them.
+
+    First ``name`` without its slip of the fingers, then those with every word of it, the shortest first, then by likeness.
+    """
+    split = split_ending(name)
+    words = _key(split[0] if split else name)
+    bare = {" ".join(_key(one)): one for one in reversed(_written())}
+    with_all = [bare[one] for one in sorted(bare, key=len) if words and all(word in one for word in words)]
+    alike = [bare[one] for one in get_close_matches(" ".join(words), bare, n=6, cutoff=0.5)]
+    models: dict[str, str] = {}
+    for one in (*_respelt(name), *with_all, *alike):
+        models.setdefault(_meant(one), one)
+    return tuple(models.values())[:3]
+
+
+def _respelt(name: str) -> tuple[str, ...]:
+    """``name`` with each word that no name has written as the one it looks like; none where that is no model."""
+    known = _words()
+
+    def mended(word: re.Match[str]) -> str:
+        asked = word[0].lower()
+        alike = () if asked in known else get_close_matches(asked, known, n=1, cutoff=_MISSPELT)
+        return (alike[0] if word[0].islower() else known[alike[0]]) if alike else word[0]
+
+    right = _WORD.sub(mended, name)
+    return (right,) if right != name and _known(right) is not None else ()
+
+
+def _meant(name: str) -> str:
+    """The model of the catalog that another way to write it means; other checkpoints of its shape are themselves."""
+    alias = _aliases().get(_key(name))
+    if alias is not None:
+        return name if "/" in alias["written"] else alias["model"]
+    return _by_key().get(_key(name), name)
+
+
+@cache
+def _words() -> dict[str, str]:
+    """Every word of the names that are known, as it is written there."""
+    return {word.lower(): word for name in reversed(_written()) for word in _WORD.findall(name)}
+
+
+@cache
+def _written() -> tuple[str, ...]:
+    return (*model_names(), *(row["written"] for row in rows("model_aliases")))
 
 
 def _key(name: str) -> Key:

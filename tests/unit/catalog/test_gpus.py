@@ -96,7 +96,14 @@ def test_a_name_that_leaves_the_form_open_says_what_was_taken():
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("h100x", "h100_sxm"), ("mi300", "mi300x"), ("rtx_4091", "rtx4090"), ("l41s", "l40s")],
+    [
+        ("h100x", "h100_sxm"),
+        ("mi300", "mi300x"),
+        ("rtx_4091", "rtx4090"),
+        ("l41s", "l40s"),
+        ("ironwod", "ironwood (tpu7x)"),
+        ("a100-80g", "a100 80gb (a100_sxm_80gb)"),
+    ],
 )
 def test_an_unknown_name_fails_with_the_nearest(name, nearest):
     with pytest.raises(BadInput) as error:

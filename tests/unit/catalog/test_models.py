@@ -58,6 +58,10 @@ def test_every_alias_leads_somewhere_and_hides_nothing():
         ("qwen3-coder", "Qwen/Qwen3-Coder-480B-A35B-Instruct"),
         ("Qwen3-31B-FP8", "Qwen/Qwen3-32B"),
         ("mistral-large", "mistralai/Mistral-Large-Instruct-2411"),
+        ("Llama-3.1-8B-Instrct", "nearest: Llama-3.1-8B-Instruct, meta-llama/Meta-Llama-3.1-70B"),
+        ("meta-lama/Llama-3.1-8B-Instrct-FP8", "nearest: meta-llama/Llama-3.1-8B-Instruct-FP8"),
+        ("comand-r", "nearest: command-r;"),
+        ("nemotron-3-nanno", "nearest: nemotron-3-nano"),
     ],
 )
 def test_an_unknown_name_fails_with_the_nearest_and_is_never_guessed(name, nearest):
@@ -67,6 +71,8 @@ def test_an_unknown_name_fails_with_the_nearest_and_is_never_guessed(name, neare
     assert problem.where == "plan.yaml:3: model"
     assert nearest in problem.mend
     assert "config.json" in problem.mend
+    for each in problem.mend.removeprefix("nearest: ").split("; ")[0].split(", "):
+        assert model(each).layer_count, "what is offered can be written"
 
 
 def test_a_name_like_nothing_asks_for_the_config():
