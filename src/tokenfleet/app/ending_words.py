@@ -9,7 +9,7 @@ from tokenfleet import contract
 
 SAID: Final = {
     "rejected_count": "refused",
-    "lost_count": "lost with their replica",
+    "lost_count": "lost with a replica",
     "timed_out_count": "timed out",
     "cancelled_count": "left by their users",
 }

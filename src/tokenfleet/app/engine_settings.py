@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from tokenfleet import performance
 from tokenfleet.app.ranks import with_fitting_slots
 from tokenfleet.app.scenario_types import EngineChoice, speculation_of
 from tokenfleet.app.scenario_words import said
-from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.replica import EngineSettings
 
@@ -51,3 +52,19 @@ def with_whole_prompts(engine: EngineSettings, model: ModelArchitecture) -> Engi
         return engine
     longest = engine.context_limit_tokens or model.max_context_tokens or 0
     return replace(engine, max_batched_tokens=max(engine.max_batched_tokens, longest))
+
+
+def refuse_short_steps(engine: EngineSettings, model: ModelArchitecture, own: str) -> None:
+    """No gpu helps where steps are too short for prompts that may not be cut.
+
+    Args:
+        engine: Its settings.
+        model: What it serves.
+        own: The key nearer by that says how long its steps are; empty where that of the engine does.
+
+    Raises:
+        BadInput: they are.
+    """
+    reasons = performance.short_steps(model, engine)
+    if reasons:
+        raise BadInput(Problem(own or "engine.max_batched_tokens", reason.text, reason.relax) for reason in reasons)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import why_not
-from tokenfleet.app.engine_settings import with_overrides
+from tokenfleet.app.engine_settings import refuse_short_steps, with_overrides
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pools_rollout import NUMBERED, check_some_stay, ready_after, rollout_in, steps_of
@@ -64,6 +64,7 @@ def _changed(asked: Scenario, group: ReplicaGroup, to: PhaseSpec, where: str) ->
         max_batched_tokens=to.max_batched_tokens or engine.max_batched_tokens,
         max_sequence_count=to.max_sequence_count or engine.max_sequence_count,
     )
+    refuse_short_steps(engine, model, f"{where}.max_batched_tokens" if to.max_batched_tokens else "")
     new = replace(
         old,
         gpu=gpu.name,

@@ -6,7 +6,7 @@ from typing import Final
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import precisions, tensor_parallels, why_not
-from tokenfleet.app.engine_settings import with_overrides
+from tokenfleet.app.engine_settings import refuse_short_steps, with_overrides
 from tokenfleet.app.layouts import layouts_to_try
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.phase_types import PhaseSpec
@@ -84,7 +84,7 @@ def phase_fleet(
         layout=Layout(),
         precision=_precision(asked, spec, model),
         kv_precision=spec.kv_dtype or asked.kv_dtype[0],
-        engine=_engine(asked, spec, model, gpu),
+        engine=_engine(asked, spec, model, gpu, where),
     )
     deployments = [
         with_memory(_laid_out(one, layout, asked, spec), model, gpu, asked.memory)
@@ -146,7 +146,7 @@ def _precision(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture) -> Pr
     return precisions(model, asked.precision if _is_own(asked, model) else None)[0]
 
 
-def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu) -> EngineSettings:
+def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu, where: str) -> EngineSettings:
     engine = with_overrides(catalog.engine(spec.engine or asked.engine.name, gpu=gpu), asked.engine, model)
     engine = replace(
         engine,
@@ -154,4 +154,5 @@ def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu
         max_sequence_count=spec.max_sequence_count or engine.max_sequence_count,
         prefix_caching=engine.prefix_caching and not model.encoder_only,
     )
+    refuse_short_steps(engine, model, f"{where}.max_batched_tokens" if spec.max_batched_tokens else "")
     return with_fitting_slots(engine)

@@ -330,8 +330,10 @@ class _Builder:
         self, name: str, model: ModelArchitecture, fleet: Fleet, spec: ScaledPhaseSpec, *, does: Does, behind: str
     ) -> None:
         cap_fraction, scaling = self._cap(spec), spec.autoscaling
-        is_one_kind = does in ("prefills", "decodes") or self.asked.images is not None
-        fleet = with_new_version(self.asked, fleet, name, spec, model, is_one_kind=is_one_kind)
+        alike_for = "KV is handed over" if does in ("prefills", "decodes") else ""
+        if self.asked.images is not None:
+            alike_for = "images are seen in a pool of their own"
+        fleet = with_new_version(self.asked, fleet, name, spec, model, alike_for=alike_for)
         self.named.append(
             NamedPool(
                 name=name,

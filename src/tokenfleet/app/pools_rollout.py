@@ -37,7 +37,7 @@ def rollout_in(asked: Scenario, pool: str | None) -> tuple[str, EventSpec] | Non
 
 
 def with_new_version(
-    asked: Scenario, fleet: Fleet, pool: str, spec: ScaledPhaseSpec, model: ModelArchitecture, *, is_one_kind: bool
+    asked: Scenario, fleet: Fleet, pool: str, spec: ScaledPhaseSpec, model: ModelArchitecture, *, alike_for: str
 ) -> Fleet:
     """The fleet of a pool with the replicas of its new version behind those of the old one, where there is one.
 
@@ -47,7 +47,7 @@ def with_new_version(
         pool: Its name.
         spec: What the pool says; the new version says the rest.
         model: What it serves.
-        is_one_kind: Its replicas must be equal, for KV or images go to them from elsewhere.
+        alike_for: Why its replicas must be equal; empty where they may differ.
 
     Raises:
         BadInput: a pool whose replicas come and go anyway, or a version that cannot run.
@@ -62,10 +62,9 @@ def with_new_version(
     check_some_stay(asked, group.replica_count, pool)
     if event.to is None:
         return replace(fleet, groups=(replace(group, replica_count=2 * group.replica_count),))
-    if is_one_kind:
-        raise BadInput.at(
-            f"{where}.to", f"{pool} needs replicas of one kind", "leave it out: the version changes alone"
-        )
+    if alike_for:
+        what = f"{pool} needs replicas of one kind, for {alike_for}"
+        raise BadInput.at(f"{where}.to", what, "leave it out: the version changes alone")
     new = phase_fleet(asked, merged(spec, ScaledPhaseSpec(**event.to.model_dump())), model, f"{where}.to").groups[0]
     return replace(fleet, groups=(group, replace(new, replica_count=group.replica_count)))
 

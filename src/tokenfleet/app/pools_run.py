@@ -21,7 +21,7 @@ from tokenfleet.app.pools_world import PoolWorlds, check_pool_events, scaling_no
 from tokenfleet.app.provenance import resolved_scenario
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.sending import sending_s
-from tokenfleet.app.simulate_run import How, Window, cheapest, in_time, interval_for
+from tokenfleet.app.simulate_run import How, Window, asked_interval_s, cheapest, in_time, interval_for
 from tokenfleet.app.world_question import lane_of
 from tokenfleet.contract import DiagnosisLimits, Fairness, Minutes
 from tokenfleet.contract.quantile import order_statistic
@@ -64,7 +64,7 @@ class PoolRow:
     slower_p95_factor: float | None
     """``stay_p95_s`` over that of calls that come one at a time."""
     mean_s: float
-    """Seconds that the pool takes of a request, over all that finish, those that pass it by included."""
+    """Seconds that the pool takes of a request, over all of :func:`answered`, those that pass it by included."""
     busy_fraction: float | None
     prefill_fraction: float | None
     running_peak_count: int
@@ -123,14 +123,19 @@ class SimulatedPools:
 
     @property
     def transfer_mean_s(self) -> float:
-        """Seconds that requests which finish spend between pools, on average."""
-        finished = self.record.status == Status.FINISHED
-        return float(self.staged.transfer_s[finished].mean()) if finished.any() else 0.0
+        """Seconds that requests spend between pools, on average."""
+        among = answered(self.staged, self.batch)
+        return float(self.staged.transfer_s[among].mean()) if among.any() else 0.0
 
     @property
     def wait_mean_s(self) -> float:
         """Seconds that requests spend outside the pools, on average: waits and windows."""
-        return _rest_s(self.staged, self.rows, self.transfer_mean_s)
+        e2e_s = self.record.e2e_s[answered(self.staged, self.batch)]
+        if not len(e2e_s):
+            return 0.0
+        rest_s = float(e2e_s.mean()) - sum(row.mean_s for row in self.rows) - self.transfer_mean_s
+        # Picoseconds are lost to floats, and no time passes there.
+        return max(0.0, round(rest_s, 9))
 
     @property
     def fairness(self) -> Fairness | None:
@@ -173,7 +178,7 @@ def simulate_pools(asked: Scenario, how: How, teller: Teller, system_of: SystemO
     trace, pools = system.trace, system.pools
     window_s = workload.peak_window(in_time(trace))
     through = partial(simulator.replay_stages, read_tokens_per_s=_reads(asked))
-    sampled_s = how.interval_s or interval_for(_lasts_s(asked, system), pools.fleets.values())
+    sampled_s = asked_interval_s(how, trace) or interval_for(_lasts_s(asked, system), pools.fleets.values())
     worlds = PoolWorlds(asked, system.named)
     staged = through(trace, pools, peak_window_s=window_s, telemetry_interval_s=sampled_s, worlds=worlds)
     climbers = climbers_of(pools)
@@ -349,15 +354,20 @@ def pool_rows(system: PoolSystem, staged: StagedRun) -> tuple[PoolRow, ...]:
     """One row for each pool, in the order of the stages."""
     waiting = np.ones(system.trace.request_count, dtype=np.bool_) if system.batch is None else ~system.batch
     idle = alone(system.trace, system.pools, waiting)
-    finished = staged.record.status == Status.FINISHED
+    among = answered(staged, system.batch)
     span_s = staged.record.span_s
     return tuple(
-        _row(named, staged.pools[named.name], idle.pools[named.name], system, finished, span_s)
-        for named in system.named
+        _row(named, staged.pools[named.name], idle.pools[named.name], system, among, span_s) for named in system.named
     )
 
 
-def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, finished: Bools, span_s: float) -> PoolRow:
+def answered(staged: StagedRun, batch: Bools | None) -> Bools:
+    """The requests that finish and that somebody waits for: all but batch in a lane, unless all are."""
+    finished: Bools = staged.record.status == Status.FINISHED
+    return finished if batch is None or batch.all() else finished & ~batch
+
+
+def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, among: Bools, span_s: float) -> PoolRow:
     record, gauges = run.record, run.record.telemetry
     if gauges is None:
         raise ValueError("the run sampled no gauges")
@@ -379,7 +389,7 @@ def _row(named: NamedPool, run: PoolRun, idle: PoolRun, system: PoolSystem, fini
         stay_p50_s=order_statistic(stay_s, 0.5),
         stay_p95_s=loaded_s,
         slower_p95_factor=loaded_s / alone_s if loaded_s is not None and alone_s else None,
-        mean_s=float(stays_s(run, finished[run.caller]).sum()) / max(int(finished.sum()), 1),
+        mean_s=float(stays_s(run, among[run.caller]).sum()) / max(int(among.sum()), 1),
         busy_fraction=busy_s / served_s if (served_s := serving_s(record, span_s)) > 0 else None,
         prefill_fraction=record.busy.prefill_s / busy_s if busy_s > 0 else None,
         running_peak_count=int(gauges.running.max(initial=0)),
@@ -420,16 +430,6 @@ def late_count(finish_s: Floats, window: Hold) -> int:
     known = finish_s[np.isfinite(finish_s)]
     since_s = (known + window.start_s - window.opens_s) % _DAY_S
     return int((since_s > (window.closes_s - window.opens_s) % _DAY_S).sum())
-
-
-def _rest_s(staged: StagedRun, rows: tuple[PoolRow, ...], transfer_mean_s: float) -> float:
-    """What is left of the mean E2E once pools and transfers are taken out."""
-    e2e_s = staged.record.e2e_s[staged.record.status == Status.FINISHED]
-    if not len(e2e_s):
-        return 0.0
-    rest_s = float(e2e_s.mean()) - sum(row.mean_s for row in rows) - transfer_mean_s
-    # Picoseconds are lost to floats, and no time passes there.
-    return max(0.0, round(rest_s, 9))
 
 
 def _model_notes(system: PoolSystem) -> list[str]:

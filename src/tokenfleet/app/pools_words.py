@@ -78,7 +78,7 @@ def around_lines(run: SimulatedPools) -> list[str]:
     if turmoil is None:
         return reading
     lines = [
-        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
+        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with a replica; "
         f"{int((turmoil.attempt_count > 1).sum()):,} requests were sent more than once"
     ]
     lines += reading

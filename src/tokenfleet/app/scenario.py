@@ -106,11 +106,7 @@ def _placed(problem: Problem, where: Callable[[KeyPath], str]) -> Problem:
         return replace(problem, where=where(setting), what=what)
     key = problem.where if found is None else ".".join(_setting_of(found))
     path = tuple(int(part) if part.isdigit() else part for part in _IN_LIST.sub(r".\1", key).split("."))
-    # An item of a list is as well known as the list.
-    named = path[:-1] if isinstance(path[-1], int) and len(path) > 1 else path
-    if named[-1] in known_keys(named[:-1]) or _in_free_mapping(path):
-        return replace(problem, where=where(path))
-    return problem
+    return replace(problem, where=where(path)) if _is_key(path) else problem
 
 
 def _setting_of(found: re.Match[str]) -> tuple[str, ...]:
@@ -140,18 +136,19 @@ def _owner_of(pool: str | None, index: str | None, lines: Lines) -> tuple[str, .
     return "pools", name, phase
 
 
-def _in_free_mapping(path: KeyPath) -> bool:
-    """Whether the path leads into a mapping whose keys the person chooses, such as ``workload.columns``."""
-    part: type[BaseModel] = Scenario
-    for key in path[:-1]:
-        field = part.model_fields.get(str(key))
+def _is_key(path: KeyPath) -> bool:
+    """Whether a scenario may say something there: a key of ours, a name that the person chose, an item of a list."""
+    part: type[BaseModel] | None = Scenario
+    chosen = False
+    for key in path:
+        if chosen or isinstance(key, int):
+            chosen = False
+            continue
+        field = part.model_fields.get(str(key)) if part is not None else None
         if field is None:
             return False
-        below = _model_in(field.annotation)
-        if below is None:
-            return any(get_origin(inner) is dict for inner in (field.annotation, *get_args(field.annotation)))
-        part = below
-    return False
+        part, chosen = _model_in(field.annotation), _maps(field.annotation)
+    return True
 
 
 def lines_of(path: Path) -> Lines:

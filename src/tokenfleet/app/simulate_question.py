@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokenfleet import catalog, performance
 from tokenfleet.app.compose import deployments, precisions, tensor_parallels, why_not
-from tokenfleet.app.engine_settings import with_overrides
+from tokenfleet.app.engine_settings import refuse_short_steps, with_overrides
 from tokenfleet.app.layouts import LAYOUT_KEYS, layouts_to_try, with_one_choice
 from tokenfleet.app.memory_spec import with_memory
 from tokenfleet.app.pool_types import GroupSpec
@@ -145,6 +145,7 @@ def fleet_by_options(scenario: Scenario, model: ModelArchitecture, options: Flee
     sizes = (options.tensor_parallel,) if options.tensor_parallel else tensor_parallels(gpu, one)
     tried = list(deployments(model, gpu, one, layouts_to_try(model, gpu, one, sorted(sizes))))
     found = next((each for each in tried if not why_not(model, gpu, each)), tried[-1])
+    refuse_short_steps(found.engine, model, "vary.max_batched_tokens" if scenario.vary.max_batched_tokens else "")
     # The person's own choice of a layout is what to mend; else no size of this gpu will do.
     own = [OPTIONS["tensor_parallel"]] if options.tensor_parallel else []
     own += [key for key in LAYOUT_KEYS if getattr(scenario, key) is not None]

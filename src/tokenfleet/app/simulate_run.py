@@ -21,6 +21,7 @@ from tokenfleet.app.intervals import (
     waits_of,
 )
 from tokenfleet.app.provenance import resolved_scenario
+from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.sending import sending_s
 from tokenfleet.contract import Diagnosis, DiagnosisLimits, Fairness, Minutes
@@ -34,6 +35,7 @@ from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Floats, Trace, Workload, rows_of
 from tokenfleet.planner.scaling import gpu_hours
 from tokenfleet.simulator.controlling import Controller
+from tokenfleet.simulator.replaying import MOST_SAMPLES
 
 _MOST_SAMPLES: Final = 20_160
 """A week in half minutes: enough moments in the busiest minute of a day to see its queue."""
@@ -106,9 +108,25 @@ def interval_for(duration_s: float, fleets: Iterable[Fleet]) -> float:
     return next((each for each in _INTERVALS_S if duration_s <= each * most), duration_s / most)
 
 
+def asked_interval_s(how: How, trace: Trace) -> float | None:
+    """The time between two samples that somebody asked for; ``None`` where nobody did.
+
+    Raises:
+        BadInput: more samples than a replay takes.
+    """
+    interval_s, lasts_s = how.interval_s, trace.duration_s
+    if interval_s is not None and lasts_s > MOST_SAMPLES * interval_s:
+        what = (
+            f"a sample every {shown_duration(interval_s)} gives more than {MOST_SAMPLES:,} in {shown_duration(lasts_s)}"
+        )
+        raise BadInput.at("--interval", what, f"{shown_duration(lasts_s / MOST_SAMPLES)} is the least")
+    return interval_s
+
+
 def _interval_s(how: How, sent: Trace, trace: Trace, around: Around) -> float:
-    if how.interval_s is not None:
-        return how.interval_s
+    asked_s = asked_interval_s(how, trace)
+    if asked_s is not None:
+        return asked_s
     if around.lane is None or not around.lane.is_windowed:
         return interval_for(sending_s(trace), [around.fleet])
     # How many days batch waits for slots in its window, a replay alone knows.

@@ -214,7 +214,7 @@ def unanswered_causes(found: Unanswered) -> list[str]:
     """How many requests had no answer, by what became of them."""
     causes = [f"{count:,} {REFUSED[name]}" for name, count in found.refused_by.items()]
     if found.lost_count:
-        causes.append(f"{found.lost_count:,} {'was' if found.lost_count == 1 else 'were'} lost with their replica")
+        causes.append(f"{found.lost_count:,} {'was' if found.lost_count == 1 else 'were'} lost with a replica")
     return causes + ([f"{found.timed_out_count:,} timed out"] if found.timed_out_count else [])
 
 
@@ -336,7 +336,7 @@ def odd_lines(found: Diagnosis, fleet: Fleet, *, gaps_are_own: bool = True) -> l
         lines.append(f"{found.sent_again_count:,} requests were sent again; their first tokens are not compared.")
     if found.lost_count:
         were = "1 request was" if found.lost_count == 1 else f"{found.lost_count:,} requests were"
-        lines.append(f"{were} lost with their replica.")
+        lines.append(f"{were} lost with a replica.")
     return lines
 
 

@@ -17,7 +17,7 @@ _ENDS: Final = {
     Status.REJECTED_QUEUE_FULL: "found every queue full",
     Status.REJECTED_NOBODY_READY: "found no replica ready",
     Status.REJECTED_DEADLINE: "waited until the deadline",
-    Status.LOST: "were lost with their replica",
+    Status.LOST: "lost with a replica",
     Status.TIMED_OUT: "timed out",
 }
 _BECAME: Final = {
@@ -39,7 +39,7 @@ def world_lines(run: Simulated) -> list[str]:
         return []
     again = int((turmoil.attempt_count > 1).sum())
     lines = [
-        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with their replica; "
+        f"{turmoil.refused_count:,} attempts refused, {turmoil.lost_count:,} lost with a replica; "
         f"{again:,} requests were sent more than once"
     ]
     if turmoil.cancelled_count or turmoil.timed_out_count:

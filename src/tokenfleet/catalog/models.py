@@ -76,7 +76,8 @@ def _mend(name: str) -> str:
 def nearest_model_names(name: str) -> tuple[str, ...]:
     """Up to three names of models, as one would write them.
 
-    First ``name`` without its slip of the fingers, then those with every word of it, the shortest first, then by likeness.
+    First ``name`` without its slip of the fingers, then those with every word of it, the shortest first, then those
+    much like it.
     """
     split = split_ending(name)
     words = _key(split[0] if split else name)
@@ -164,7 +165,8 @@ def _named(name: str) -> ModelArchitecture | None:
 def _same_shape(canonical: str, name: str, *notes: str) -> ModelArchitecture:
     """Another checkpoint of the same shape; a name without organisation is read as the one of the catalog."""
     found = _from_catalog(canonical)
-    said = (*found.notes, f"{name}: shape of {canonical}", *notes)
+    read_as = f"taken to have the shape of {canonical}" if "/" in name else f"{name} is taken for {canonical}"
+    said = (*found.notes, read_as, *notes)
     return replace(found, name=name if "/" in name else canonical, notes=said)
 
 

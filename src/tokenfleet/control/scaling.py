@@ -322,7 +322,8 @@ def _out_of_reach(rule: Rule, where: str, slot_count: int | None, queue_limit_co
     what = f"the signal never exceeds {most:g}, so a limit of {limit:g} asks for nobody, however long the queue"
     if isinstance(rule, FreeKvRule):
         what = f"a replica has KV memory for {most:,.0f} tokens in all, so {limit:,.0f} are never free"
-    return [Problem(f"{where}.{rule.name}", what, f"write less than {most:g}, or scale by the queue")]
+    other = "raise queue_limit" if isinstance(rule, QueueRule) else "scale by the queue"
+    return [Problem(f"{where}.{rule.name}", what, f"write less than {most:g}, or {other}")]
 
 
 def _limit_and_most(rule: Rule, inside: int | None, queue_limit_count: int | None) -> tuple[float, float | None]:

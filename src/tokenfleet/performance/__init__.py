@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenfleet.performance.slices import gpu_slice
     from tokenfleet.performance.step_time import step_parts, step_shares, step_time_model
     from tokenfleet.performance.stretching import scaled
-    from tokenfleet.performance.support import missing_facts, unsupported
+    from tokenfleet.performance.support import missing_facts, short_steps, unsupported
     from tokenfleet.performance.tower import tower_budget, tower_physics, tower_s, with_tower
     from tokenfleet.performance.transfer import kv_bytes, kv_transfer_s, prefill_alone_s
     from tokenfleet.performance.workspace import worst_case_encoder_tokens
@@ -69,6 +69,7 @@ _HOME = {
     "tower_budget": "tower",
     "tower_physics": "tower",
     "tower_s": "tower",
+    "short_steps": "support",
     "unsupported": "support",
     "with_tower": "tower",
     "worst_case_encoder_tokens": "workspace",
@@ -107,6 +108,7 @@ __all__ = [
     "scaled",
     "sequences_at",
     "share_gpu",
+    "short_steps",
     "smallest_fitting_layouts",
     "startup_budget_s",
     "step_parts",

@@ -5,6 +5,7 @@ from re import search
 from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
+from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision
 from tokenfleet.performance.precision import number_format
 
@@ -59,7 +60,7 @@ def unsupported(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> t
         *_weight_problems(model, gpu, deployment),
         *_link_problems(gpu, deployment.layout),
         *_speculation_problems(deployment),
-        *_step_problems(model, deployment.engine),
+        *(f"{reason.text}; {reason.relax}" for reason in short_steps(model, deployment.engine)),
     )
 
 
@@ -143,17 +144,19 @@ def _speculation_problems(deployment: Deployment) -> list[str]:
     return ["speculative decoding over pipeline stages is not known: their rounds are not one model's steps"]
 
 
-def _step_problems(model: ModelArchitecture, engine: EngineSettings) -> list[str]:
-    """VLLM does not start where a prompt that it may not cut could be longer than a step."""
+def short_steps(model: ModelArchitecture, engine: EngineSettings) -> tuple[Reason, ...]:
+    """VLLM does not start where a prompt that it may not cut could be longer than a step; none where it does."""
     limit = engine.context_limit_tokens or model.max_context_tokens
     if engine.chunked_prefill or not engine.name.startswith("vllm") or limit is None:
-        return []
+        return ()
     if engine.max_batched_tokens >= limit:
-        return []
-    return [
+        return ()
+    text = (
         f"without chunked prefill vLLM needs a step for its longest request: max_batched_tokens is "
-        f"{engine.max_batched_tokens:,}, the context limit {limit:,}; lower engine.context_limit or raise the budget"
-    ]
+        f"{engine.max_batched_tokens:,}, the context limit {limit:,}"
+    )
+    relax = "set engine.chunked_prefill: true, raise max_batched_tokens or lower engine.context_limit"
+    return (Reason(kind="unsupported", text=text, relax=relax),)
 
 
 def has_link(gpu: Gpu) -> bool:

@@ -49,7 +49,7 @@ def test_vllm_does_not_start_where_a_prompt_may_be_longer_than_a_step():
     found = performance.unsupported(OLD, GPU, deployed({"chunked_prefill": False, "max_batched_tokens": 512}))
     assert found == (
         "without chunked prefill vLLM needs a step for its longest request: max_batched_tokens is 512, the context "
-        "limit 4,096; lower engine.context_limit or raise the budget",
+        "limit 4,096; set engine.chunked_prefill: true, raise max_batched_tokens or lower engine.context_limit",
     )
     other = deployed({"chunked_prefill": False, "max_batched_tokens": 512})
     other = replace(other, engine=replace(other.engine, name="trtllm-1.2"))

@@ -41,7 +41,7 @@ ROWS = Trace(
 EVENT = "events: [{pool: embed, at: 60s, what: fail, replicas: 1, back_after: 5s}]\n"
 PEOPLE = """\
 users: {count: 12, think: 1s}
-batch: {takes: {share: 30%}}
+batch: {takes: {output_over: 140}}
 clients: {attempts: 5, backoff: 2s, reads: 60/s}
 """
 
@@ -110,6 +110,7 @@ def test_a_failure_of_the_gpu_takes_all_its_engines(capsys, simulated) -> None:
     lost = {pool["name"]: pool["lost_count"] for pool in found["pools"]}
     assert lost["main"] > 0
     assert lost["apart"] == 0
+    assert f"{sum(lost.values())} lost with a replica; 0 requests were sent more than once" in said
     assert found["finished_count"] < found["request_count"]
     calls = pl.read_parquet(simulated / "struck" / "calls.parquet")
     reached = set(calls.filter(pl.col("pool").is_in(["small", "main"]))["request"])
@@ -122,6 +123,9 @@ def test_users_wait_for_the_end_of_their_way_and_come_back(capsys, simulated) ->
     assert sum(pool["lost_count"] for pool in found["pools"]) > 0
     assert 0 < found["batch"]["finished_count"] < found["request_count"]
     rows = pl.read_parquet(simulated / "users" / "requests.parquet").sort("arrival_s")
+    parts_s = sum(pool["mean_s"] for pool in found["pools"]) + found["transfer_mean_s"] + found["outside_mean_s"]
+    awaited = rows.filter(pl.col("output_tokens") <= 140)
+    assert parts_s == pytest.approx((awaited["finish_s"] - awaited["arrival_s"]).mean()), "batch is left aside"
     finish_s = np.sort(rows["finish_s"].to_numpy())
     arrival_s = rows["arrival_s"].to_numpy()
     in_flight = np.arange(1, len(rows) + 1) - np.searchsorted(finish_s, arrival_s, side="right")

@@ -95,6 +95,12 @@ def test_gaps_of_classes_are_judged_and_add_up(capsys, monkeypatch, tmp_path):
         ("what: rollout}", "what: fail, to: {precision: fp8}}", "which is of a rollout"),
         ("what: rollout}", "what: rollout, to: {replicas: 3}}", "as many as the old one"),
         ("main: {replicas: 2,", "main: {autoscaling: {max: 2},", "a rollout in main, which is scaled"),
+        (
+            SCENARIO[SCENARIO.index("  - {pool") :],
+            "  - {pool: main-decode, at: 60s, what: rollout, to: {precision: fp8}}\n"
+            "pools: {main: {prefill: {}, decode: {replicas: 2}, link: infiniband_200g}}\n",
+            "main-decode needs replicas of one kind, for KV is handed over",
+        ),
         ("{max_surge: 1}", "{max_surge: 0, max_unavailable: 2}", "may be missing at once"),
         ("what: rollout}", "what: rollout}\n  - {pool: main, at: 90s, what: rollout}", "a second rollout"),
     ],

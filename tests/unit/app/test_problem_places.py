@@ -30,6 +30,9 @@ pools:
         ("small: fleet.groups[0].engine", "7: pools.small.engine: odd"),
         ("main-decode: fleet.groups[0].engine", "10: pools.main.decode.engine: odd"),
         ("main-prefill: fleet.groups[0].engine", "2: engine: odd (pools.main.prefill)"),
+        ("pools.small", "7: pools.small: odd"),
+        ("groups.far", "5: groups.far: odd"),
+        ("pools.main.decode", "10: pools.main.decode: odd"),
     ],
 )
 def test_it_names_line_and_key_and_whose_it_is(tmp_path, found, place) -> None:

@@ -40,6 +40,7 @@ def test_another_checkpoint_of_a_shape_is_said_and_may_read_further():
     found = model("Qwen3-30B-A3B-Instruct-2507")
     assert found.name == "Qwen/Qwen3-30B-A3B-Instruct-2507"
     assert found.notes[-1].endswith("shape of Qwen/Qwen3-30B-A3B")
+    assert not found.notes[-1].startswith(found.name), "where several models are named, the name stands before it"
     assert (found.max_context_tokens, model("Qwen/Qwen3-30B-A3B").max_context_tokens) == (262144, 40960)
 
 

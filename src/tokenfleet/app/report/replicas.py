@@ -65,7 +65,7 @@ def _ready(run: Simulated, over: tuple[TimeAxis, Window]) -> list[Chart]:
         counts.append(len(ready))
     times = over[0].of(np.array([*times_s, run.record.end_s]))
     drawn = _stairs("ready", times, np.array([*counts, counts[-1]]), FIRST, "%{y:.0f} ready")
-    note = f"{turmoil.refused_count:,} attempts were refused, {turmoil.lost_count:,} lost with their replica."
+    note = f"{turmoil.refused_count:,} attempts were refused, {turmoil.lost_count:,} lost with a replica."
     return [
         _chart(
             ("replicas", "Replicas that take requests", note),
