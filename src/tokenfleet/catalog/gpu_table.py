@@ -166,7 +166,9 @@ def _spellings() -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for row in rows("gpus"):
         for written in (row["name"], *filter(None, row["aliases"].split("|"))):
-            if _names_meant(written) == (row["name"],):
+            # ``h100`` is the beginning of its part's name, and no nearer than the other parts that begin so.
+            own = written == row["name"] or not _plain(row["name"]).startswith(_plain(written))
+            if own and _names_meant(written) == (row["name"],):
                 found.setdefault(_plain(written), (row["name"], written))
     return found
 
