@@ -152,11 +152,10 @@ def _taken(name: str, found: Gpu) -> str:
 
 def nearest_gpu_names(name: str) -> tuple[str, ...]:
     """Up to three parts that are called much like ``name``, nearest first: ``h100_sxm``, ``ironwood (tpu7x)``."""
-    asked = _plain(name)
     found: dict[str, str] = {}
-    for match in get_close_matches(asked, _spellings(), n=9, cutoff=0.6):
-        part, written = _spellings()[match]
-        found.setdefault(part, part if _plain(written) == _plain(part) else f"{written} ({part})")
+    alike = get_close_matches(_plain(name), _spellings(), n=12, cutoff=0.6)
+    for part, written in (_spellings()[each] for each in alike):
+        found.setdefault(part, part if _plain(part) in alike else f"{written} ({part})")
     return tuple(found.values())[:3]
 
 

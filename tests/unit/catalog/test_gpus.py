@@ -102,7 +102,7 @@ def test_a_name_that_leaves_the_form_open_says_what_was_taken():
         ("rtx_4091", "rtx4090"),
         ("l41s", "l40s"),
         ("ironwod", "ironwood (tpu7x)"),
-        ("a100-80g", "a100 80gb (a100_sxm_80gb)"),
+        ("h100-80bg", "h100 80gb (h100_sxm)"),
     ],
 )
 def test_an_unknown_name_fails_with_the_nearest(name, nearest):
