@@ -6,6 +6,8 @@ from tokenfleet.domain.survival import Recovery
 
 def over(found: Recovery, after: str) -> str:
     """``over 6 min 1 s after the event``, or why no time can be named; ``after`` as in ``the event``."""
+    if found.too_soon:
+        return f"over at a time nobody can tell: {_too_soon(found)}"
     if found.after_s is None:
         return f"not over {_within(found)}"
     if not found.after_s:
@@ -15,18 +17,20 @@ def over(found: Recovery, after: str) -> str:
 
 def holds_again(found: Recovery) -> str:
     """``the promise holds again after 6.00 s``, or why no time can be named; empty where it never broke."""
+    if found.too_soon:
+        return f"whether the promise holds again nobody can tell: {_too_soon(found)}"
     if found.after_s is None:
         return f"the promise does not hold again {_within(found)}"
     return f"the promise holds again after {shown_duration(found.after_s)}{_so_far(found)}" if found.after_s else ""
 
 
+def _too_soon(found: Recovery) -> str:
+    follows = f"{shown_duration(found.demand_left_s)} of demand follow" if found.demand_left_s else "no demand follows"
+    return f"{follows}, and {shown_duration(found.window_s)} are judged together"
+
+
 def _within(found: Recovery) -> str:
-    left = shown_duration(found.demand_left_s)
-    if found.too_soon:
-        return (
-            f"within the {left} of demand left, too few to judge: {shown_duration(found.window_s)} are judged together"
-        )
-    return f"within the {left} of demand that follow; a longer one may show when"
+    return f"within the {shown_duration(found.demand_left_s)} of demand that follow; a longer one may show when"
 
 
 def _so_far(found: Recovery) -> str:

@@ -18,13 +18,17 @@ from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tok
 from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
 from tokenfleet.app.spike_words import (
     burst_lines,
+    carry_said,
     endured_line,
     fleet_document,
     gigabytes_said,
+    gpus_said,
     hour_said,
     ladder_lines,
+    let_go_line,
     moment_said,
     replicas_said,
+    scale_back_s,
     start_said,
     warm_lines,
 )
@@ -72,9 +76,7 @@ class Spike:
     @property
     def scale_back_s(self) -> float | None:
         """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
-        if self.known is None or self.known.endured is None or self.known.endured.settled.after_s is None:
-            return None
-        return self.known.event.demand_end_s + self.known.endured.settled.after_s
+        return None if self.known is None else scale_back_s(self.known)
 
     @property
     def reserve_gpu_hours(self) -> float | None:
@@ -219,6 +221,7 @@ def _known(found: Spike) -> dict[str, object]:
         "added_gpu_count": known.added_gpu_count,
         "trigger_s": found.trigger_s,
         "scale_back_s": found.scale_back_s,
+        "let_go": asdict(known.let_go) if known.let_go else None,
         "reserve_gpu_hours": found.reserve_gpu_hours,
         "reserve_usd": _reserve_usd(found),
     }
@@ -254,11 +257,10 @@ def _known_blocks(found: Spike, known: planner.KnownSpike) -> Iterator[Block]:
     needed, formula = known.needed, known.budget.formula_carrying_count
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
-    lines = [f"{replicas_said(needed.replica_count)}: {needed.carrying_count} carry it{lost}; {hour_said(needed)}"]
-    if formula not in (None, needed.carrying_count):
-        lines.append(
-            f"tokens of the busiest minute alone would say {formula} carry it: they know neither queues nor quantiles"
-        )
+    lines = [f"{replicas_said(needed.replica_count)}: {carry_said(needed.carrying_count)}{lost}; {hour_said(needed)}"]
+    if formula is not None and formula != needed.carrying_count:
+        carry = carry_said(formula)
+        lines.append(f"tokens of the busiest minute alone would say {carry}: they know neither queues nor quantiles")
     yield "Needs", [*lines, *([endured_line(known.endured)] if known.endured else [])]
     yield "When", list(_when(found, known))
     yield "Warm", list(warm_lines(known.warm, found.ready, known.added_replica_count))
@@ -292,14 +294,14 @@ def _when(found: Spike, known: planner.KnownSpike) -> Iterator[str]:
         yield "nothing to start: the usual fleet is enough"
         return
     more, moment = replicas_said(known.added_replica_count), moment_said(found.trigger_s)
-    yield f"ask for {more} more ({known.added_gpu_count} GPUs) {moment}: {start_said(ready)}"
+    yield f"ask for {more} more ({gpus_said(known.added_gpu_count)}) {moment}: {start_said(ready)}"
     if known.late is not None:
         late = endured_line(known.late)
         yield f"asked for only when it begins, ready {shown_duration(ready.typical_s)} later: {late}"
     if found.scale_back_s is None:
         yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
         return
-    yield f"let them go at {shown_duration(found.scale_back_s)}: by then those who arrive are served as promised again"
+    yield let_go_line(found.scale_back_s, known.let_go)
     usd = _reserve_usd(found)
     if found.reserve_gpu_hours is not None and usd is not None:
         hours = f"{found.reserve_gpu_hours:,.1f} GPU-hours, {shown_usd(usd)}"

@@ -9,12 +9,16 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_usd
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.spike_words import (
     burst_lines,
+    carry_said,
     endured_line,
     fleet_document,
+    gpus_said,
     hour_said,
     ladder_lines,
+    let_go_line,
     moment_said,
     replicas_said,
+    scale_back_s,
     start_said,
     warm_lines,
 )
@@ -41,9 +45,7 @@ class PoolsSpiked:
     @property
     def scale_back_s(self) -> float | None:
         """When the added replicas may go; ``None`` where the queue does not settle within the demand."""
-        if self.known is None or self.known.endured is None or self.known.endured.settled.after_s is None:
-            return None
-        return self.known.event.demand_end_s + self.known.endured.settled.after_s
+        return None if self.known is None else scale_back_s(self.known)
 
     def trigger_s(self, pool: planner.PoolNeeds) -> float | None:
         """When what is added to a pool must be asked for, at the longest start; may be below 0."""
@@ -124,6 +126,7 @@ def _event(found: PoolsSpiked, known: planner.PoolsSpike) -> dict[str, object]:
         "endured": asdict(known.endured) if known.endured else None,
         "late": asdict(known.late) if known.late else None,
         "scale_back_s": found.scale_back_s,
+        "let_go": asdict(known.let_go) if known.let_go else None,
     }
 
 
@@ -200,7 +203,7 @@ def _needs(pool: planner.PoolNeeds) -> str:
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
     count = replicas_said(needed.replica_count)
-    return f"{pool.name}: {count}: {needed.carrying_count} carry it{lost}; {hour_said(needed)}"
+    return f"{pool.name}: {count}: {carry_said(needed.carrying_count)}{lost}; {hour_said(needed)}"
 
 
 def _when(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[str]:
@@ -211,13 +214,13 @@ def _when(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[str]:
     for pool in grown:
         more, moment = replicas_said(pool.added_replica_count), moment_said(found.trigger_s(pool) or 0.0)
         start = start_said(found.ready[pool.name])
-        yield f"{pool.name}: ask for {more} more ({pool.added_gpu_count} GPUs) {moment}: {start}"
+        yield f"{pool.name}: ask for {more} more ({gpus_said(pool.added_gpu_count)}) {moment}: {start}"
     if known.late is not None:
         yield f"asked for only when it begins: {endured_line(known.late)}"
     if found.scale_back_s is None:
         yield "the queue does not settle within this demand: plan with a longer one to see when to scale back"
         return
-    yield f"let them go at {shown_duration(found.scale_back_s)}: by then those who arrive are served as promised again"
+    yield let_go_line(found.scale_back_s, known.let_go)
     held = [(pool, found.reserve_gpu_hours(pool) or 0.0) for pool in grown]
     usd = sum(hours * pool.usual.price.price_usd_per_gpu_hour for pool, hours in held)
     hours = sum(each for _, each in held)

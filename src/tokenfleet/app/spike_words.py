@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from tokenfleet import planner
 from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.readiness import Ready
-from tokenfleet.app.recovery_words import over
+from tokenfleet.app.recovery_words import holds_again, over
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.slo import SloResult
@@ -68,9 +68,33 @@ def endured_line(endured: planner.Endured) -> str:
     one = endured.replica_count == 1
     kept, broken = ("keeps the promise", "breaks it") if one else ("keep the promise", "break it")
     verdict = kept if endured.kept else f"{broken} ({_worst(endured.slo)})"
-    settled = over(endured.settled, "the event")
     count, waiting = replicas_said(endured.replica_count), endured.waiting_peak_count
-    return f"{count} {verdict}: at most {waiting:,} requests wait, {settled}"
+    said = f"{count} {verdict}: at most {waiting:,} requests wait"
+    # Who keeps it and is seen no longer has nothing that could be over.
+    silent = endured.kept and endured.settled.too_soon
+    return said if silent else f"{said}, {over(endured.settled, 'the event')}"
+
+
+def scale_back_s(known: planner.KnownSpike | planner.PoolsSpike) -> float | None:
+    """When the added replicas may go, in seconds of the demand; ``None`` where the queue does not settle within it."""
+    if known.endured is None or known.endured.settled.after_s is None:
+        return None
+    after_s = known.endured.settled.after_s if known.let_go is None else known.let_go.after_s
+    return known.event.demand_end_s + after_s
+
+
+def let_go_line(at_s: float, found: planner.LetGo | None) -> str:
+    """When the added replicas may go, and what a replay without them shows; ``None``: those who carry are as ever."""
+    said = f"let them go at {shown_duration(at_s)}"
+    if found is None:
+        return f"{said}: by then those who arrive are served as promised again"
+    if found.without.after_s == 0.0:
+        return f"{said}: replayed without them from then on, those who arrive are served as promised"
+    if found.without.too_soon:
+        return (
+            f"{said}: by then those who arrive are served as promised; too little demand follows to see it without them"
+        )
+    return f"{said} at the earliest: replayed without them, {holds_again(found.without)}"
 
 
 def _worst(results: tuple[SloResult, ...]) -> str:
@@ -97,6 +121,16 @@ def gigabytes_said(size_bytes: float) -> str:
 def replicas_said(count: int) -> str:
     """``1 replica``, ``5 replicas``."""
     return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def gpus_said(count: int) -> str:
+    """``1 GPU``, ``6 GPUs``."""
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def carry_said(count: int) -> str:
+    """``1 carries it``, ``5 carry it``."""
+    return "1 carries it" if count == 1 else f"{count} carry it"
 
 
 def hour_said(sized: Sized) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
+    from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, without_pools
     from tokenfleet.planner.packing import (
@@ -66,6 +67,7 @@ _HOME = {
     "Hopeless": "early",
     "HotPrefix": "warming",
     "KnownSpike": "spike",
+    "LetGo": "letting_go",
     "Latencies": "verdict",
     "Look": "early",
     "NamedPart": "named",
@@ -151,6 +153,7 @@ __all__ = [
     "HotPrefix",
     "KnownSpike",
     "Latencies",
+    "LetGo",
     "Look",
     "NamedPart",
     "Option",

@@ -7,13 +7,15 @@ import numpy as np
 
 from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.letting_go import LetGo, let_go, without_added
 from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.spike import SAMPLE_S, Endured, Event, all_through, around, endured, with_event
+from tokenfleet.planner.spike import SAMPLE_S, Endured, Event, all_through, around, ended_s, endured, with_event
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.systems import SizedPool, System, in_place, requests_of_pool, system_of
 from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic
@@ -66,6 +68,8 @@ class PoolsSpike:
     """The carrying replicas of every pool's needed fleet; ``None`` where one has none."""
     late: Endured | None
     """All replicas of the needed fleets, those that were added asked for only when it begins."""
+    let_go: LetGo | None
+    """When those who carry what the usual ones cannot may go; ``None`` where there are none, or nobody knows when."""
 
 
 def spike_of_pools(
@@ -102,6 +106,7 @@ def spike_of_pools(
     as_is = work.endured(work.system, spare=True)
     found = work.sized() if plan.handover is None else work.sized_together(as_is)
     needed = None if any(sized is None for sized, _ in found) else work.with_fleets([sized for sized, _ in found])
+    carried = None if needed is None else work.endured(needed, spare=False)
     return PoolsSpike(
         event=event,
         usual=as_is,
@@ -109,8 +114,9 @@ def spike_of_pools(
             _needs(work, pool.who, part, usual_traffic, each, needed)
             for pool, part, each in zip(plan.pools, work.system.parts, found, strict=True)
         ),
-        endured=None if needed is None else work.endured(needed, spare=False),
+        endured=carried,
         late=None if needed is None else work.asked_late(needed, ready_after_s),
+        let_go=None if needed is None or carried is None else work.let_go(needed, carried),
     )
 
 
@@ -204,6 +210,22 @@ class _Work:
                 ready = Happening(time_s=time_s, kind="ready", replicas=added, reason="asked for late")
                 worlds[part.name] = World(happenings=(ready,), absent=added)
         return self.endured(needed, spare=True, worlds=worlds) if worlds else None
+
+    def let_go(self, needed: System, carried: Endured) -> LetGo | None:
+        """When the carrying replicas that were added may go, those of all pools together."""
+        parts = zip(self.system.parts, needed.parts, strict=True)
+        counts = {part.name: (usual.sized.carrying_count, part.sized.carrying_count) for usual, part in parts}
+        grown = {name: each for name, each in counts.items() if each[0] < each[1]}
+        if not grown:
+            return None
+
+        def replay(at_s: float | None) -> RunRecord:
+            made = {name: without_added(None, at_s, *each) for name, each in grown.items()}
+            worlds = {name: world for name, world in made.items() if world is not None}
+            return needed.replayed(self.replays, self.longer, spare=False, worlds=worlds).record
+
+        end_s = ended_s(self.longer, self.event)
+        return let_go(replay, self.replays.slo, ended_s=end_s, settled_after_s=carried.settled.after_s)
 
 
 def _needs(work: _Work, who: str, part: SizedPool, usual: Traffic, found: _Found, needed: System | None) -> PoolNeeds:

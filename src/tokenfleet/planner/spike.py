@@ -19,6 +19,7 @@ from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.letting_go import JUDGED_S, LetGo, let_go, without_added
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.redundancy import spare_replicas
@@ -102,6 +103,8 @@ class KnownSpike:
     """The event on the carrying replicas of that fleet."""
     late: Endured | None
     """The event on all replicas of that fleet, those that were added asked for only when it begins."""
+    let_go: LetGo | None
+    """When those who carry what the usual ones cannot may go; ``None`` where there are none, or nobody knows when."""
     warm: Warmed | None
     """What warming prefixes does; ``None`` where there is no fleet, or the trace shows no shared prefix."""
     added_replica_count: int
@@ -139,10 +142,11 @@ def known_spike(
     narrowed = replace(question, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
     found = cheapest(narrowed, traffic.trace, progress=progress)
     needed = None if found.sized is None else all_through(replays, traffic, question, found.sized)
-    carried = warm = late = None
+    carried = warm = late = gone = None
     if needed is not None:
         late = _asked_late(replays, (traffic, longer), event, usual, needed, ready_after_s)
         carried = _endured_by(replays, (traffic, longer), event, needed.replica, needed.carrying_count)
+        gone = _let_go(replays, longer, event, usual, needed, carried)
         warm = warmed(replays, traffic, needed.replica, needed.carrying_count)
     added = max(0, needed.replica_count - usual.replica_count) if needed else 0
     return KnownSpike(
@@ -153,6 +157,7 @@ def known_spike(
         reasons=found.reasons,
         endured=carried,
         late=late,
+        let_go=gone,
         warm=warm,
         added_replica_count=added,
         added_gpu_count=added * usual.replica.deployment.layout.gpu_count,
@@ -228,6 +233,26 @@ def _asked_late(
     return _endured_by(replays, demand, event, needed.replica, needed.replica_count, world)
 
 
+def _let_go(
+    replays: Replays, longer: Traffic, event: Event, usual: Sized, needed: Sized, carried: Endured
+) -> LetGo | None:
+    count = needed.carrying_count
+    if count <= usual.carrying_count:
+        return None
+
+    def replay(at_s: float | None) -> RunRecord:
+        world = without_added(replays.door, at_s, usual.carrying_count, count)
+        return replays.run(longer, needed.replica, count, world=world)
+
+    end_s = ended_s(longer, event)
+    return let_go(replay, replays.slo, ended_s=end_s, settled_after_s=carried.settled.after_s)
+
+
+def ended_s(traffic: Traffic, event: Event) -> float:
+    """When the last request of the event has arrived, on the clock of the traffic around it."""
+    return traffic.window_s[0] + event.demand_end_s - event.start_s
+
+
 def _endured_by(
     replays: Replays,
     demand: tuple[Traffic, Traffic],
@@ -269,13 +294,12 @@ def endured(
         longer: Replays with more of what follows the event, to see when it is over.
     """
     verdict = replays.judged(traffic, record)
-    ended_s = traffic.window_s[0] + event.demand_end_s - event.start_s
     return Endured(
         replica_count=record.replica_count,
         kept=verdict.kept,
         slo=verdict.peak,
         waiting_peak_count=waiting_peak_count,
-        settled=settled(record, replays.slo, ended_s, window_s=60.0, longer=longer),
+        settled=settled(record, replays.slo, ended_s(traffic, event), window_s=JUDGED_S, longer=longer),
     )
 
 

@@ -49,7 +49,9 @@ def test_an_event_is_sized_triggered_warmed_and_let_go(run):
     assert ready["low_s"] < ready["typical_s"] < ready["high_s"]
     assert ready["prepared_high_s"] < ready["high_s"]
     assert told["trigger_s"] == pytest.approx(240.0 - ready["high_s"] - warm["lead_s"])
-    assert told["scale_back_s"] == pytest.approx(360.0 + told["endured"]["settled"]["after_s"])
+    assert told["scale_back_s"] == pytest.approx(360.0 + told["let_go"]["after_s"])
+    assert told["let_go"]["after_s"] >= told["endured"]["settled"]["after_s"]
+    assert told["let_go"]["without"]["after_s"] == 0.0
     held_s = told["scale_back_s"] - told["trigger_s"]
     assert told["reserve_gpu_hours"] == pytest.approx(told["added_gpu_count"] * held_s / 3600)
     # Sessions of agents share most of their prompts anyway: here a warm start is worth little.
@@ -59,6 +61,7 @@ def test_an_event_is_sized_triggered_warmed_and_let_go(run):
     labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
     assert labels == ["Usual", "Event", "As", "Needs", "When", "Warm", "Bursts"]
     assert "before the demand begins" in said
+    assert "replayed without them from then on, those who arrive are served as promised" in " ".join(said.split())
 
 
 def test_without_an_event_only_bursts_are_told(run):

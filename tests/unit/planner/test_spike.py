@@ -8,6 +8,7 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.run import Status
 from tokenfleet.planner import Event, bursts, cheapest, known_spike
+from tokenfleet.planner.letting_go import let_go
 from tokenfleet.planner.recovery import recovery
 from tokenfleet.workload import scale
 from unit.planner import toy
@@ -116,3 +117,19 @@ def test_the_end_of_the_demand_is_no_recovery():
     unsure = recovery(record(lambda at: (at >= 100) & (at < 480)), promise, 100.0, window_s=60.0)
     assert (unsure.after_s, unsure.lasts) == (380.0, False)
     assert recovery(record(lambda at: at < 0), promise, 100.0, window_s=60.0).lasts
+
+
+def test_the_added_replicas_go_as_soon_as_who_comes_is_served_without_them():
+    promise = toy.slo(ttft=2.0)
+
+    def until(enough_s, at_s):
+        return record(lambda at: (at >= at_s) & (at < enough_s) if at_s is not None else at < 0)
+
+    def found(enough_s, ended_s=100.0):
+        return let_go(lambda at_s: until(enough_s, at_s), promise, ended_s=ended_s, settled_after_s=10.0)
+
+    assert (found(0.0).after_s, found(0.0).without.after_s) == (10.0, 0.0)
+    assert (found(200.0).after_s, found(200.0).without.after_s) == (190.0, 0.0), "a minute later is too early, too"
+    assert (found(600.0).after_s, found(600.0).without.after_s) == (10.0, None), "too few without them for good"
+    assert found(600.0, ended_s=560.0).without.too_soon
+    assert let_go(lambda at_s: until(0.0, at_s), promise, ended_s=100.0, settled_after_s=None) is None
