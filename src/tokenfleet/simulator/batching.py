@@ -13,7 +13,7 @@ preempts. SGLang differs more: a step is either prefill or decode, prefill first
 
 from tokenfleet.simulator.attention import forget_pairs
 from tokenfleet.simulator.blocks import decode_blocks_now, growth_blocks, take_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.decoding import (
     join_decodes,
 )
@@ -140,7 +140,7 @@ def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
     return True
 
 
-@compiled
+@compiled_apart
 def admit_delivered(memory: Memory, replica: int, request: int) -> int:
     """Admit the head of the queue, which brings the KV of its prompt along, if blocks allow it.
 
@@ -280,7 +280,7 @@ def opens_admission(memory: Memory, replica: int, partial: int) -> bool:
     return True
 
 
-@compiled
+@compiled_apart
 def schedule_round(memory: Memory, replica: int) -> int:
     """A round of prefill if there is anything to prefill, else one of decode (SGLang); see :func:`schedule`.
 

@@ -8,7 +8,7 @@ A *stretch* of ``block_tokens`` of context takes one block in most models. Where
 (:mod:`tokenfleet.simulator.windows`) it takes some in these and some in the others.
 """
 
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.extents import evict
 from tokenfleet.simulator.layout import (
     BLOCK_SHIFT,
@@ -77,14 +77,13 @@ def take_blocks(memory: Memory, replica: int, blocks: int) -> None:
         evict_missing(memory, replica)
 
 
-@compiled
+@compiled_apart
 def evict_missing(memory: Memory, replica: int) -> None:
     """More blocks were taken than hold nothing: the cache gives the others."""
     each = growth_blocks(memory, memory[replica + GROUP])
     missing = -memory[replica + UNHASHED]
     named = missing if each == 1 else (missing + each - 1) // each
-    evict(memory, replica, named)
-    memory[replica + UNHASHED] = named * each - missing
+    memory[replica + UNHASHED] = evict(memory, replica, named) * each - missing
 
 
 @compiled

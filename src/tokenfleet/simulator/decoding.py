@@ -5,7 +5,7 @@ A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and 
 """
 
 from tokenfleet.simulator.blocks import count_phase
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.gaps import record_gap, record_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
@@ -218,7 +218,7 @@ def correct_gap(memory: Memory, sequence: int, counted_ps: int, end_ps: int) -> 
     record_gap(memory, request, end_ps - memory[sequence + EMITTED], end_ps, 1)
 
 
-@compiled
+@compiled_apart
 def correct_pauses(memory: Memory, replica: int, counted_ps: int, end_ps: int) -> None:
     """The gaps of those that the step being fixed has resumed, and that ends at ``end_ps``, are longer."""
     memory[replica + RESUMED_COUNT] = 0
@@ -239,7 +239,7 @@ def last_token_ps(memory: Memory, replica: int, sequence: int) -> int:
     return memory[replica + HORIZON]
 
 
-@compiled
+@compiled_apart
 def record_resumed(memory: Memory, replica: int, end_ps: int) -> None:
     """Count the gaps that end with the first step of decode after rounds of prefill, in which decodes stood still.
 
@@ -267,7 +267,7 @@ def join_decodes(memory: Memory, replica: int, sequence: int) -> None:
     start_decoding(memory, replica, sequence, output_tokens(memory, request))
 
 
-@compiled
+@compiled_apart
 def emit_joined(memory: Memory, replica: int, counted_ps: int, end_ps: int) -> None:
     """The step that ends at ``end_ps`` yields the first token of each sequence that brought its KV along.
 

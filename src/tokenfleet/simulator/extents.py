@@ -233,23 +233,35 @@ def shrink_extent(memory: Memory, replica: int, extent: int, blocks: int) -> int
 
 
 @compiled
-def evict(memory: Memory, replica: int, blocks: int) -> None:
-    """Forget the blocks that were released first."""
-    while blocks > 0:
+def is_worthless(memory: Memory, extent: int) -> bool:
+    """Whether nobody can find its blocks again."""
+    return memory[extent + RESIDENT] | memory[extent + OWNER] == NONE
+
+
+@compiled
+def evict(memory: Memory, replica: int, blocks: int) -> int:
+    """Forget the blocks that were released first, at least so many, and how many that are.
+
+    What is worthless goes at once as a whole: nothing else would be reused before the rest of it.
+    """
+    gone = 0
+    while gone < blocks:
         extent = memory[replica + OLDEST]
         if extent == NONE:
             memory[FAULT] = NOTHING_TO_EVICT
-            return
+            return blocks
         resident = memory[extent + RESIDENT]
         in_chain = resident != NONE and not is_shadow(memory, extent)
         if in_chain and memory[resident + FIRST_SHADOW] != NONE:
             position = extent_end(memory, extent) - 1
             before = shrink_extent(memory, replica, extent, 1)
             promote_shadow(memory, replica, resident, position, before)
-            blocks -= 1
+            gone += 1
         else:
-            taken = min(blocks, extent_end(memory, extent) - extent_start(memory, extent))
+            held = extent_end(memory, extent) - extent_start(memory, extent)
+            taken = held if is_worthless(memory, extent) else min(blocks - gone, held)
             shrink_extent(memory, replica, extent, taken)
-            blocks -= taken
+            gone += taken
         if resident != NONE and memory[replica + OLDEST] != extent:
             drop_if_empty(memory, replica, resident)
+    return gone

@@ -39,7 +39,8 @@ def gap_bin(memory: Memory, gap_ps: int) -> int:
 def add_gaps(memory: Memory, counts: int, replica: int, found: int, steps: int) -> None:
     """Count a gap in bin ``found`` for each decoding sequence and each of ``steps``, class by class."""
     decoding = memory[replica + CLASSES_AT]
-    for number in range(memory[CLASS_COUNT]):
+    memory[counts + found] += memory[decoding] * steps
+    for number in range(1, memory[CLASS_COUNT]):
         memory[counts + number * GAP_BINS + found] += memory[decoding + number] * steps
 
 

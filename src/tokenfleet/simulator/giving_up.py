@@ -5,7 +5,7 @@ there are looked at, as vLLM does it; steps fixed by then are paid for. SGLang h
 request go with the next token that it yields, so it runs one more round. Full blocks stay in the prefix cache.
 """
 
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.decoding import last_token_ps, leave_batch, leave_replica, unused_promise, window_full_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
@@ -256,7 +256,7 @@ def may_go(memory: Memory, replica: int, row: int) -> bool:
     return memory[row + LEAVES] <= memory[replica + CLOCK]
 
 
-@compiled
+@compiled_apart
 def let_go(memory: Memory, replica: int, time_ps: int) -> None:
     """Free the running requests whose clients have given up, in the order in which they did, as far as they may go."""
     row = memory[replica + FIRST_GONE]

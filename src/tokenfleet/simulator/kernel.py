@@ -7,7 +7,7 @@ first, among arrivals those by the clock.
 
 from tokenfleet.simulator.attention import has_window_pairs
 from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
 from tokenfleet.simulator.foresight import expect_arrivals, scout
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
@@ -148,7 +148,7 @@ def too_long(memory: Memory, group: int, request: int) -> bool:
     return blocks > memory[group + BLOCK_COUNT]
 
 
-@compiled
+@compiled_apart
 def turn_away(memory: Memory, request: int, status: int) -> None:
     """The door is closed to a request, or no replica takes it."""
     memory[pool_called(memory, request) + REFUSED_COUNT] += 1
@@ -344,7 +344,7 @@ def dissolve(memory: Memory) -> None:
             request = leave_lane(memory, pool)
 
 
-@compiled
+@compiled_apart
 def obey(memory: Memory) -> None:
     """What becomes of a replica, or of the lanes, at the pause."""
     if memory[ORDER_KIND] == FAIL:
@@ -359,7 +359,7 @@ def obey(memory: Memory) -> None:
     memory[ORDER_KIND] = NONE
 
 
-@compiled
+@compiled_apart
 def be_given_up(memory: Memory) -> None:
     """An alarm rings; the run of the replica is cut short, where whoever gave up may be let go or make room."""
     time_ps = memory[ALARM_PS]

@@ -3,15 +3,18 @@
 from tokenfleet.simulator.blocks import full_blocks, growth_blocks
 from tokenfleet.simulator.compiling import compiled
 from tokenfleet.simulator.layout import (
+    ENDING,
     FIXED_BLOCKS,
     FREE_BLOCKS,
     GROUP,
     HALF,
     HASHED,
     NONE,
+    OLDEST,
     PREFIX,
     PREFIX_CACHING,
     REQUEST,
+    STATE,
     UNHASHED,
     UNHASHED_LAST,
 )
@@ -43,6 +46,9 @@ def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, name
     each = growth_blocks(memory, group)
     own = held - memory[sequence + HASHED] * each
     own_named = max(0, named - path)
+    if memory[sequence + STATE] == ENDING and memory[replica + OLDEST] == NONE:
+        # Nobody finds its own tokens again, and nothing that is kept for anybody would be reused before them.
+        own_named = 0
     memory[replica + FREE_BLOCKS] += own
     nameless = own - own_named * each
     if memory[group + UNHASHED_LAST] == 0:

@@ -10,7 +10,7 @@ or writes, or left blocks where it will write. Then its blocks are written step 
 """
 
 from tokenfleet.simulator.blocks import full_blocks, growth_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.extents import (
     extent_end,
     extent_start,
@@ -329,7 +329,7 @@ def trim_own(memory: Memory, replica: int, request: int, limit: int) -> None:
     insert_unused(memory, replica, rest, memory[own + OLDER])
 
 
-@compiled
+@compiled_apart
 def find_hits(memory: Memory, replica: int, request: int, known: int) -> None:
     """Look up the blocks of a waiting request, from its first to the first miss; the last token is never served.
 
@@ -383,7 +383,7 @@ def find_hits_in(memory: Memory, replica: int, request: int, node: int, start: i
     return reach
 
 
-@compiled
+@compiled_apart
 def hold_hits(memory: Memory, replica: int, sequence: int) -> None:
     """Hold the blocks that the last look-up found."""
     request = memory[sequence + REQUEST]
@@ -447,7 +447,7 @@ def release_in(memory: Memory, replica: int, sequence: int, resident: int, start
             memory[replica + FREE_BLOCKS] += (extent_end(memory, extent) - position) * each
 
 
-@compiled
+@compiled_apart
 def release_path(memory: Memory, replica: int, sequence: int) -> None:
     """Release the blocks that a sequence holds on its path, the last first."""
     ends = node_ends(memory, replica)
@@ -466,13 +466,13 @@ def release_path(memory: Memory, replica: int, sequence: int) -> None:
         memory[replica + CONTENDED] -= 1
 
 
-@compiled
+@compiled_apart
 def release_nameless(memory: Memory, replica: int, blocks: int) -> None:
     """Put freed blocks that nobody can find again behind all that were freed before, as vLLM did before 0.24."""
     insert_unused(memory, replica, new_extent(memory, replica, NONE, 0, blocks, 0), memory[replica + NEWEST])
 
 
-@compiled
+@compiled_apart
 def release_own(memory: Memory, replica: int, sequence: int, low: int, high: int) -> None:
     """Release the named blocks of the tokens that a request shares with nobody."""
     extent = new_extent(memory, replica, NONE, low, high, 0)

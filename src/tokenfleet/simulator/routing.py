@@ -2,7 +2,7 @@
 
 from tokenfleet.control import lanes
 from tokenfleet.control import routing as policies
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.layout import (
     ATTEMPTS,
     BATCH_IN_FLIGHT,
@@ -246,9 +246,15 @@ def choose_replica(memory: Memory, request: int) -> int:
 
     The turn breaks ties, so that no replica is everybody's first.
     """
-    router = memory[ROUTER]
-    if memory[VISITS_AT] == NONE and router <= PREFIX_AFFINITY:
+    if memory[VISITS_AT] == NONE and memory[ROUTER] <= PREFIX_AFFINITY:
         return first_choice(memory, request)
+    return best_choice(memory, request)
+
+
+@compiled_apart
+def best_choice(memory: Memory, request: int) -> int:
+    """The same, looking at all replicas of the pool."""
+    router = memory[ROUTER]
     home = NOBODY
     total = 0
     if router == PREFIX_AFFINITY:

@@ -11,7 +11,7 @@ from tokenfleet.simulator.blocks import (
     stretch_blocks,
     take_blocks,
 )
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.decoding import (
     last_token_ps,
     leave_batch,
@@ -289,7 +289,7 @@ def first_prefill(memory: Memory, replica: int) -> int:
     return memory[replica + FIRST_RUNNING] if spent > decoded_tokens(memory, replica) else NONE
 
 
-@compiled
+@compiled_apart
 def serve_by_order(memory: Memory, replica: int) -> int:
     """Serve the running sequences one by one, each at the cost of others if need be; where to look for prefills."""
     name_paused(memory, replica)
@@ -316,15 +316,15 @@ def serve_by_order(memory: Memory, replica: int) -> int:
 
 
 @compiled
-def fits_at_once(memory: Memory, replica: int) -> bool:
+def fits_at_once(memory: Memory, replica: int, blocks: int) -> bool:
     """Whether tokens and blocks suffice for all that run, so that the order in which they are served does not matter.
 
-    The prefill at the end of the running list may be cut short by the budget: nobody is served after it.
+    The prefill at the end of the running list may be cut short by the budget: nobody is served after it. ``blocks``:
+    those that the decodes need.
     """
     if memory[replica + CONTENDED] + memory[replica + LEFT_OUT_COUNT] > 0:
         return False
     budget = memory[replica + BUDGET] - memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS]
-    blocks = decode_blocks_now(memory, replica) + draft_blocks(memory, replica)
     sequence = memory[replica + PARTIAL]
     while sequence != NONE:
         tokens = min(memory[sequence + TARGET] - memory[sequence + COMPUTED], memory[replica + CHUNK_LIMIT])
@@ -341,16 +341,18 @@ def fits_at_once(memory: Memory, replica: int) -> bool:
 @compiled
 def serve_running(memory: Memory, replica: int) -> int:
     """Give the running sequences their tokens and blocks; where to look for prefills in the running list."""
-    if not fits_at_once(memory, replica):
+    blocks = decode_blocks_now(memory, replica)
+    ahead = draft_blocks(memory, replica)
+    if not fits_at_once(memory, replica, blocks + ahead):
         return serve_by_order(memory, replica)
     memory[replica + BUDGET] -= memory[replica + DECODING] * memory[memory[replica + GROUP] + STEP_TOKENS]
-    memory[replica + AHEAD_BLOCKS] = draft_blocks(memory, replica)
-    take_blocks(memory, replica, decode_blocks_now(memory, replica))
+    memory[replica + AHEAD_BLOCKS] = ahead
+    take_blocks(memory, replica, blocks)
     give_back_decodes(memory, replica)
     return NONE if memory[replica + PARTIAL] == NONE else prefill_partials(memory, replica)
 
 
-@compiled
+@compiled_apart
 def give_way(memory: Memory, replica: int) -> None:
     """Where batch has a lane, its running sequences give way to interactive requests that wait for a slot or blocks.
 

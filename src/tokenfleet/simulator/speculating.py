@@ -6,7 +6,7 @@ step runs, blocks for all drafts are free and nobody else takes them.
 """
 
 from tokenfleet.simulator.blocks import blocks_between, count_phase, decode_blocks, take_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.decoding import await_event
 from tokenfleet.simulator.layout import (
     AHEAD_BLOCKS,
@@ -118,7 +118,7 @@ def leap(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
         write_up_to(memory, replica, sequence, further, first_order(memory, replica))
 
 
-@compiled
+@compiled_apart
 def keep_drafts(memory: Memory, replica: int) -> None:
     """The step that drafted has ended: each sequence in it keeps what is right, and no more than it has to say."""
     memory[replica + DRAFTED] = 0

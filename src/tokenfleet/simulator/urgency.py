@@ -8,7 +8,7 @@ each level is in order of arrival. Who was preempted goes back to its place in t
 """
 
 from tokenfleet.control import admission
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.lane import PS_PER_US, is_batch
 from tokenfleet.simulator.layout import (
     BY_LANE,
@@ -146,7 +146,7 @@ def last_batch(memory: Memory, replica: int, request: int) -> int:
     return found
 
 
-@compiled
+@compiled_apart
 def most_urgent(memory: Memory, replica: int) -> int:
     """The request to be admitted next, or ``NONE``."""
     if memory[memory[replica + GROUP] + BY_PRIORITY] == BY_LANE:
