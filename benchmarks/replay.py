@@ -4,10 +4,13 @@
 
 Each case replays a trace at a share of the capacity that a hot run of the same lengths measured. ``core`` is the
 compiled kernel alone, ``whole`` the call of ``replay`` from columns to columns, both in processor time, best of
-three, of short traces of up to forty. The cost per request as a trace grows is to be read off spread lengths: requests
-of one length come to start and end together within the first ten thousand, and then share what a replay does at each
-end. With ``--json`` the first case alone, with the one-time compile (empty cache), the load from cache in a new
-process, and the peak memory, as one object.
+three, of short traces of up to forty. With ``--json`` the first case alone, with the one-time compile (empty cache),
+the load from cache in a new process, and the peak memory, as one object.
+
+Below the cases stands what a request costs as a trace grows. A short replay can hit upon a moment in which the machine
+is fast, a long one cannot, so all are replayed in turn, a stretch of each after a stretch of each other, until the
+longest is through. Spread lengths tell: requests of one length come to start and end together within the first ten
+thousand, and then share what a replay does at each end.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -164,12 +168,9 @@ CASES = (
     Case("KV-bound overload, 1.2 x, gate", kind="spread", load=1.2, blocks=4_000),
     Case("KV-bound overload, 1.2 x, no gate", kind="spread", load=1.2, blocks=4_000, gate=False),
     Case("100 replicas, spread lengths", kind="spread", replicas=100),
-    *(Case(f"trace of {count:,}", count=count) for count in (10_000, 100_000, 3_000_000)),
-    *(
-        Case(f"trace of {count:,}, spread lengths", kind="spread", count=count)
-        for count in (10_000, 100_000, 3_000_000)
-    ),
 )
+COUNTS = (10_000, 100_000, 1_000_000, 10_000_000)
+"""Requests of the traces that show what one costs as a trace grows."""
 
 
 def measure(case: Case) -> tuple[float, float, object]:
@@ -191,6 +192,32 @@ def measure(case: Case) -> tuple[float, float, object]:
         record = replay(rows, on)
         whole_s.append(time.process_time() - start_s)
     return min(core_s), min(whole_s), record
+
+
+def in_stretches(case: Case, arrivals: int) -> Iterator[float]:
+    """Processor seconds of the kernel for so many arrivals after each other, again and again from the start."""
+    from tokenfleet.simulator.building import build, to_ps
+    from tokenfleet.simulator.entry import advance
+    from tokenfleet.simulator.layout import NEVER_PS
+
+    rows, on = case.trace(), case.fleet()
+    pauses_ps = [to_ps(time_s) for time_s in rows.arrival_s[arrivals::arrivals]]
+    while True:
+        memory, _ = build(rows, on, None)
+        for until_ps in (*pauses_ps, NEVER_PS - 1):
+            start_s = time.process_time()
+            advance(memory, until_ps)
+            yield time.process_time() - start_s
+        del memory
+
+
+def costs_ns(kind: str, counts: Sequence[int]) -> list[float]:
+    """What a request costs the kernel in traces of so many, all replayed in turn; each count divides the last."""
+    replays = [in_stretches(replace(CASES[0], kind=kind, count=count), counts[0]) for count in counts]
+    spent_s = np.zeros(len(counts))
+    for _ in range(counts[-1] // counts[0]):
+        spent_s += [next(each) for each in replays]
+    return list(spent_s / counts[-1] * 1e9)
 
 
 def machine() -> str:
@@ -249,6 +276,12 @@ def as_table(quick: bool) -> None:
             f"{record.preemption_count.mean():10.3f}{record.cached_tokens.sum() / record.input_tokens.sum():8.1%}",
             flush=True,
         )
+    counts = COUNTS[:-1] if quick else COUNTS
+    print(f"\n{'ns per request in a trace of':30s}{''.join(f'{count:>12,}' for count in counts)}{'most / least':>15s}")
+    for kind in ("spread", "fixed"):
+        costs = costs_ns(kind, counts)
+        row = "".join(f"{cost:12.0f}" for cost in costs)
+        print(f"{f'  {kind} lengths':30s}{row}{max(costs) / min(costs):15.2f}", flush=True)
 
 
 def main() -> None:
