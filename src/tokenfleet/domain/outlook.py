@@ -7,12 +7,25 @@ from tokenfleet.domain.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierPoint:
-    """One fleet in the plane of price against latency, judged in the peak window with the spare gone."""
+class FrontierPool:
+    """One pool of such a fleet."""
 
+    name: str
     gpu: str
     precision: str
     tensor_parallel: int
+    replica_count: int
+    """Carrying and spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """One fleet in the plane of price against latency, judged in the peak window with the spare gone."""
+
+    gpu: str | None
+    """``None`` where its pools are of several; so it is with ``precision`` and ``tensor_parallel``."""
+    precision: str | None
+    tensor_parallel: int | None
     replica_count: int
     """Carrying and spare."""
     price_usd_per_hour: float
@@ -22,9 +35,8 @@ class FrontierPoint:
     """The same of each latency promised, by the name of its clause, such as ``tpot_p95``."""
     efficient: bool
     """No other point is at least as good in price, TTFT and ITL and better in one."""
-    pools: tuple[str, ...] = ()
-    """Names of the pools, where it is a fleet of several; ``gpu``, ``precision`` and ``tensor_parallel`` are then those
-    of the first."""
+    pools: tuple[FrontierPool, ...] = ()
+    """Its pools, where it is a fleet of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,8 @@ class Change:
     made: Callable[[Case], Case]
     trying: str
     """In words, as long as no such fleet is known."""
+    widens: bool = False
+    """It asks for more GPUs than may be had."""
 
 
 def plain(text: str, made: Callable[[Case], Case]) -> Change:
@@ -61,12 +63,17 @@ Obstacle = tuple[Change, ...]
 """What clears one thing that stands in the way of every fleet: by a little, or else by more."""
 
 
-def obstacles(case: Case) -> tuple[Obstacle, ...]:
-    """What formulas and lists say stands in the way of some candidate, apart from promises that can be looser."""
+def obstacles(case: Case, *, of_losses: bool = True) -> tuple[Obstacle, ...]:
+    """What formulas and lists say stands in the way of some candidate, apart from promises that can be looser.
+
+    Args:
+        case: A question that no fleet answers.
+        of_losses: Whether what is to survive, and the room for it, may be changed.
+    """
     found = (
         _unpriced(case.question),
         _unjudged(case),
-        *_unsurvivable(case.question),
+        *(_unsurvivable(case.question) if of_losses else ()),
         _too_long(case),
         *_cut_offs(case.question.slo),
     )
@@ -164,7 +171,7 @@ def _roomier(question: PlanQuestion) -> Change:
         zones = tuple(replace(zone, gpu_limit_count=None) for zone in now.zones)
         return replace(now, zones=zones, gpu_quota_count=None)
 
-    return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made, "more room")
+    return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made, "more room", widens=True)
 
 
 def room_for(sized: Sized, question: PlanQuestion) -> str:

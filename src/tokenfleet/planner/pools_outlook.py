@@ -4,11 +4,12 @@ An assumption is wrong in all pools at once, and the promise is judged on all re
 a pool that keeps it in the peak of its own may break it there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar
 
-from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, SensitivityCase
+from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, FrontierPool, SensitivityCase
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.capped import at_cap
@@ -48,21 +49,41 @@ class _Case:
     easier: bool = False
 
 
+_Value = TypeVar("_Value")
+
+
 def frontier_point(kinds: Sequence[Sized], names: tuple[str, ...], verdict: Verdict) -> FrontierPoint:
     """Several pools in the plane of price against latency."""
-    first = kinds[0].replica.deployment
+    pools = tuple(map(_frontier_pool, names, kinds))
     return FrontierPoint(
-        gpu=first.gpu,
-        precision=first.precision,
-        tensor_parallel=first.layout.tensor_parallel,
+        gpu=_only(pool.gpu for pool in pools),
+        precision=_only(pool.precision for pool in pools),
+        tensor_parallel=_only(pool.tensor_parallel for pool in pools),
         replica_count=sum(sized.replica_count for sized in kinds),
         price_usd_per_hour=sum(sized.price_usd_per_hour for sized in kinds),
         ttft_p99_s=verdict.seen.ttft_p99_s,
         itl_p99_s=verdict.seen.itl_p99_s,
         promised_s=verdict.promised_s,
         efficient=False,
-        pools=names,
+        pools=pools,
     )
+
+
+def _frontier_pool(name: str, kind: Sized) -> FrontierPool:
+    deployment = kind.replica.deployment
+    return FrontierPool(
+        name=name,
+        gpu=deployment.gpu,
+        precision=deployment.precision,
+        tensor_parallel=deployment.layout.tensor_parallel,
+        replica_count=kind.replica_count,
+    )
+
+
+def _only(values: Iterable[_Value]) -> _Value | None:
+    """What all of them are; ``None`` where they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
 
 
 class PoolsOutlook:

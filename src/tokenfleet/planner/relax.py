@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 
 from tokenfleet import workload
-from tokenfleet.domain.plan import Reason, Rejected
+from tokenfleet.domain.plan import PlanQuestion, Reason, Rejected
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Failure, family
 from tokenfleet.planner.changes import Case, Change, Graded, Obstacle, in_part, obstacles, plain
+from tokenfleet.planner.redundancy import largest, spare_of_a_part
 from tokenfleet.planner.relaxing import Trials, Working
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.screen import Floored
@@ -43,6 +44,8 @@ def nearest_failure(
     failures: Sequence[Failure],
     floored: Sequence[Floored],
     stands_for_count: int = 1,
+    *,
+    room: PlanQuestion | None = None,
 ) -> Failure | None:
     """Who comes closest to the promise when there are more than enough replicas.
 
@@ -52,6 +55,7 @@ def nearest_failure(
         failures: Candidates that were replayed up to their largest count; those that miss least are replayed in full.
         floored: Candidates whose floor breaks the promise, the nearest first; the first few are replayed.
         stands_for_count: Replicas of the whole demand that each of these stands for.
+        room: No more replicas than the zones and the quota of this question hold; ``None``: any number.
 
     Returns:
         The failure with the smallest ratio of what happens to what is promised; ``None`` without candidates, or when
@@ -61,11 +65,19 @@ def nearest_failure(
     tried = [_whole(replays, traffic, one, stands_for_count) for one in replayed if not one.inferred]
     for one in floored[:_MOST_TRIED]:
         wanted = one.estimate * _GENEROUS
-        count = min(wanted, replays.most(traffic, one.replica))
+        count = _in_room(room, one.replica, min(wanted, replays.most(traffic, one.replica)))
+        if not count:
+            continue
         verdict = replays.verdict(traffic, one.replica, count)
         tried.append(Failure(one.replica, count, verdict, one.reasons, untried=count < wanted))
     known = [failure for failure in tried if math.isfinite(failure.verdict.excess) and failure.verdict.broken]
     return min(known, key=lambda one: (one.verdict.excess, words.settled(one.replica.deployment)), default=None)
+
+
+def _in_room(room: PlanQuestion | None, replica: ReplicaPhysics, most: int) -> int:
+    if room is None:
+        return most
+    return largest(lambda count: spare_of_a_part(room, replica, count) is not None, most)
 
 
 def _whole(replays: Replays, traffic: Traffic, failure: Failure, stands_for_count: int) -> Failure:
@@ -80,7 +92,7 @@ def _whole(replays: Replays, traffic: Traffic, failure: Failure, stands_for_coun
 
 def changes_that_work(
     replays: Replays, trials: Trials, failures: Sequence[Failure], nearest: Failure | None
-) -> tuple[str, ...]:
+) -> tuple[Working, ...]:
     """Changes after which a plan finds a fleet, each with that fleet: ``ttft_p99 >= 0.62 s (3 replicas of ...)``.
 
     Args:
@@ -99,9 +111,9 @@ def changes_that_work(
     alone = [found for steps in hindrances if (found := trials.first(steps)) is not None]
     # What too few replicas reach is not the smallest change where more would do.
     stopped = nearest is not None and nearest.untried and bool(part or (nearest.zones_full and alone))
-    promises = () if stopped else _promises(replays, trials, (), nearest)
-    looser = [found for one in promises if (found := trials.smallest(one)) is not None]
-    offered = tuple(one.text for one in (part, *looser, *alone) if one is not None)
+    graded = () if stopped else promises(replays, trials, (), nearest)
+    looser = [found for one in graded if (found := trials.smallest(one)) is not None]
+    offered = tuple(one for one in (part, *looser, *alone) if one is not None)
     return offered or _together(replays, trials, hindrances)
 
 
@@ -118,26 +130,30 @@ def _part(trials: Trials, stopped: Sequence[Failure]) -> Working | None:
     return found if found.sized.carrying_count > shown else None
 
 
-def _together(replays: Replays, trials: Trials, hindrances: Sequence[Obstacle]) -> tuple[str, ...]:
+def _together(replays: Replays, trials: Trials, hindrances: Sequence[Obstacle]) -> tuple[Working, ...]:
     """All that stands in the way cleared at once, and promises loosened beside it where that is not enough."""
     every = tuple(one[-1] for one in hindrances)
     if not every:
         return ()
     if len(every) > 1 and (found := trials.works(every)) is not None:
-        return (_fewest(trials, hindrances, found).text,)
+        return (fewest(trials, hindrances, found),)
     cleared, missed = trials.after(every), trials.sought(every)
     traffic = trials.cut(cleared.traffic)
     judged = Replays.of(cleared.question, replays.replay)
     part = cleared.question.stands_for_count
     nearest = nearest_failure(judged, traffic, missed.found.failures, missed.screened.floored, part)
-    promises = _promises(judged, trials, every, nearest)
+    graded = promises(judged, trials, every, nearest)
     replays.count += judged.count
-    looser = (trials.smallest(promise, every) for promise in promises)
-    return tuple(_fewest(trials, hindrances, found).text for found in looser if found is not None)
+    looser = (trials.smallest(one, every) for one in graded)
+    return tuple(fewest(trials, hindrances, found) for found in looser if found is not None)
 
 
-def _fewest(trials: Trials, hindrances: Sequence[Obstacle], found: Working) -> Working:
-    """The same without what can be left out, and with the smallest steps of the rest."""
+def fewest(trials: Trials, hindrances: Sequence[Obstacle], found: Working) -> Working:
+    """Changes that are enough, beside what clears some hindrances.
+
+    Returns:
+        The same without what can be left out, and with the smallest steps of the rest.
+    """
     for change in reversed(found.changes):
         fewer = tuple(one for one in found.changes if one is not change)
         found = (fewer and trials.works(fewer)) or found
@@ -148,9 +164,7 @@ def _fewest(trials: Trials, hindrances: Sequence[Obstacle], found: Working) -> W
     return found
 
 
-def _promises(
-    replays: Replays, trials: Trials, made: tuple[Change, ...], nearest: Failure | None
-) -> tuple[Graded, ...]:
+def promises(replays: Replays, trials: Trials, made: tuple[Change, ...], nearest: Failure | None) -> tuple[Graded, ...]:
     """A looser promise, which the nearest failure keeps; shorter prompts or more cache hits, with which it keeps this.
 
     ``ttft_p99 of premium >= 0.62 s``: what it reaches, rounded up; ``cap input at 1,400 tokens``; and ``serve 45 % of
@@ -351,7 +365,7 @@ def reasons(
 
     Args:
         rejected: Every candidate, with its reasons.
-        changes: What helps, from :func:`changes_that_work`; ``None`` where nothing could be tried.
+        changes: What helps, in words; ``None`` where nothing could be tried.
         nearest: Reasons of the candidate that came closest; empty when none ever reached a floor or a replay.
 
     Returns:

@@ -98,6 +98,13 @@ def test_no_fleet_takes_more_gpus_than_the_quota():
     # The quota named is the one with which there is a plan.
     assert less.reasons[0].relax.startswith(f"gpu_quota: {free.gpu_count} ({free.replica_count} replicas")
     assert not plan_document(less, workload.profile(BUSY), {})["feasible"]
+    # And with the quota as it is, a part of the demand, or less of a promise.
+    _, looser, *_, thinner = less.reasons[0].relax.split("   or   ")
+    part = int(re.search(r"may be had, serve (\d+)% of this demand", thinner)[1]) / 100
+    kept = Redundancy(gpu_quota_count=free.gpu_count - 1)
+    assert plan(question(kept), workload.grow(BUSY, part)).chosen.gpu_count <= free.gpu_count - 1
+    assert plan(question(kept), workload.grow(BUSY, min(0.99, 1.15 * part))).chosen is None
+    assert "may be had, ttft_p" in looser
 
 
 def test_a_quota_is_kept_by_another_fleet_where_one_fits():
@@ -147,7 +154,9 @@ def test_zones_that_are_full_leave_no_fleet():
     }
     roomier = tuple(replace(zone, gpu_limit_count=limits.get(zone.name, 2)) for zone in ABC)
     found = plan(question(Redundancy(zone_count=1, zones=roomier)), BUSY)
-    (room,) = made.reasons[0].relax.split("   or   ")
+    room, *in_room = made.reasons[0].relax.split("   or   ")
+    assert in_room
+    assert all(each.startswith("with the GPUs that may be had, ") for each in in_room)
     assert found.chosen.replica_count == int(room.split("(")[1].split(" ")[0])
     tighter = tuple(replace(zone, gpu_limit_count=max(2, limits.get(zone.name, 2) - 2)) for zone in ABC)
     assert plan(question(Redundancy(zone_count=1, zones=tighter)), BUSY).chosen is None

@@ -210,6 +210,11 @@ def test_machines_read_every_pool_and_both_kinds_of_fleets(bought):
     pooled = [point for point in document["frontier"] if point["pools"]]
     assert [point["price_usd_per_hour"] for point in pooled] == [bought.price_usd_per_hour]
     assert pooled[0]["efficient"]
+    told = {each["name"]: each for each in pooled[0]["pools"]}
+    for pool in bought.pools:
+        sized = pool.plan.fleets[0]
+        assert told[pool.name]["gpu"] == sized.replica.deployment.gpu
+        assert told[pool.name]["replica_count"] == sized.replica_count
     assert len(document["frontier"]) > 1
     assert document["search"]["candidate_count"] > 2
 

@@ -282,13 +282,17 @@ def _frontier_table(placed: list[Placed], chosen: list[Placed], latency: str) ->
 
 def _fleet(point: FrontierPoint) -> str:
     if point.pools:
-        return f"{plural(point.replica_count, 'replica')} in the pools {' and '.join(point.pools)}"
+        return " and ".join(
+            f"{pool.name}: {pool.replica_count} of {pool.gpu} (TP{pool.tensor_parallel}, {pool.precision})"
+            for pool in point.pools
+        )
     return f"{plural(point.replica_count, 'replica')} of {point.gpu} (TP{point.tensor_parallel}, {point.precision})"
 
 
 def _is_chosen(plan: Plan, point: FrontierPoint) -> bool:
     if plan.pools:
-        return point.pools == tuple(pool.name for pool in plan.pools)
+        chosen = [(pool.name, sum(each.replica_count for each in pool.plan.fleets)) for pool in plan.pools]
+        return [(pool.name, pool.replica_count) for pool in point.pools] == chosen
     if plan.chosen is None:
         return False
     deployment = plan.chosen.replica.deployment
