@@ -38,6 +38,21 @@ _KINDS = {
     "model_type": "a mapping of key: value",
     "model_attributes_type": "a mapping of key: value",
 }
+_BOUNDS = {
+    "greater_than": ("gt", "is not above", "write more than"),
+    "greater_than_equal": ("ge", "is less than", "write at least"),
+    "less_than": ("lt", "is not below", "write less than"),
+    "less_than_equal": ("le", "is more than", "write at most"),
+}
+_EXAMPLES = {
+    "name": "name: chat",
+    "workload": "workload: {preset: chat, peak_rate: 20}",
+    "model": "model: Qwen/Qwen3-8B",
+    "slo": "slo: {ttft_p99: 2s}",
+    "gpus": "gpus: [h100_sxm]",
+    "redundancy": "redundancy: {replicas: n+1}",
+}
+"""How keys look that every scenario has."""
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -178,18 +193,35 @@ def _said(details: ErrorDetails, loc: KeyPath, keys: list[str]) -> tuple[str, st
         return str(context["what"]), str(context["mend"])
     if kind == "extra_forbidden":
         return "unknown key", _nearest(str(loc[-1]), keys)
+    example = f"such as {_EXAMPLES[str(loc[0])]}" if len(loc) == 1 and loc[0] in _EXAMPLES else ""
     if kind == "missing":
-        return "is missing", f"keys: {', '.join(keys)}" if len(loc) > 1 else "it has to be given"
-    shown = quoted(details["input"])
+        return "is missing", f"keys: {', '.join(keys)}" if len(loc) > 1 else example or "it has to be given"
+    if details["input"] is None:
+        return "has no value", example or "write one, or leave the key out"
     if kind == "literal_error":
         choices = [choice.strip(" '") for choice in str(context["expected"]).replace(" or ", ", ").split(",")]
-        return f"{shown} is not known", _nearest(str(details["input"]), choices)
-    if kind == "string_pattern_mismatch":
-        return f"{shown} cannot name a folder", "use letters, digits, . _ and -"
+        return f"{quoted(details['input'])} is not known", _nearest(str(details["input"]), choices)
     if kind == "too_short":
         return "is an empty list", "name at least one"
+    return _misfit(details, quoted(details["input"]), example)
+
+
+def _misfit(details: ErrorDetails, shown: str, example: str) -> tuple[str, str]:
+    """A value that is not what its key takes."""
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        named = {"name": "a folder", "pools": "a pool", "groups": "a group"}.get(str(details["loc"][0]), "a class")
+        longest = int(str(context["pattern"]).rpartition(",")[2].partition("}")[0]) + 1
+        return (
+            f"{shown} cannot name {named}",
+            f"use letters, digits, _ and -, {longest} at most, a letter or digit first",
+        )
+    if kind in _BOUNDS:
+        bound, breaks, mend = _BOUNDS[kind]
+        limit = f"{context[bound]:{'.0%' if '%' in shown else 'g'}}"
+        return f"{shown} {breaks} {limit}", f"{mend} {limit}"
     if kind in _KINDS:
-        return f"{shown} is not {_KINDS[kind]}", f"write {_KINDS[kind]}"
+        return f"{shown} is not {_KINDS[kind]}", example or f"write {_KINDS[kind]}"
     return f"{shown}: {details['msg'][:1].lower()}{details['msg'][1:]}", ""
 
 

@@ -41,7 +41,7 @@ def read_by(parse: Callable[[object], float]) -> BeforeValidator:
 def _known(look_up: Callable[[str, ValidationInfo], str]) -> BeforeValidator:
     def read(value: object, info: ValidationInfo) -> str:
         if not isinstance(value, str):
-            raise problem(f"{value} is not a name", "write it as text")
+            raise problem("has no value" if value is None else f"{value} is not a name", "write it as text")
         try:
             return look_up(value, info)
         except BadInput as error:

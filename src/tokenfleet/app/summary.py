@@ -445,14 +445,7 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
         f"{name} {shown_count(each.p50)} / {shown_count(each.p95)} / {shown_count(each.max)}"
         for name, each in (("input", workload.input_tokens), ("output", workload.output_tokens))
     )
-    # One request has no rate.
-    mean = f"{shown_rate(workload.mean_rate_per_s)}/s on average, " if workload.request_count > 1 else ""
-    count = "1 request" if workload.request_count == 1 else f"{workload.request_count:,} requests"
-    demand = (
-        f"{count} in {_span(workload.duration_s)}, {mean}"
-        f"{shown_rate(workload.peak_minute_rate_per_s)}/s in the busiest minute"
-    )
-    lines = [demand, f"tokens p50 / p95 / longest: {lengths}"]
+    lines = [_demanded(workload), f"tokens p50 / p95 / longest: {lengths}"]
     if not brief or plan.chosen is None:
         return [*lines, *sensitive(plan), *plan.assumptions]
     band = plan.chosen.replica.band.step_time_factor
@@ -464,10 +457,22 @@ def assumed(plan: Plan, workload: Workload, *, brief: bool) -> list[str]:
     ]
 
 
+def _demanded(workload: Workload) -> str:
+    """How many requests, in how long; one alone has neither span nor rate."""
+    if workload.request_count == 1:
+        return "1 request"
+    return (
+        f"{workload.request_count:,} requests in {_span(workload.duration_s)}, "
+        f"{shown_rate(workload.mean_rate_per_s)}/s on average, "
+        f"{shown_rate(workload.peak_minute_rate_per_s)}/s in the busiest minute"
+    )
+
+
 def _span(duration_s: float) -> str:
     """A trace ends with its last request, a hair before the minute it was drawn for."""
     minutes = round(duration_s / 60.0)
-    return shown_duration(minutes * 60.0 if abs(duration_s - minutes * 60.0) < 2.0 else duration_s)
+    near = minutes > 0 and abs(duration_s - minutes * 60.0) < 2.0
+    return shown_duration(minutes * 60.0 if near else duration_s)
 
 
 def infeasible(plan: Plan) -> list[Block]:

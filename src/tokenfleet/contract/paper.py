@@ -13,6 +13,7 @@ from tokenfleet.contract.schema import Contract, FleetSize, Hardware
 from tokenfleet.domain.errors import BadInput, Problem
 
 _KeyPath = tuple[str | int, ...]
+_WHICH = "name a contract.yaml that a plan has written"
 
 _COMMENTS = {
     "contract": "Version of this format.",
@@ -162,18 +163,20 @@ def read_contract(path: Path) -> dict[str, object]:
     Raises:
         BadInput: no such file, no YAML, or keys and values that are no contract, each with its line.
     """
+    if path.is_dir():
+        raise BadInput.at(str(path), "is a folder", "name the contract.yaml in it")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput.at(
-            str(path), f"cannot be read ({error})", "name a contract.yaml that a plan has written"
-        ) from error
+        raise BadInput.at(str(path), f"cannot be read ({error})", _WHICH) from error
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         value = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise BadInput.at(f"{path}:{line}", f"is not YAML: {error.problem}", "mend the line or plan again") from error
+    if not isinstance(value, Mapping) or "contract" not in value:
+        raise BadInput.at(str(path), "is no contract, which begins with contract: 1", _WHICH)
     lines: dict[_KeyPath, int] = {}
     problems = _number_lines(node, (), lines, path)
     try:
@@ -209,9 +212,7 @@ def _problem(path: Path, lines: Mapping[_KeyPath, int], where: _KeyPath, what: s
     while known and known not in lines:
         known = known[:-1]
     line = lines.get(known, 1)
-    return Problem(
-        f"{path}:{line}", f"{_dotted(where) or 'the file'}: {what[0].lower()}{what[1:]}", "mend it or plan again"
-    )
+    return Problem(f"{path}:{line}", f"{_dotted(where)}: {what[0].lower()}{what[1:]}", "mend it or plan again")
 
 
 def _dotted(where: _KeyPath) -> str:

@@ -237,7 +237,7 @@ def mostly_whole(where: str, rows_read: int, dropped: dict[str, int], most_broke
         raise BadInput.at(
             where,
             f"{broken} of {rows_read} rows have no record or no time that can be read",
-            "check the format, the column mapping and the time stamps, or allow a larger broken share",
+            "check the format, the column mapping and the time stamps",
         )
 
 

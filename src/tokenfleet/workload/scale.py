@@ -62,7 +62,9 @@ def repeated(trace: Trace, times: int) -> Trace:
 def grown_with_copies(trace: Trace, factor: float) -> tuple[Trace, Longs]:
     """As :func:`grow`, and which copy each request is: 0 is the original, on its own time."""
     if not 0 < factor <= 1000:
-        raise BadInput.at("growth", f"is {factor:g}", "give a factor above 0, such as 1.3 for 30 % more")
+        raise BadInput.at(
+            "growth", f"is {factor:g}", "give a factor above 0 and up to 1,000, such as 1.3 for 30 % more"
+        )
     if factor == 1:
         return trace, np.zeros(trace.request_count, dtype=np.int64)
     unit = units_of(trace)

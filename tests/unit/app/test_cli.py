@@ -1,6 +1,7 @@
 """How commands end: streams, exit codes, one clear message, nothing half-written."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -44,6 +45,15 @@ def test_the_help_imports_nothing_heavy():
 def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "tokenfleet", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("tokenfleet ")
+
+
+def test_a_reader_that_goes_away_is_no_failure():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tokenfleet", "memory", "--model", MODEL, "--gpu", "h100_sxm"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_without_a_command_the_help_is_shown(run):

@@ -179,9 +179,13 @@ def test_what_is_no_contract_is_bad_input(tmp_path, paper):
     broken.write_text("a: [1\nb: 2\n")
     with pytest.raises(BadInput, match=r"broken.yaml:2: is not YAML"):
         read_contract(broken)
-    broken.write_text("- 1\n")
-    with pytest.raises(BadInput, match="the file"):
-        read_contract(broken)
+    for other in ("- 1\n", "name: x\nmodel: y\n"):
+        broken.write_text(other)
+        with pytest.raises(BadInput, match=r"is no contract.*name a contract.yaml") as caught:
+            read_contract(broken)
+        assert len(caught.value.problems) == 1
+    with pytest.raises(BadInput, match=r"is a folder; name the contract.yaml in it"):
+        read_contract(tmp_path)
     broken.write_text("name: x\n" + paper.read_text())
     with pytest.raises(BadInput, match="name is written twice"):
         read_contract(broken)

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from tokenfleet.app.cli.face import Border, Face, face_options
+from tokenfleet.app.cli.face import Border, Face, ReaderGone, face_options
 
 COMMANDS: Final = {
     "capacity": "What one replica can do on each GPU: tokens/s, waiting, memory, price.",
@@ -58,6 +58,13 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{cmd_name} has no click command")
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a pipe that breaks meanwhile is not for click to end."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

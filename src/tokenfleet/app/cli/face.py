@@ -111,6 +111,10 @@ def face_options(command: Command) -> Command:
     return command
 
 
+class ReaderGone(Exception):
+    """Whoever read the output went away; click would end the run with a 1, which means something else here."""
+
+
 class Border:
     """Where a run ends: turns whatever stopped it into an exit code and one clear message."""
 
@@ -137,7 +141,7 @@ class Border:
             at = f" while {self.face.doing}" if self.face.doing else ""
             click.echo(f"Stopped{at}. Nothing was written.", err=True)
             return _STOPPED
-        if isinstance(error, BrokenPipeError):
+        if isinstance(error, BrokenPipeError | ReaderGone):
             # The reader went away (``| head``); the interpreter must not complain again while it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
