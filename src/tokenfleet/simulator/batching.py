@@ -13,7 +13,7 @@ preempts. SGLang differs more: a step is either prefill or decode, prefill first
 
 from tokenfleet.simulator.attention import forget_pairs
 from tokenfleet.simulator.blocks import decode_blocks_now, growth_blocks, take_blocks
-from tokenfleet.simulator.compiling import compiled, compiled_apart
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.decoding import (
     join_decodes,
 )
@@ -103,7 +103,7 @@ from tokenfleet.simulator.windows import (
 )
 
 
-@compiled
+@compiled_within
 def finds_room(memory: Memory, replica: int, request: int, known: int) -> bool:
     """Whether there are blocks for the head of the queue, by the rules of its engine, after a look-up in the cache.
 
@@ -217,7 +217,7 @@ def admit(memory: Memory, replica: int, request: int) -> int:
     return sequence
 
 
-@compiled
+@compiled_within
 def admit_waiting(memory: Memory, replica: int) -> int:
     """Admit from the head of the queue until one does not fit; the first that prefills, or ``NONE``."""
     first = NONE

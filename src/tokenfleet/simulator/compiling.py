@@ -10,6 +10,8 @@ COMPILED: set[Callable[..., object]] = set()
 """Functions that compiled code may call."""
 APART: set[Callable[..., object]] = set()
 """Those of them that are not written into their callers."""
+WITHIN: set[Callable[..., object]] = set()
+"""Those of them that always are; of the others the compiler decides."""
 
 
 def compiled(function: Function) -> Function:
@@ -21,6 +23,12 @@ def compiled(function: Function) -> Function:
 def compiled_apart(function: Function) -> Function:
     """The same, for what is rare: it stays a call of its own, out of the way of those who make it."""
     APART.add(function)
+    return compiled(function)
+
+
+def compiled_within(function: Function) -> Function:
+    """The same, for what nearly every request comes by: it is written into all its callers, long as it may be."""
+    WITHIN.add(function)
     return compiled(function)
 
 

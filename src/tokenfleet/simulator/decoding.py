@@ -5,7 +5,7 @@ A decoding sequence has ``ORIGIN + step`` computed tokens before each step, and 
 """
 
 from tokenfleet.simulator.blocks import count_phase
-from tokenfleet.simulator.compiling import compiled, compiled_apart
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.gaps import record_gap, record_step
 from tokenfleet.simulator.lane import leave_slot
 from tokenfleet.simulator.layout import (
@@ -97,7 +97,7 @@ def window_full_step(memory: Memory, replica: int, sequence: int) -> int:
     return memory[memory[replica + GROUP] + WINDOW_TOKENS] - memory[sequence + ORIGIN] - 2
 
 
-@compiled
+@compiled_within
 def await_event(memory: Memory, replica: int, sequence: int, step: int) -> None:
     """Put a decoding sequence into the ring at the next step, from ``step`` on, that changes something about it."""
     group = memory[replica + GROUP]
@@ -121,7 +121,7 @@ def count_class(memory: Memory, replica: int, sequence: int, change: int) -> Non
         memory[memory[replica + CLASSES_AT] + class_of(memory, memory[sequence + REQUEST])] += change
 
 
-@compiled
+@compiled_within
 def join_batch(memory: Memory, replica: int, sequence: int, computed: int, remaining: int) -> None:
     """A sequence with ``computed`` tokens decodes from the next step on; at least one token is to come."""
     step = memory[replica + STEP]
@@ -152,7 +152,7 @@ def start_decoding(memory: Memory, replica: int, sequence: int, remaining: int) 
         start_growing(memory, replica, sequence)
 
 
-@compiled
+@compiled_within
 def stop_decoding(memory: Memory, replica: int, sequence: int) -> None:
     """Take a decoding sequence out of the batch of the next step."""
     close_account(memory, replica, sequence)
@@ -343,16 +343,22 @@ def end_request(memory: Memory, replica: int, sequence: int) -> None:
         stop_running(memory, replica, sequence)
     spare_slot(memory, replica, sequence)
     if memory[VISITS_AT] != NONE:
-        request = memory[sequence + REQUEST]
-        note_end(memory, request, memory[replica + CLOCK])
-        unread = memory[visit_of(memory, request) + BOND] & UNREAD != 0
-        if unread or not reads_on(memory, request, memory[replica + CLOCK]):
-            end_in_session(memory, request, memory[replica + CLOCK])
-            free_user(memory, request, memory[replica + CLOCK])
-        leave_slot(memory, replica, request, memory[replica + CLOCK])
+        end_visit(memory, replica, memory[sequence + REQUEST])
 
 
-@compiled
+@compiled_apart
+def end_visit(memory: Memory, replica: int, request: int) -> None:
+    """The world around the fleet hears of the end of a request."""
+    now_ps = memory[replica + CLOCK]
+    note_end(memory, request, now_ps)
+    unread = memory[visit_of(memory, request) + BOND] & UNREAD != 0
+    if unread or not reads_on(memory, request, now_ps):
+        end_in_session(memory, request, now_ps)
+        free_user(memory, request, now_ps)
+    leave_slot(memory, replica, request, now_ps)
+
+
+@compiled_within
 def end_pending(memory: Memory, replica: int) -> None:
     """End the requests whose last step has run by now."""
     sequence = memory[replica + PENDING]

@@ -2,7 +2,7 @@
 
 from tokenfleet.domain.run import GAP_BINS_PER_OCTAVE
 from tokenfleet.simulator.bins import FLOOR_OCTAVE, GAP_BINS, GUESSES, OCTAVES
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.layout import (
     BOUNDS_AT,
     CLASS_COUNT,
@@ -19,7 +19,10 @@ from tokenfleet.simulator.steptime import run_ps, steps_until
 
 @compiled
 def gap_bin(memory: Memory, gap_ps: int) -> int:
-    """The bin of a gap: octave and 64th of it from the bits of a float, then a comparison of integers."""
+    """The bin of a gap: octave and 64th of it from the bits of a float, then a comparison of integers.
+
+    Which of its bounds a gap is beyond is left to chance, so nothing branches there.
+    """
     if gap_ps < 1 << FLOOR_OCTAVE:
         return 0
     bits = float_bits(gap_ps)
@@ -28,11 +31,7 @@ def gap_bin(memory: Memory, gap_ps: int) -> int:
         return GAP_BINS - 1
     found = 1 + octave * GAP_BINS_PER_OCTAVE + memory[memory[GUESS_AT] + ((bits >> 46) & (GUESSES - 1))]
     bounds = memory[BOUNDS_AT]
-    if gap_ps >= memory[bounds + found + 1]:
-        return found + 1
-    if gap_ps < memory[bounds + found]:
-        return found - 1
-    return found
+    return found + (gap_ps >= memory[bounds + found + 1]) - (gap_ps < memory[bounds + found])
 
 
 @compiled
@@ -44,7 +43,7 @@ def add_gaps(memory: Memory, counts: int, replica: int, found: int, steps: int) 
         memory[counts + number * GAP_BINS + found] += memory[decoding + number] * steps
 
 
-@compiled
+@compiled_within
 def count_gaps(memory: Memory, counts: int, replica: int, step_ps: int, growth_ps: int, steps: int) -> None:
     """Count the gaps of every step of a run; the steps grow, so each bin takes a stretch of them."""
     done = 0
@@ -67,7 +66,7 @@ def record_gap(memory: Memory, request: int, gap_ps: int, end_ps: int, change: i
         memory[memory[PEAK_GAPS_AT] + found] += change
 
 
-@compiled
+@compiled_within
 def record_step(memory: Memory, replica: int, gap_ps: int, end_ps: int) -> None:
     """Count a gap that ends at ``end_ps`` for each decoding sequence of a replica."""
     found = gap_bin(memory, gap_ps)
@@ -76,12 +75,17 @@ def record_step(memory: Memory, replica: int, gap_ps: int, end_ps: int) -> None:
         add_gaps(memory, memory[PEAK_GAPS_AT], replica, found, 1)
 
 
-@compiled
+@compiled_within
 def record_run(memory: Memory, replica: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
-    """Count the gaps of a run that starts at ``start_ps``, and those of its steps that end in the peak window."""
+    """Count the gaps of a run that starts at ``start_ps``, over all and in the peak window."""
     count_gaps(memory, memory[GAPS_AT], replica, step_ps, growth_ps, steps)
-    if start_ps >= memory[PEAK_END] or start_ps + run_ps(step_ps, growth_ps, steps) < memory[PEAK_START]:
-        return
+    if start_ps < memory[PEAK_END] and start_ps + run_ps(step_ps, growth_ps, steps) >= memory[PEAK_START]:
+        record_peak(memory, replica, step_ps, growth_ps, steps, start_ps)
+
+
+@compiled_apart
+def record_peak(memory: Memory, replica: int, step_ps: int, growth_ps: int, steps: int, start_ps: int) -> None:
+    """Count the gaps of those steps of a run that end in the peak window."""
     first = max(0, steps_until(step_ps, growth_ps, memory[PEAK_START] - start_ps) - 1)
     stop = min(steps, steps_until(step_ps, growth_ps, memory[PEAK_END] - start_ps) - 1)
     if stop > first:

@@ -7,7 +7,7 @@ first, among arrivals those by the clock.
 
 from tokenfleet.simulator.attention import has_window_pairs
 from tokenfleet.simulator.blocks import growth_blocks, stretch_blocks
-from tokenfleet.simulator.compiling import compiled, compiled_apart
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.door import ADMITTED, SMALLER_MODEL, charge, refusal_status, verdict
 from tokenfleet.simulator.foresight import expect_arrivals, scout
 from tokenfleet.simulator.giving_up import end_attempt, generated_tokens, ring
@@ -172,20 +172,28 @@ def smaller_goal(memory: Memory, request: int) -> int:
 
 @compiled
 def goal(memory: Memory, request: int, in_world: bool) -> int:
-    """The replica that a request goes to, in the pool of its model; ``NOBODY`` when it was turned away."""
+    """The replica that a request goes to, in the pool of its model; ``NOBODY`` when it was turned away.
+
+    In a quiet world nobody is.
+    """
     memory[POOL] = memory[POOLS_AT]
-    if in_world:
-        memory[POOL] = pool_called(memory, request)
-        enter(memory, request)
-        code = verdict(memory, request, memory[SMALLER_AT] != NONE)
-        if code == SMALLER_MODEL:
-            number = smaller_goal(memory, request)
-            if number != NOBODY:
-                return number
-            code = verdict(memory, request, False)
-        if code != ADMITTED:
-            turn_away(memory, request, refusal_status(code))
-            return NOBODY
+    return goal_in_world(memory, request) if in_world else choose_replica(memory, request)
+
+
+@compiled_apart
+def goal_in_world(memory: Memory, request: int) -> int:
+    """The same past the door, among replicas that may not be ready."""
+    memory[POOL] = pool_called(memory, request)
+    enter(memory, request)
+    code = verdict(memory, request, memory[SMALLER_AT] != NONE)
+    if code == SMALLER_MODEL:
+        number = smaller_goal(memory, request)
+        if number != NOBODY:
+            return number
+        code = verdict(memory, request, False)
+    if code != ADMITTED:
+        turn_away(memory, request, refusal_status(code))
+        return NOBODY
     number = choose_replica(memory, request)
     if number == NOBODY:
         turn_away(memory, request, STATUS_QUEUE_FULL if has_server(memory, request) else STATUS_NOBODY_READY)
@@ -207,16 +215,16 @@ def arrive(memory: Memory, request: int) -> None:
     """A request arrives. Where batch has a lane it may wait there; the next one tries when it has been sent."""
     if memory[HAS_BONDS] != 0 and passes_by(memory, request):
         return
-    if not has_lane(memory) or not is_batch(memory, request):
-        send(memory, request)
+    in_lane = has_lane(memory) and is_batch(memory, request)
+    if in_lane and waits_in_lane(memory, request):
         return
     now_ps = memory[request + READY]
-    if not waits_in_lane(memory, request):
-        send(memory, request)
+    send(memory, request)
+    if in_lane:
         release_next(memory, pool_called(memory, request), now_ps)
 
 
-@compiled
+@compiled_within
 def send(memory: Memory, request: int) -> None:
     """Send a request to a replica, whose run it may cut short."""
     in_world = memory[VISITS_AT] != NONE

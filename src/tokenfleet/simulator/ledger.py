@@ -10,7 +10,7 @@ The prefill part of a step is the attention of each chunk, and a rest by their t
 """
 
 from tokenfleet.simulator.attention import attention_ps, cached_chunk_ps, chunk_attention_ps
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_apart
 from tokenfleet.simulator.layout import (
     CACHED_GPU,
     CHARGED_STEP,
@@ -110,9 +110,14 @@ def charge_own(memory: Memory, replica: int, sequence: int, step: int) -> None:
 
 @compiled
 def close_account(memory: Memory, replica: int, sequence: int) -> None:
-    """A sequence decodes no more from the next step on: charge it what it took since it joined the batch."""
-    if memory[LEDGER_AT] == NONE:
-        return
+    """A sequence decodes no more from the next step on."""
+    if memory[LEDGER_AT] != NONE:
+        charge_since_joined(memory, replica, sequence)
+
+
+@compiled_apart
+def charge_since_joined(memory: Memory, replica: int, sequence: int) -> None:
+    """Charge a decoding sequence what it took since it joined the batch."""
     charge_own(memory, replica, sequence, memory[replica + STEP])
     equal_ps = memory[replica + SHARE_CLOCK] - memory[sequence + JOINED_CLOCK]
     row = ledger_of(memory, memory[sequence + REQUEST])

@@ -1,7 +1,7 @@
 """Freeing the KV blocks of whole sequences."""
 
 from tokenfleet.simulator.blocks import full_blocks, growth_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled_within
 from tokenfleet.simulator.layout import (
     ENDING,
     FIXED_BLOCKS,
@@ -30,7 +30,7 @@ from tokenfleet.simulator.prefixes import (
 from tokenfleet.simulator.windows import held_blocks
 
 
-@compiled
+@compiled_within
 def free_sequence(memory: Memory, replica: int, sequence: int, tokens: int, named_tokens: int) -> None:
     """Free the blocks that a sequence holds for ``tokens``; those its first ``named_tokens`` fill stay in the cache."""
     group = memory[replica + GROUP]

@@ -276,11 +276,16 @@ def write_up_to(memory: Memory, replica: int, sequence: int, tokens: int, served
 
 @compiled
 def start_growing(memory: Memory, replica: int, sequence: int) -> None:
-    """A sequence that starts to decode has shared tokens before it: see who else is there."""
+    """A sequence that starts to decode may have shared tokens before it: then see who else is there."""
+    if memory[sequence + HASHED] < path_blocks(memory, replica, memory[sequence + REQUEST]):
+        grow_in_company(memory, replica, sequence)
+
+
+@compiled_apart
+def grow_in_company(memory: Memory, replica: int, sequence: int) -> None:
+    """See who else writes, or has written, where a sequence that starts to decode will."""
     request = memory[sequence + REQUEST]
     position = memory[sequence + HASHED]
-    if position >= path_blocks(memory, replica, request):
-        return
     ends = node_ends(memory, replica)
     resident = first = NONE
     node = memory[request + PREFIX] & HALF

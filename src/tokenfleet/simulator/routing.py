@@ -2,7 +2,7 @@
 
 from tokenfleet.control import lanes
 from tokenfleet.control import routing as policies
-from tokenfleet.simulator.compiling import compiled, compiled_apart
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.layout import (
     ATTEMPTS,
     BATCH_IN_FLIGHT,
@@ -240,7 +240,7 @@ def first_choice(memory: Memory, request: int) -> int:
     return emptiest(memory)
 
 
-@compiled
+@compiled_within
 def choose_replica(memory: Memory, request: int) -> int:
     """Number of the pool's ready replica with the lowest score of those with room in their queue, or ``NOBODY``.
 

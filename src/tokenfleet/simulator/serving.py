@@ -11,7 +11,7 @@ from tokenfleet.simulator.blocks import (
     stretch_blocks,
     take_blocks,
 )
-from tokenfleet.simulator.compiling import compiled, compiled_apart
+from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.decoding import (
     last_token_ps,
     leave_batch,
@@ -113,7 +113,7 @@ def chunk_blocks(memory: Memory, replica: int, sequence: int, tokens: int) -> in
     return blocks_between(memory, memory[replica + GROUP], computed, computed + tokens)
 
 
-@compiled
+@compiled_within
 def prefill_chunk(memory: Memory, replica: int, sequence: int, tokens: int) -> None:
     """Give a prefill so many tokens, and blocks for them."""
     start = memory[sequence + COMPUTED]

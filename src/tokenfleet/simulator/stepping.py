@@ -9,7 +9,7 @@ A step with nothing in it takes no time: it stands for the engine waiting until 
 from tokenfleet.simulator.attention import attention_ps, cached_attention_ps
 from tokenfleet.simulator.batching import schedule
 from tokenfleet.simulator.blocks import take_blocks
-from tokenfleet.simulator.compiling import compiled
+from tokenfleet.simulator.compiling import compiled, compiled_within
 from tokenfleet.simulator.decoding import apply_outputs, correct_pauses, emit_first, emit_joined, record_resumed
 from tokenfleet.simulator.estimating import expect_less
 from tokenfleet.simulator.foresight import scout
@@ -180,7 +180,7 @@ def record_first(memory: Memory, replica: int, step_ps: int) -> None:
         correct_pauses(memory, replica, step_ps, end_ps)
 
 
-@compiled
+@compiled_within
 def finish_run(memory: Memory, replica: int) -> None:
     """The current run is over: move the replica to the boundary behind it."""
     steps = memory[replica + RUN]

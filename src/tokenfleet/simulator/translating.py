@@ -17,7 +17,7 @@ from typing import get_type_hints
 
 from llvmlite import ir
 
-from tokenfleet.simulator.compiling import APART
+from tokenfleet.simulator.compiling import APART, WITHIN
 from tokenfleet.simulator.expressions import BUFFER, INTEGER, TRUTH, Expressions, Plain
 from tokenfleet.simulator.memory import Memory
 
@@ -53,6 +53,13 @@ def definitions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def attributes(function: Plain) -> tuple[str, ...]:
+    """What the compiler is told about where the lines of a function go."""
+    if function in APART:
+        return ("noinline", "cold")
+    return ("alwaysinline",) if function in WITHIN else ()
+
+
 class Program:
     """Functions that call each other."""
 
@@ -72,7 +79,7 @@ class Program:
             result = KINDS[hints.pop("return")]
             declared = ir.Function(self.module, ir.FunctionType(result, [KINDS[kind] for kind in hints.values()]), name)
             declared.linkage = "internal"
-            for attribute in ("nounwind", "noinline", "cold") if function in APART else ("nounwind",):
+            for attribute in ("nounwind", *attributes(function)):
                 declared.attributes.add(attribute)
             for value in (declared.return_value, *declared.args):
                 if value.type == TRUTH:
