@@ -118,33 +118,38 @@ class ReplayCache:
     ) -> RunRecord:
         """As :func:`tokenfleet.simulator.replay`, from disk where it can.
 
-        What a controller decides is not kept, and neither is what was stopped. Where somebody looks on the way
-        everything is replayed: what was seen is kept elsewhere (:mod:`tokenfleet.app.verdict_cache`).
+        What a controller decides is not kept. Where somebody looks on the way everything is replayed, and no record is
+        kept: what was seen is, elsewhere (:mod:`tokenfleet.app.verdict_cache`).
         """
         if world is not None and world.controller is not None:
             self._warm_up()
             return simulator.replay(
                 trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
             )
+
+        def run() -> RunRecord:
+            self.run_count += 1
+            self._warm_up()
+            return simulator.replay(
+                trace,
+                fleet,
+                peak_window_s=peak_window_s,
+                telemetry_interval_s=telemetry_interval_s,
+                hopeless=hopeless,
+                world=world,
+            )
+
+        if hopeless is not None:
+            return run()
         path = self.path(trace, fleet, peak_window_s, telemetry_interval_s, world)
-        known = None if hopeless is not None else _read(path, trace)
+        known = _read(path, trace)
         if known is not None:
             self.found_count += 1
             return known
-        if hopeless is None and path.exists():
+        if path.exists():
             self._announce(f"{path} is damaged: replayed again")
-        self.run_count += 1
-        self._warm_up()
-        record = simulator.replay(
-            trace,
-            fleet,
-            peak_window_s=peak_window_s,
-            telemetry_interval_s=telemetry_interval_s,
-            hopeless=hopeless,
-            world=world,
-        )
-        if record.cut_s is None:
-            self.write(path, _written(record))
+        record = run()
+        self.write(path, _written(record))
         return record
 
     def _warm_up(self) -> None:

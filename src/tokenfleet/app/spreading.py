@@ -56,7 +56,10 @@ def spread_replays(
         def on_ray(*question: Any) -> Pending:  # noqa: ANN401 - handed on
             return _OnRay(ray, task.remote(*question), question[-1])
 
-        yield Spread(here, on_ray, width, verdicts, recall)
+        try:
+            yield Spread(here, on_ray, width, verdicts, recall)
+        finally:
+            _write_down(verdicts)
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
@@ -74,6 +77,12 @@ def spread_replays(
             yield Spread(here, on_thread, 0, verdicts, recall)
     finally:
         pool.shutdown(cancel_futures=True)
+        _write_down(verdicts)
+
+
+def _write_down(verdicts: VerdictCache | None) -> None:
+    if verdicts is not None:
+        verdicts.flush()
 
 
 @dataclass(frozen=True, slots=True)

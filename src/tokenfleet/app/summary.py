@@ -257,7 +257,7 @@ def _to_be_sure(plan: Plan) -> str:
     if plan.question.first_look:
         return "tokenfleet plan says what would make sure"
     if sure is None:
-        return "no number of these replicas would make sure"
+        return "even four times as many of these replicas would not make sure"
     usd, step = shown_usd(sure.price_usd_per_hour), sure.replica.deployment.engine.max_batched_tokens
     return (
         f"{sure.replica_count} replicas of {replica_name(sure)} with steps of {step:,} tokens at {usd}/h would keep it"

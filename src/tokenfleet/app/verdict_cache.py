@@ -18,6 +18,7 @@ from typing import Any
 from tokenfleet.app.digests import source_digest
 from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.contract import judged_again, without_limits
+from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import UNSEEN, Asked, Latencies, Look, Verdict
 
@@ -39,6 +40,8 @@ class VerdictCache:
         # Traces are kept beside their number, so that nobody else gets their id.
         self._paths: dict[tuple[object, ...], tuple[object, Path]] = {}
         self._files: dict[Path, dict[bytes, _Line]] = {}
+        self._names: dict[tuple[object, ...], tuple[Fleet, bytes]] = {}
+        self._unwritten: dict[Path, list[bytes]] = {}
 
     def knows(self, asked: Asked) -> bool:
         """Whether :meth:`find` finds something."""
@@ -62,7 +65,7 @@ class VerdictCache:
         return Verdict(judged_again(asked.slo, peak), judged_again(asked.slo, overall), Latencies(*seen))
 
     def keep(self, asked: Asked, verdict: Verdict) -> None:
-        """Add a line."""
+        """Add a line, which is written by :meth:`flush`."""
         path, name = self._path(asked), self._name(asked)
         known = self._lines(path).get(name, {"looks": None, "end": None})
         looks = known["looks"]
@@ -73,7 +76,13 @@ class VerdictCache:
             end = _measured(verdict.peak), _measured(verdict.overall), astuple(verdict.seen)
         self._lines(path)[name] = line = {"looks": looks, "end": end}
         body = name + b" " + json.dumps(line, separators=(",", ":")).encode()
-        self._kept.add(path, b"%08x %s\n" % (zlib.crc32(body), body))
+        self._unwritten.setdefault(path, []).append(b"%08x %s\n" % (zlib.crc32(body), body))
+
+    def flush(self) -> None:
+        """Write what was added, in one piece for each file."""
+        while self._unwritten:
+            path, lines = self._unwritten.popitem()
+            self._kept.add(path, b"".join(lines))
 
     def _path(self, asked: Asked) -> Path:
         key = id(asked.trace), asked.window_s, asked.slo, asked.clients
@@ -84,7 +93,11 @@ class VerdictCache:
         return self._paths[key][1]
 
     def _name(self, asked: Asked) -> bytes:
-        return self._kept.digest(asked.fleet).hex().encode()
+        fleet = asked.fleet
+        key = fleet.router, *((id(group.replica), group.replica_count) for group in fleet.groups)
+        if key not in self._names:
+            self._names[key] = fleet, self._kept.digest(fleet).hex().encode()
+        return self._names[key][1]
 
     def _lines(self, path: Path) -> dict[bytes, _Line]:
         """What a file says, read once."""

@@ -7,7 +7,7 @@ or run anything.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokenfleet.contract.judge import clauses_of, ended, judge, judged_again, time_given_s, without_limits
+from tokenfleet.contract.judge import Judging, clauses_of, ended, judge, judged_again, time_given_s, without_limits
 from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ __all__ = [
     "Diagnosis",
     "DiagnosisLimits",
     "Fairness",
+    "Judging",
     "Minutes",
     "TenantService",
     "busy_fraction",

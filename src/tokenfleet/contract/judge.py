@@ -2,30 +2,99 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
 from tokenfleet.contract.quantile import histogram_quantile, order_statistic
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import GapHistogram, RunRecord, Status
-from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, RateTarget, Slo, SloResult
+from tokenfleet.domain.slo import DAY_S, Deadline, LatencyTarget, Metric, RateTarget, Slo, SloResult
 from tokenfleet.domain.trace import Bools, Floats
 
 QUEUE_LIMIT = "queue_limit"
+Rows = slice | Bools
+"""Some of the requests of a record."""
 Found = tuple[float | None, int]
 """The judged value, and of how many samples."""
+
+
+class _Reading:
+    """A record, and what one clause after the other reads off it, worked out once."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self._times_s: dict[Metric, Floats] = {}
+        self._bad: dict[tuple[str, bool], Bools] = {}
+
+    @cached_property
+    def finished(self) -> Bools:
+        """Requests that got their whole answer."""
+        finished: Bools = (self.record.status == Status.FINISHED) & np.isfinite(self.record.finish_s)
+        return finished
+
+    @cached_property
+    def stayed(self) -> Bools | None:
+        """Requests that their user did not leave; ``None``: all."""
+        stayed: Bools = self.record.status != Status.CANCELLED
+        return None if stayed.all() else stayed
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether no request comes before the one in front of it."""
+        arrival_s = self.record.arrival_s
+        return bool((arrival_s[1:] >= arrival_s[:-1]).all())
+
+    def of(self, window_s: tuple[float, float] | None) -> Rows:
+        """Requests to be judged: those that arrive in a window, of ``None`` all."""
+        if window_s is None:
+            return slice(None) if self.stayed is None else self.stayed
+        arrival_s = self.record.arrival_s
+        if self.in_order and self.stayed is None:
+            return slice(*(int(row) for row in np.searchsorted(arrival_s, window_s)))
+        inside: Bools = (arrival_s >= window_s[0]) & (arrival_s < window_s[1])
+        return inside if self.stayed is None else inside & self.stayed
+
+    def time_s(self, metric: Metric) -> Floats:
+        """One time per request, ``inf`` for those that never finished."""
+        if metric not in self._times_s:
+            record = self.record
+            time_s = record.ttft_s if metric == "ttft" else record.tpot_s if metric == "tpot" else record.e2e_s
+            self._times_s[metric] = np.where(self.finished & np.isfinite(time_s), time_s, np.inf)
+        return self._times_s[metric]
+
+    def without(self, metric: Metric) -> Bools | None:
+        """Requests that have no such time and are not late for it; ``None``: nobody."""
+        if metric == "tpot":
+            short: Bools = self.record.output_tokens < 2
+            return short
+        if metric == "ttft" and (self.record.output_tokens == 0).any():
+            # A prefill-only request that finished has no first token to be late.
+            alone: Bools = self.finished & (self.record.output_tokens == 0) & np.isnan(self.record.first_token_s)
+            return alone
+        return None
+
+    def bad(self, rate: RateTarget, *, apart: bool) -> Bools:
+        """See :func:`ended`."""
+        key = rate.kind, apart
+        if key not in self._bad:
+            self._bad[key] = ended(self.record, self.finished, rate, apart=apart)
+        return self._bad[key]
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
     """The part of a record that is judged."""
 
-    record: RunRecord
-    chosen: Bools
-    finished: Bools
+    read: _Reading
+    rows: Rows
     gaps: GapHistogram
     peak_only: bool
+
+    @property
+    def record(self) -> RunRecord:
+        """All of it."""
+        return self.read.record
 
     def gaps_of(self, name: str | None) -> GapHistogram | None:
         """The judged gaps of a traffic class; ``None`` where they were not counted apart."""
@@ -34,9 +103,15 @@ class _View:
         found = self.record.class_gaps.get(name)
         return None if found is None else found.peak_gaps if self.peak_only else found.gaps
 
-    def of_class(self, name: str | None) -> Bools:
-        """The judged requests of a traffic class."""
-        return self.chosen if name is None else self.chosen & self.record.of_class(name)
+    def of_class(self, name: str | None, without: Bools | None = None) -> Rows:
+        """The judged requests of a traffic class, but for some."""
+        if name is None and without is None:
+            return self.rows
+        chosen = np.zeros(len(self.record.arrival_s), dtype=np.bool_)
+        chosen[self.rows] = True
+        if name is not None:
+            chosen &= self.record.of_class(name)
+        return chosen if without is None else chosen & ~without
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +164,44 @@ def judge(
     Raises:
         ValueError: ``peak_only`` without a window, or a record without peak gaps although ITL is promised.
     """
-    view = _view(record, slo, peak_only, window_s)
-    # A record is one run of a chaotic system: the band is widened to hold the prediction itself.
-    low_view = None if low is None else _view(low, slo, peak_only, window_s)
-    high_view = None if high is None else _view(high, slo, peak_only, window_s)
-    results = []
-    for clause in _clauses(slo):
-        found = clause.measure(view)
-        wider = first_token_factor if clause.first_token else 1.0
-        lowest = _lower(found[0], clause.measure(low_view)[0], wider) if low_view else None
-        highest = _upper(found[0], clause.measure(high_view)[0], wider) if high_view else None
-        results.append(_result(clause, found, lowest, highest))
-    return tuple(results)
+    return Judging(record, low=low, high=high, first_token_factor=first_token_factor).of(
+        slo, peak_only=peak_only, window_s=window_s
+    )
+
+
+class Judging:
+    """A run that is held against promises: :func:`judge`, which reads the run once for all of them."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        *,
+        low: RunRecord | None = None,
+        high: RunRecord | None = None,
+        first_token_factor: float = 1.0,
+    ) -> None:
+        """Arguments as those of :func:`judge`."""
+        self._read = _Reading(record)
+        self._low = None if low is None else _Reading(low)
+        self._high = None if high is None else _Reading(high)
+        self._first_token_factor = first_token_factor
+
+    def of(
+        self, slo: Slo, *, peak_only: bool = False, window_s: tuple[float, float] | None = None
+    ) -> tuple[SloResult, ...]:
+        """As :func:`judge` does."""
+        view = _view(self._read, slo, peak_only, window_s)
+        # A record is one run of a chaotic system: the band is widened to hold the prediction itself.
+        low = None if self._low is None else _view(self._low, slo, peak_only, window_s)
+        high = None if self._high is None else _view(self._high, slo, peak_only, window_s)
+        results = []
+        for clause in _clauses(slo):
+            found = clause.measure(view)
+            wider = self._first_token_factor if clause.first_token else 1.0
+            lowest = _lower(found[0], clause.measure(low)[0], wider) if low else None
+            highest = _upper(found[0], clause.measure(high)[0], wider) if high else None
+            results.append(_result(clause, found, lowest, highest))
+        return tuple(results)
 
 
 def judged_again(slo: Slo, found: Sequence[Found]) -> tuple[SloResult, ...]:
@@ -189,21 +290,17 @@ def _upper(predicted: float | None, high: float | None, factor: float) -> float 
     return None if predicted is None or high is None else max(predicted * factor, high)
 
 
-def _view(record: RunRecord, slo: Slo, peak_only: bool, window_s: tuple[float, float] | None) -> _View:
-    finished = (record.status == Status.FINISHED) & np.isfinite(record.finish_s)
-    stayed = record.status != Status.CANCELLED
+def _view(read: _Reading, slo: Slo, peak_only: bool, window_s: tuple[float, float] | None) -> _View:
     if not peak_only:
-        return _View(record, stayed, finished, record.gaps, peak_only)
+        return _View(read, read.of(None), read.record.gaps, peak_only)
     if window_s is None:
         raise ValueError("a peak needs its window")
-    gaps = record.peak_gaps
+    gaps = read.record.peak_gaps
     if gaps is None:
         if any(target.metric == "itl" for target in slo.latency):
             raise ValueError("the record has no gaps of the peak window")
-        gaps = record.gaps
-    start_s, end_s = window_s
-    inside = (record.arrival_s >= start_s) & (record.arrival_s < end_s)
-    return _View(record, inside & stayed, finished, gaps, peak_only)
+        gaps = read.record.gaps
+    return _View(read, read.of(window_s), gaps, peak_only)
 
 
 def _latency(view: _View, target: LatencyTarget) -> Found:
@@ -216,23 +313,14 @@ def _latency(view: _View, target: LatencyTarget) -> Found:
 
 def _samples(view: _View, target: LatencyTarget) -> Floats:
     """One time per judged request, ``inf`` for those that never finished."""
-    record, chosen = view.record, view.of_class(target.traffic_class)
-    time_s = {"ttft": record.ttft_s, "tpot": record.tpot_s, "e2e": record.e2e_s}[target.metric]
-    if target.metric == "tpot":
-        chosen = chosen & (record.output_tokens > 1)
-    elif target.metric == "ttft":
-        # A prefill-only request that finished has no first token to be late.
-        chosen = chosen & ~(view.finished & (record.output_tokens == 0) & np.isnan(time_s))
-    return np.where(view.finished & np.isfinite(time_s), time_s, np.inf)[chosen]
+    rows = view.of_class(target.traffic_class, view.read.without(target.metric))
+    return view.read.time_s(target.metric)[rows]
 
 
 def _rate(view: _View, rate: RateTarget, *, apart: bool) -> Found:
     """Share of the judged requests that ended so."""
-    chosen = view.of_class(rate.traffic_class)
-    count = int(chosen.sum())
-    return (
-        int((chosen & ended(view.record, view.finished, rate, apart=apart)).sum()) / count if count else None
-    ), count
+    bad = view.read.bad(rate, apart=apart)[view.of_class(rate.traffic_class)]
+    return (int(bad.sum()) / len(bad) if len(bad) else None), len(bad)
 
 
 def ended(record: RunRecord, finished: Bools, rate: RateTarget, *, apart: bool) -> Bools:
@@ -249,22 +337,24 @@ def _longest_queue(view: _View) -> Found:
     record = view.record
     asked = np.isfinite(record.first_token_s) & (record.replica >= 0)
     longest = 0
-    for replica in np.unique(record.replica[asked & view.chosen]):
+    chosen = np.zeros(len(asked), dtype=np.bool_)
+    chosen[view.rows] = True
+    for replica in np.unique(record.replica[asked & chosen]):
         here = asked & (record.replica == replica)
         came = np.sort(record.arrival_s[here])
         served = np.sort(record.first_token_s[here])
-        moments = record.arrival_s[here & view.chosen]
+        moments = record.arrival_s[here & chosen]
         waiting = np.searchsorted(came, moments, side="right") - np.searchsorted(served, moments, side="right")
         longest = max(longest, int(waiting.max()))
-    count = int(view.chosen.sum())
+    count = int(chosen.sum())
     return (float(longest) if count else None), count
 
 
 def _time_taken(view: _View, deadline: Deadline) -> Found:
     """The share of its time that a request takes, at the quantile of those that may not fail."""
-    chosen = view.of_class(deadline.traffic_class)
-    taken_s = np.where(view.finished, view.record.e2e_s, np.inf)[chosen]
-    given_s = time_given_s(deadline, view.record.arrival_s[chosen] + view.record.time_of_day_s)
+    rows = view.of_class(deadline.traffic_class)
+    taken_s = np.where(view.read.finished, view.record.e2e_s, np.inf)[rows]
+    given_s = time_given_s(deadline, view.record.arrival_s[rows] + view.record.time_of_day_s)
     return order_statistic(taken_s / given_s, deadline.quantile), len(taken_s)
 
 

@@ -1,9 +1,9 @@
 """The run record: what happened to each request, simulated or measured. Every metric is computed from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -311,6 +311,24 @@ class RunRecord:
         """Mean time per output token after the first; NaN for fewer than two tokens."""
         later = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
         return (self.finish_s - self.first_token_s) / later
+
+
+class Onlooker(Protocol):
+    """Looks at a replay on the way, and may stop it."""
+
+    def looks_s(self, last_s: float) -> Sequence[float]:
+        """When to be asked, in order.
+
+        Args:
+            last_s: The last arrival; nobody is asked from then on.
+        """
+
+    def __call__(self, so_far: RunRecord) -> bool:
+        """Whether to stop.
+
+        Args:
+            so_far: What had happened at ``cut_s``, without cached tokens, preemptions and busy time.
+        """
 
 
 def requests_of(record: RunRecord, chosen: Bools | Ints | Counts) -> RunRecord:

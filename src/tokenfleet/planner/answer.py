@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
+from functools import cache
+from typing import TypeVar, get_args
 
 from tokenfleet import cost, workload
 from tokenfleet.domain.apart import ApartAnswer
@@ -54,6 +55,8 @@ from tokenfleet.planner.work import (
     survived_losses,
     without_fleet,
 )
+
+T = TypeVar("T")
 
 _TELEMETRY_SAMPLES = 1_000
 
@@ -264,47 +267,82 @@ def _proof(work: Work, sized: Sized, count: int, reporter: Reporter) -> _Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class _Examined:
-    """What the carrying replicas bear, found without the answer to anything else."""
+class _Begun:
+    """What is asked of a fleet whatever it takes to be sure: each part is under way, and is called for its answer."""
 
-    limits: Limits
-    curve: tuple[CurvePoint, ...]
-    likely: Confidence | None
+    answer: Answer
+    detail: Traffic
+    limits: Callable[[], Limits]
+    proofs: Callable[[], tuple[_Proof, _Proof]]
+    """With the spare gone, and with all replicas."""
+    curve: Callable[[], tuple[CurvePoint, ...]]
+    likely: Callable[[], Confidence | None]
 
 
-def _examined(work: Work, chosen: Answer, detail: Traffic, reporter: Reporter) -> _Examined:
-    question, replays, sized = work.question, work.replays, chosen.sized
-    limits = limits_of(work, detail, sized, reporter)
-    if question.first_look:
-        return _Examined(limits, (), None)
+def _begin(work: Work, chosen: Answer, reporter: Reporter) -> _Begun:
+    sized, look = chosen.sized, work.question.first_look
+    detail = detail_of(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
     carrying = detail, sized.replica, sized.carrying_count
-    curve = replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
-    # Of a handful of requests no share of cases can be told.
-    likely = None if few_requests(work.traffic) else confidence(replays, work.searched, sized, reporter)
-    return _Examined(limits, curve, likely)
+
+    def proofs(work: Work) -> tuple[_Proof, _Proof]:
+        # One after the other: a long trace has no room for two.
+        degraded = _proof(work, sized, sized.carrying_count, reporter)
+        return degraded, _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
+
+    def curve(replays: Replays) -> tuple[CurvePoint, ...]:
+        return replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
+
+    def likely(work: Work) -> Confidence | None:
+        # Of a handful of requests no share of cases can be told.
+        unknown = look or few_requests(work.traffic)
+        return None if unknown else confidence(work.replays, work.searched, sized, reporter)
+
+    return _Begun(
+        answer=chosen,
+        detail=detail,
+        limits=_started(work, lambda apart: limits_of(apart, detail, sized, reporter)),
+        proofs=_started(work, proofs),
+        curve=_started(work, lambda apart: () if look else curve(apart.replays)),
+        likely=_started(work, likely),
+    )
+
+
+def _started(work: Work, make: Callable[[Work], T]) -> Callable[[], T]:
+    """Starts a part of the answer that no other part changes; its replays are counted when it is called for."""
+    apart = work.replays.counted_apart()
+    asked = work.replays.beside(lambda: make(replace(work, replays=apart)))
+
+    @cache
+    def found() -> T:
+        made = asked()
+        work.replays.count += apart.count
+        return made
+
+    return found
 
 
 def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     question, replays, look = work.question, work.replays, work.question.first_look
+    begun = _begin(work, found.answers[0], reporter)
     slow, is_sure = (None, False) if look else _slow(work, found.answers[0], screened)
     sure = slow if is_sure else None
     prefer_sure(replays, work.traffic, found, screened.candidates, sure)
-    chosen = found.answers[0]
-    sized = chosen.sized
-    detail = detail_of(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
-    families = found.best_of_families()
-    apart = replays.counted_apart()
-    examined = replays.beside(lambda: _examined(replace(work, replays=apart), chosen, detail, reporter))
-    degraded = _proof(work, sized, sized.carrying_count, reporter)
-    whole = _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
+    if found.answers[0] is not begun.answer:
+        begun = _begin(work, found.answers[0], reporter)
+    sized, families = begun.answer.sized, found.best_of_families()
+    filled = _started(work, lambda apart: full_replicas(apart.replays, begun.detail, sized))
+    edges = _started(
+        work, lambda apart: () if look else frontier(apart.replays, work.searched, question, families, reporter)
+    )
+    cases = _started(
+        work,
+        lambda apart: () if look else sensitivity(apart.replays, work.searched, question, sized, slow, reporter),
+    )
+    degraded, whole = begun.proofs()
     known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
     survived = survived_losses(work, sized, known, reporter)
-    full = full_replicas(replays, detail, sized)
-    edge = () if look else frontier(replays, work.searched, question, families, reporter)
-    cases = () if look else sensitivity(replays, work.searched, question, sized, slow, reporter)
-    bears = examined()
-    replays.count += apart.count
-    limits, curve = bears.limits, bears.curve
+    full, limits, curve = filled(), begun.limits(), begun.curve()
+    edge, wrong, likely = edges(), cases(), begun.likely()
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     return Plan(
         question=question,
@@ -336,8 +374,8 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         frontier=edge,
         outpriced=found.outpriced,
         sure=sure,
-        sensitivity=cases,
-        confidence=bears.likely,
+        sensitivity=wrong,
+        confidence=likely,
         anomalies=(*found.anomalies, *odd_loads(curve)),
         placement=survived.placement,
         losses=survived.cases,
@@ -347,11 +385,14 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
 def _slow(work: Work, chosen: Answer, screened: Screened) -> tuple[Sized | None, bool]:
     asked = replace(work.question, candidates=(), rejected=())
     kin = tuple(one.replica for one in screened.candidates if one.family == chosen.candidate.family)
-    found, is_sure = work.replays.recalled(
+
+    apart = work.replays.counted_apart()
+    found, is_sure = apart.recalled(
         "slow",
         (work.searched, asked, chosen.sized, kin),
-        lambda: slow_fleet(work.replays, work.searched, work.question, chosen, screened.candidates),
+        lambda: slow_fleet(apart, work.searched, work.question, chosen, screened.candidates),
     )
+    work.replays.count += apart.count
     # What was read again has a replica of its own, equal to the one that is known here.
     known = () if found is None else tuple(one for one in kin if one.deployment == found.replica.deployment)
     return (None if found is None else replace(found, replica=known[0])), is_sure

@@ -8,6 +8,7 @@ from tokenfleet.domain.outlook import CurvePoint
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import EngineSettings
 from tokenfleet.planner import words
+from tokenfleet.planner.counting import MOST_TIMES
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.placement import fewest_replicas, node_room, placed
@@ -122,7 +123,8 @@ def sure_note(chosen: Sized, slow: Sized | None, *, is_sure: bool) -> str:
     """
     factor = f"{chosen.replica.band.step_time_factor:.3g} times as long"
     if slow is None:
-        return f"{_IF_SLOW} {factor}, no number of such replicas keeps the promise: load-test before you promise it."
+        most = f"no fleet of such replicas at up to {MOST_TIMES} times the price keeps the promise"
+        return f"{_IF_SLOW} {factor}, {most}: load-test before you promise it."
     unsure = "" if is_sure else f"; {FIRST_TOKEN_UNSURE}"
     if slow.price_usd_per_hour <= chosen.price_usd_per_hour and slow.replica == chosen.replica:
         return f"{_EVEN_IF_SLOW} {factor}, the plan keeps the promise{unsure}."

@@ -6,6 +6,8 @@ from functools import cache
 
 CLEARLY = 1.03
 """A promise is clearly broken where it is missed by more than this ratio; below, the border may be another one."""
+MOST_TIMES = 4
+"""More than so many times what is planned is not asked for, whatever changes: then the answer is another fleet."""
 _PATIENCE = 6
 _ONE_BY_ONE = 16
 """So many counts are asked in their order, before larger ones are galloped over."""

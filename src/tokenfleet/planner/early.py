@@ -11,13 +11,18 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from tokenfleet.contract import judge
+from tokenfleet.contract import Judging
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import GapHistogram, RunRecord, Status
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.world import Clients
 from tokenfleet.planner.counting import CLEARLY
 from tokenfleet.planner.giving_up import given_up
+
+LOOKS = (1 / 16, 1 / 4, 1 / 2, 3 / 4)
+"""When one looks, as shares of the time to the last arrival: a look costs as much as an eighth of a short replay."""
+WINDOW_LOOKS = (1 / 2, 1.0)
+"""The same where only the peak window counts, as shares of that: before it nothing is broken for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,18 @@ class Hopeless:
     looks: list[Look] = field(default_factory=list, compare=False)
     """What was seen, look by look: another promise may be held against it."""
 
+    def looks_s(self, last_s: float) -> list[float]:
+        """When to look, in order, in a replay whose last request arrives at ``last_s``."""
+        if not self.peak_only:
+            return [share * last_s for share in LOOKS]
+        start_s, end_s = self.window_s
+        return [start_s + share * (end_s - start_s) for share in WINDOW_LOOKS]
+
     def __call__(self, so_far: RunRecord) -> bool:
         """Judge the rest at its best; see :func:`at_best`."""
-        best = given_up(at_best(so_far), self.clients)
-        peak = judge(best, self.slo, peak_only=True, window_s=self.window_s)
-        self.looks.append(Look(peak, judge(best, self.slo)))
+        best = Judging(given_up(at_best(so_far), self.clients))
+        peak = best.of(self.slo, peak_only=True, window_s=self.window_s)
+        self.looks.append(Look(peak, best.of(self.slo)))
         return self.gives_up(self.looks[-1])
 
     def gives_up(self, look: Look) -> bool:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TypeVar, cast
 
 from tokenfleet import performance, simulator
-from tokenfleet.contract import judge
+from tokenfleet.contract import Judging
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -121,8 +121,14 @@ class Replays:
         return self._behind[router]
 
     def counted_apart(self) -> "Replays":
-        """The same door, with a counter of its own: for whoever asks at the same time."""
-        return Replays(self.slo, self.router, self.replay, door=self.door, clients=self.clients)
+        """The same door, with a counter of its own: for whoever asks at the same time.
+
+        Where work runs beside, nothing is foreseen behind it: one would wait for those that wait for it.
+        """
+        apart = Replays(self.slo, self.router, self.replay, door=self.door, clients=self.clients)
+        if isinstance(self.replay, Spread) and self.replay.runs_beside:
+            apart.width = 0
+        return apart
 
     def beside(self, work: Callable[[], T]) -> Callable[[], T]:
         """Starts work that nobody's answer changes, on a core of its own where there is one; call it for the answer.
@@ -251,11 +257,11 @@ class Replays:
         record = given_up(record, self.clients)
         low = None if low is None else given_up(low, self.clients)
         high = None if high is None else given_up(high, self.clients)
-        window_s = traffic.window_s
-        wide = first_token_factor
-        peak = judge(record, self.slo, peak_only=True, window_s=window_s, low=low, high=high, first_token_factor=wide)
-        overall = judge(record, self.slo, low=low, high=high, first_token_factor=wide)
-        watched = judge(record, self._watched, peak_only=True, window_s=window_s)
+        run = Judging(record, low=low, high=high, first_token_factor=first_token_factor)
+        peak = run.of(self.slo, peak_only=True, window_s=traffic.window_s)
+        overall = run.of(self.slo)
+        alone = run if low is None and high is None else Judging(record)
+        watched = alone.of(self._watched, peak_only=True, window_s=traffic.window_s)
         size = len(who_waits(self.slo))
         ttft = _worst(watched[:size]), _worst(watched[size : 2 * size])
         itl = (result.predicted for result in watched[2 * size : 2 * size + 2])

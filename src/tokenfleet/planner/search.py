@@ -132,12 +132,21 @@ def _over(cap_fraction: float) -> SloResult:
 class Search:
     """One search over one stretch of traffic."""
 
-    def __init__(self, replays: Replays, traffic: Traffic, question: PlanQuestion, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        replays: Replays,
+        traffic: Traffic,
+        question: PlanQuestion,
+        reporter: Reporter,
+        *,
+        ceiling_usd_per_hour: float = math.inf,
+    ) -> None:
         self._replays = replays
         self._traffic = traffic
         self._question = question
         self._stands_for = question.stands_for_count
         self._reporter = reporter
+        self._ceiling_usd_per_hour = ceiling_usd_per_hour
         self._done_fraction = 0.0
         self._outdone = Outdone()
         self._kin: Family | None = None
@@ -227,7 +236,7 @@ class Search:
             self.found.failures.append(beaten)
             return
         if not self.found.answers:
-            self.size(candidate, candidate.estimate)
+            self._size_first(candidate)
             return
         sizing, count = self._worth(candidate, first_of_its_gpu)
         if sizing:
@@ -237,6 +246,15 @@ class Search:
             self._note_outpriced(candidate, 0, ())
         elif not self._too_few(candidate, count):
             self.size(candidate, candidate.estimate, count)
+
+    def _size_first(self, candidate: Candidate) -> None:
+        """Sizes a candidate while nobody keeps the promise, up to the price beyond which nobody is asked."""
+        if math.isinf(self._ceiling_usd_per_hour):
+            self.size(candidate, candidate.estimate)
+        elif (affordable := self._affordable(candidate, self._ceiling_usd_per_hour)) >= 1:
+            self.size(candidate, candidate.estimate, affordable)
+        else:
+            self._note_outpriced(candidate, 0, ())
 
     def _worth(self, candidate: Candidate, first_of_its_gpu: bool) -> tuple[bool, int]:
         """Whether to size a candidate beside the best fleet known, and the largest count worth asking."""

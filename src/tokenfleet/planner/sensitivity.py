@@ -16,7 +16,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.capped import at_cap, keeps_cap
-from tokenfleet.planner.counting import smallest_enough
+from tokenfleet.planner.counting import MOST_TIMES, smallest_enough
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_of_a_part
 from tokenfleet.planner.replays import Replays, with_step_factor
@@ -27,8 +27,6 @@ from tokenfleet.planner.verdict import Verdict
 LOADS = (0.7, 1.3)
 """Of the demand, where it is wrong."""
 _LONGER_INPUT = 1.25
-_MOST_TIMES = 4
-"""More than so many times the planned replicas are not asked for: then the answer is another fleet."""
 PRECISION = 1.03
 """To which a factor on step times is found."""
 FURTHEST_BANDS = 2.0
@@ -70,7 +68,7 @@ def sensitivity(
         traffic: The traffic the fleet was sized on.
         question: What may be lost; the spare replicas depend on how many carry.
         chosen: The fleet.
-        slow: The fleet that keeps the promise with the slowest steps; ``None``: no number of its kind does.
+        slow: The fleet that keeps the promise with the slowest steps; ``None``: none of its kind does.
         reporter: Told what is tried.
 
     Returns:
@@ -144,7 +142,7 @@ def _needed(replays: Replays, case: _Case, carrying_count: int, planned: Verdict
         kept = planned.kept if count == carrying_count else replays.quick(case.traffic, case.replica, count).kept
         return kept and keeps_cap(replays, denser, case.replica, count)
 
-    cap = min(_MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
+    cap = min(MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, carrying_count + 1)
     return smallest_enough(keeps, min(start, cap), cap)
 

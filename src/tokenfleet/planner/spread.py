@@ -88,6 +88,11 @@ class Spread:
         # Traces and replicas are kept beside their numbers, so that nobody else gets them.
         self._waiting: dict[Key, tuple[Trace, Fleet, Hopeless | None, Pending]] = {}
 
+    @property
+    def runs_beside(self) -> bool:
+        """Whether :meth:`beside` starts work at once, on a worker that replays run ahead on, too."""
+        return self._start is not None
+
     def ahead(self, trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> None:
         """Start a replay that will be asked for, unless it runs already."""
         key = _key(trace, fleet, window_s, hopeless)

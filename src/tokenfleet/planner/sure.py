@@ -7,6 +7,7 @@ from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, family
+from tokenfleet.planner.counting import MOST_TIMES
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import riding_count
@@ -27,15 +28,17 @@ def slow_fleet(
     Steps of other sizes are tried too: where the slow end breaks ITL, more replicas do not help and smaller steps do.
 
     Returns:
-        The fleet, ``None`` when no count of any of them does; and whether it is sure: a first token may break its
-        promise at the end of its own interval, which more replicas do not narrow.
+        The fleet, ``None`` when none does at four times the price of the chosen one; and whether it is sure: a first
+        token may break its promise at the end of its own interval, which more replicas do not narrow.
     """
     kind = family(chosen.sized.replica)
     kin = {words.settled(one.replica.deployment): one.replica for one in candidates if family(one.replica) == kind}
     slow = tuple(with_step_factor(replica, replica.band.step_time_factor) for replica in kin.values())
     silent = Reporter(None)
     screened = screen(replace(question, candidates=slow, rejected=()), traffic, (), silent)
-    answers = Search(replays, traffic, question, silent).over(screened.candidates).answers
+    ceiling = MOST_TIMES * chosen.sized.price_usd_per_hour
+    search = Search(replays, traffic, question, silent, ceiling_usd_per_hour=ceiling)
+    answers = search.over(screened.candidates).answers
     if not answers:
         return None, False
     best = answers[0].sized

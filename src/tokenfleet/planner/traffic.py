@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.itself import Itself
 from tokenfleet.domain.plan import Does
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import DAY_S
@@ -19,6 +20,7 @@ FOLLOWING_REQUESTS = 20_000
 _RUN_TOKENS = 64
 """Length of the pieces in which prompts share their beginnings, when they are made to."""
 _INPUT_POINTS = 12
+_MANY = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,11 @@ def _used_prefixes(trace: Trace, part: slice) -> tuple[Ints | None, PrefixTree |
     return np.where(nodes >= 0, number[nodes], -1).astype(np.int32), tree
 
 
+def _grower(trace: Trace) -> workload.Grower:
+    """What binds a fleet is asked at a dozen loads of one short trace; of a long one nothing is kept."""
+    return _known_grower(Itself(trace)) if trace.request_count < _MANY else workload.Grower(trace)
+
+
 def at_load(traffic: Traffic, factor: float) -> Traffic | None:
     """The same traffic with ``factor`` times the demand; the peak window stays where it is.
 
@@ -185,11 +192,16 @@ def at_load(traffic: Traffic, factor: float) -> Traffic | None:
     if factor == 1.0:
         return traffic
     try:
-        return Traffic(workload.grow(traffic.trace, factor), traffic.window_s)
+        return Traffic(_grower(traffic.trace).grown(factor), traffic.window_s)
     except BadInput:
         if factor > 1.0:
             raise
         return None
+
+
+@lru_cache(maxsize=4)
+def _known_grower(trace: Itself[Trace]) -> workload.Grower:
+    return workload.Grower(trace.value)
 
 
 def with_inputs_capped(traffic: Traffic, cap_tokens: int) -> Traffic:

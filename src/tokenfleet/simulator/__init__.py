@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import Onlooker, RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import ClosedLoop, World
 
@@ -49,7 +49,7 @@ def replay(
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     world: World | None = None,
-    hopeless: Callable[[RunRecord], bool] | None = None,
+    hopeless: Onlooker | None = None,
 ) -> RunRecord:
     """Replay a trace on a fleet; see :func:`tokenfleet.simulator.replaying.replay`."""
     from tokenfleet.simulator.replaying import replay as run

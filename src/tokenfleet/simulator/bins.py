@@ -1,5 +1,7 @@
 """The bins of the token gap histogram: logarithmic, and found without a logarithm."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,17 +16,21 @@ GUESSES = 64
 """Linear pieces of an octave; each touches two bins at most."""
 
 
+@cache
 def gap_bounds_ps() -> npt.NDArray[np.int64]:
     """Lower edge of each bin in picoseconds, and the upper edge of the last."""
     exponent = FLOOR_OCTAVE + np.arange(GAP_BINS) / GAP_BINS_PER_OCTAVE
     bounds = np.zeros(GAP_BINS + 1, dtype=np.int64)
     bounds[1:] = np.ceil(np.exp2(exponent))
+    bounds.flags.writeable = False
     return bounds
 
 
+@cache
 def gap_guesses() -> npt.NDArray[np.int64]:
     """For each linear piece of an octave, the bin in which it starts."""
     start = 1.0 + np.arange(GUESSES) / GUESSES
     guesses = np.zeros(GUESSES, dtype=np.int64)
     guesses[:] = np.floor(np.log2(start) * GAP_BINS_PER_OCTAVE)
+    guesses.flags.writeable = False
     return guesses

@@ -18,8 +18,8 @@ from tokenfleet.simulator.equipping import write_group, write_replica
 from tokenfleet.simulator.placing import (
     Buffer,
     Places,
-    ancestry,
     block_sizes,
+    descent,
     node_end,
     node_words,
     place,
@@ -193,8 +193,9 @@ def write_nodes(memory: Buffer, places: Places, trace: Trace, fleet: Fleet) -> N
     rows = memory[places.nodes.start : places.nodes.stop].reshape(-1, node_words(fleet))
     parent = trace.prefixes.parent.astype(np.int64)
     rows[:, at.PARENT] = np.where(parent < 0, at.NONE, places.nodes.start + node_words(fleet) * parent)
+    depth_tokens = descent(trace.prefixes).depth_tokens
     for end, block_tokens in enumerate(block_sizes(fleet), at.FIRST_END):
-        rows[:, end] = trace.prefixes.depth_tokens // block_tokens
+        rows[:, end] = depth_tokens // block_tokens
 
 
 def write_requests(rows: Buffer, trace: Trace) -> None:
@@ -225,9 +226,8 @@ def affinity_keys(trace: Trace) -> Buffer:
     """What binds a request to a replica: its session, else the root of its prefix, else nothing (``HALF``)."""
     keys = np.full(trace.request_count, at.HALF, dtype=np.int64)
     if trace.prefix_node is not None and trace.prefixes is not None:
-        root, _ = ancestry(trace.prefixes.parent)
         known = looks_up(trace, trace.prefix_node)
-        keys[known] = root[trace.prefix_node[known]]
+        keys[known] = descent(trace.prefixes).root[trace.prefix_node[known]]
     if trace.session is not None:
         known = trace.session >= 0
         keys[known] = trace.session[known]

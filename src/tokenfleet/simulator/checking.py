@@ -83,12 +83,12 @@ def _trace_problems(trace: Trace) -> Iterator[Problem]:
         return
     if count and arrival_s[0] < 0:
         yield Problem("trace.arrival_s[0]", f"{arrival_s[0]} s is before the start of the trace", "start at 0")
-    falls = np.flatnonzero(np.diff(arrival_s) < 0)
-    if len(falls):
-        row = int(falls[0]) + 1
+    falls = arrival_s[1:] < arrival_s[:-1]
+    if falls.any():
+        row = int(np.argmax(falls)) + 1
         yield Problem(
             f"trace.arrival_s[{row}]",
-            f"{arrival_s[row]} s comes after {arrival_s[row - 1]} s; {len(falls)} such rows",
+            f"{arrival_s[row]} s comes after {arrival_s[row - 1]} s; {np.count_nonzero(falls)} such rows",
             "sort the requests by arrival",
         )
     yield from _span_problems(trace)
@@ -121,8 +121,8 @@ def _span_problems(trace: Trace) -> Iterator[Problem]:
 def _length_problems(trace: Trace) -> Iterator[Problem]:
     for name, least in (("input_tokens", 1), ("output_tokens", 0)):
         column = np.asarray(getattr(trace, name))
-        bad = np.flatnonzero(column < least)
-        if len(bad):
+        if len(column) and column.min() < least:
+            bad = np.flatnonzero(column < least)
             row = int(bad[0])
             yield Problem(f"trace.{name}[{row}]", f"{column[row]} tokens; {len(bad)} such rows", f"at least {least}")
     if trace.kv_delivered is not None and np.any(trace.kv_delivered & (np.asarray(trace.output_tokens) < 1)):

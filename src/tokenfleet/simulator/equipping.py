@@ -175,8 +175,8 @@ def write_replica(
         memory[berth + at.OWN_PS] = 0
         memory[berth + at.HELD] = at.NONE
     write_cache(memory, row, places.caches[number].start, cache_words(trace, group))
-    rows = np.arange(start, start + sequences, at.SEQUENCE_WORDS)
-    memory[rows[:-1] + at.RUNNING_NEXT] = rows[1:]
+    spare = memory[start : start + sequences].reshape(-1, at.SEQUENCE_WORDS)
+    spare[:-1, at.RUNNING_NEXT] = np.arange(start + at.SEQUENCE_WORDS, start + sequences, at.SEQUENCE_WORDS)
 
 
 def forget_residents(memory: Buffer, places: Places, row: int, start: int) -> None:

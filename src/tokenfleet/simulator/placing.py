@@ -1,18 +1,21 @@
 """Where everything lies in the buffer: how much each part of trace and fleet takes, one behind the other."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.itself import Itself
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import EngineSettings
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import PrefixTree, Trace
 from tokenfleet.simulator import layout as at
 from tokenfleet.simulator.bins import GAP_BINS, GUESSES
 from tokenfleet.simulator.classes import MOST_CLASSES
 from tokenfleet.simulator.pools import berth_words, pool_sizes
+from tokenfleet.simulator.stretches import MANY
 
 Buffer = npt.NDArray[np.int64]
 LONGEST_RING = at.WORD_BITS * at.WORD_BITS
@@ -131,21 +134,41 @@ def table_words(residents: int) -> int:
     return 2 * largest - at.FIRST_TABLE
 
 
-def ancestry(parent: npt.NDArray[np.integer]) -> tuple[Buffer, Buffer]:
-    """For each node of a forest, its root and how many nodes are above it; each round doubles the way looked up."""
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Where the nodes of a prefix tree stand."""
+
+    root: Buffer
+    longest_path: int
+    """Nodes on the longest way from a root to a leaf."""
+    depth_tokens: Buffer
+
+
+def descent(tree: PrefixTree) -> Descent:
+    """Where its nodes stand; known of the last few trees, as a search replays the same ones on one fleet after another.
+
+    A large tree is asked about once, and nobody keeps what it takes.
+    """
+    return _known_descent(Itself(tree)) if len(tree.parent) < MANY else _descent(tree)
+
+
+def _descent(tree: PrefixTree) -> Descent:
+    """Each round doubles the way looked up."""
+    parent = tree.parent
     root = np.where(parent < 0, np.arange(len(parent)), parent).astype(np.int64)
     above = (parent >= 0).astype(np.int64)
     while not np.array_equal(further := root[root], root):
         above += above[root]
         root = further
-    return root, above
+    return Descent(root, int(above.max(initial=-1)) + 1, tree.depth_tokens)
 
 
-def longest_path(trace: Trace) -> int:
-    """Nodes on the longest path of the prefix tree."""
-    if trace.prefixes is None or not len(trace.prefixes.parent):
-        return 0
-    return int(ancestry(trace.prefixes.parent)[1].max()) + 1
+@lru_cache(maxsize=16)
+def _known_descent(tree: Itself[PrefixTree]) -> Descent:
+    # What is known of it must stay true.
+    tree.value.parent.flags.writeable = False
+    tree.value.token_count.flags.writeable = False
+    return _descent(tree.value)
 
 
 def block_sizes(fleet: Fleet) -> list[int]:
@@ -217,7 +240,7 @@ def place(trace: Trace, fleet: Fleet, *, detailed: bool = False) -> Places:
     states = planner.take_for_each(fleet, [sum(state_words(trace, group, ring)) for group in fleet.groups])
     caches = planner.take_for_each(fleet, [sum(cache_words(trace, group)) for group in fleet.groups])
     nodes = planner.take((0 if trace.prefixes is None else len(trace.prefixes.parent)) * node_words(fleet))
-    path = planner.take(longest_path(trace))
+    path = planner.take(0 if trace.prefixes is None else descent(trace.prefixes).longest_path)
     requests = planner.take(trace.request_count * at.REQUEST_WORDS)
     return Places(
         tables=tables,

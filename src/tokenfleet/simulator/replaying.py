@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TypedDict
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenfleet.domain.run import (
     ClassGaps,
     GapHistogram,
     Ledger,
+    Onlooker,
     RunRecord,
     Status,
     Telemetry,
@@ -39,12 +41,9 @@ from tokenfleet.simulator.surroundings import Surroundings, in_lanes, surround
 from tokenfleet.simulator.viewing import Desk, Scraper, blocks_of
 
 MOST_SAMPLES = 1_000_000
+IDLE = BusyTime(prefill_s=0.0, decode_s=0.0, cached_prefix_s=0.0, step_count=0, mixed_step_count=0)
 LANES = {"priority 0": "lane interactive", "priority 1": "lane batch"}
 """What the two priorities stand for where batch waits in a lane of its own."""
-LOOKS = (1 / 16, 1 / 4, 1 / 2, 3 / 4)
-"""When somebody who may stop a replay is asked, as shares of the time to the last arrival; and in the peak window."""
-WINDOW_LOOKS = (1 / 2, 1.0)
-"""The same, as shares of that window."""
 LOOKING = ("least_waiting", "least_kv", "by_length", "by_tier")
 """Routers that look into the replicas."""
 
@@ -56,7 +55,7 @@ def replay(
     peak_window_s: tuple[float, float] | None = None,
     telemetry_interval_s: float | None = None,
     world: World | None = None,
-    hopeless: Callable[[RunRecord], bool] | None = None,
+    hopeless: Onlooker | None = None,
 ) -> RunRecord:
     """Replay every request of a trace on a fleet, to the end of the last one.
 
@@ -75,9 +74,9 @@ def replay(
             has a ledger, too: when each request was admitted, and what it took of the gpus.
         world: Failures, starts, clients that come back, admission, closed loops, a controller; ``None``: a quiet
             world, in which every replica is ready all the time and requests arrive by the clock.
-        hopeless: Asked a few times on the way, with the record as it stands; where it says yes the replay stops there
-            and that record is the answer, with ``cut_s``. Not asked while telemetry is taken, by a router that looks
-            into replicas, or in a world that is not quiet.
+        hopeless: Asked on the way, when it wants to; where it says yes the replay stops there and the record as it
+            stands is the answer, with ``cut_s``. Not asked while telemetry is taken, by a router that looks into
+            replicas, or in a world that is not quiet.
 
     Returns:
         The run record, one entry per request in the order of the trace.
@@ -156,24 +155,17 @@ def until_hopeless(
     places: Places,
     trace: Trace,
     peak_window_s: tuple[float, float] | None,
-    hopeless: Callable[[RunRecord], bool],
+    hopeless: Onlooker,
 ) -> RunRecord | None:
     """Replay from look to look; the record of the look at which somebody gave up, or ``None``."""
-    for cut_s in looks(float(trace.arrival_s[-1]), peak_window_s):
+    last_s, peak = trace.duration_s, peak_window_s is not None
+    for cut_s in hopeless.looks_s(last_s):
+        if cut_s >= last_s:
+            break
         pauses.run_to(to_ps(cut_s))
-        so_far = replace(record(pauses.memory, places, trace, None, peak_window_s is not None), cut_s=cut_s)
-        if hopeless(so_far):
-            return so_far
+        if hopeless(glance(pauses.memory, places, trace, peak, cut_s)):
+            return replace(record(pauses.memory, places, trace, None, peak), cut_s=cut_s)
     return None
-
-
-def looks(last_s: float, peak_window_s: tuple[float, float] | None) -> list[float]:
-    """When somebody who may stop a replay is asked."""
-    found = {share * last_s for share in LOOKS}
-    if peak_window_s is not None:
-        start_s, end_s = peak_window_s
-        found |= {start_s + share * (end_s - start_s) for share in WINDOW_LOOKS}
-    return sorted(time_s for time_s in found if time_s < last_s)
 
 
 def warm_up(announce: Callable[[str], None]) -> bool:
@@ -315,6 +307,38 @@ def record(memory: Buffer, places: Places, trace: Trace, samples: Telemetry | No
     )
 
 
+def glance(memory: Buffer, places: Places, trace: Trace, peak: bool, cut_s: float) -> RunRecord:
+    """The record as it stands, as far as a promise hangs on it: read by those who look at many replays on the way."""
+    rows = memory[places.requests.start : places.requests.stop].reshape(-1, at.REQUEST_WORDS)
+    come = rows[: memory[at.ARRIVED_COUNT]]
+    count = len(rows)
+    first_s, finish_s = np.full(count, np.nan), np.full(count, np.nan)
+    first_s[: len(come)], finish_s[: len(come)] = seconds(come[:, at.FIRST_TOKEN]), seconds(come[:, at.FINISH])
+    place = rows[:, at.PLACE]
+    nothing: Ints = np.broadcast_to(np.int32(0), count)
+    return RunRecord(
+        arrival_s=trace.arrival_s,
+        first_token_s=first_s,
+        finish_s=finish_s,
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+        cached_tokens=nothing,
+        preemption_count=nothing,
+        replica=(place & at.HALF).astype(np.int32),
+        status=(place >> 32).astype(np.int8),
+        gaps=histogram(memory, places.gaps),
+        peak_gaps=histogram(memory, places.peak_gaps) if peak else None,
+        busy=IDLE,
+        replica_count=places.replicas.words // at.REPLICA_WORDS,
+        end_s=cut_s,
+        telemetry=None,
+        cut_s=cut_s,
+        class_bits=trace.class_bits,
+        classes=trace.classes,
+        time_of_day_s=trace.time_of_day_s,
+    )
+
+
 class Outcomes(TypedDict):
     """What became of each request: columns of a record."""
 
@@ -408,6 +432,12 @@ def histogram(memory: Buffer, counts: Section, numbers: Buffer | None = None) ->
     """The gaps of some combinations of classes, or of all, with edges in seconds; the last bin has no upper end."""
     by_class = memory[counts.start : counts.stop].reshape(-1, GAP_BINS)
     count = by_class.sum(axis=0) if numbers is None else by_class[numbers].sum(axis=0)
-    lower_s = gap_bounds_ps() / PS_PER_S
-    lower_s[-1] = np.inf
-    return GapHistogram(lower_s=lower_s, count=count)
+    return GapHistogram(lower_s=_gap_bounds_s(), count=count)
+
+
+@cache
+def _gap_bounds_s() -> Floats:
+    bounds = gap_bounds_ps() / PS_PER_S
+    bounds[-1] = np.inf
+    bounds.flags.writeable = False
+    return bounds

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokenfleet.workload.profiling import profile
     from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
-    from tokenfleet.workload.scale import cut_inputs, cut_requests, grow, peak_window, repeated
+    from tokenfleet.workload.scale import Grower, cut_inputs, cut_requests, grow, peak_window, repeated
     from tokenfleet.workload.splicing import splice, stretch
     from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge
     from tokenfleet.workload.synthesizing import synthesize
@@ -55,6 +55,7 @@ _HOME = {
     "draw_trace": "draw",
     "format_names": "read",
     "format_of": "read",
+    "Grower": "scale",
     "grow": "scale",
     "load_profile": "profile_file",
     "cut_inputs": "scale",
@@ -94,6 +95,7 @@ __all__ = [
     "FRONT_FRACTION",
     "Aggregates",
     "Change",
+    "Grower",
     "Lengths",
     "MetricsSnapshot",
     "Preset",

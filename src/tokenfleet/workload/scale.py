@@ -1,12 +1,13 @@
 """The same traffic, more or less of it; and the stretch of it that a plan is made for."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.trace import Ints, Observed, PrefixTree, Trace, rows_of
+from tokenfleet.domain.trace import Bools, Ints, Observed, PrefixTree, Trace, rows_of
 from tokenfleet.workload.arrivals import MINUTE_S
 from tokenfleet.workload.prefixes import common_nodes, renumbered, units_of
 from tokenfleet.workload.streams import stream
@@ -61,40 +62,107 @@ def repeated(trace: Trace, times: int) -> Trace:
 
 def grown_with_copies(trace: Trace, factor: float) -> tuple[Trace, Longs]:
     """As :func:`grow`, and which copy each request is: 0 is the original, on its own time."""
-    if not 0 < factor <= 1000:
-        raise BadInput.at(
-            "growth", f"is {factor:g}", "give a factor above 0 and up to 1,000, such as 1.3 for 30 % more"
+    return Grower(trace).grown_with_copies(factor)
+
+
+class Grower:
+    """A trace that is made more or less of several times: who stays together is found once."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Nothing is worked out before it is needed."""
+        self._trace = trace
+
+    def grown(self, factor: float) -> Trace:
+        """As :func:`grow` does."""
+        return self.grown_with_copies(factor)[0]
+
+    def grown_with_copies(self, factor: float) -> tuple[Trace, Longs]:
+        """As :func:`grown_with_copies` does."""
+        trace = self._trace
+        if not 0 < factor <= 1000:
+            mend = "give a factor above 0 and up to 1,000, such as 1.3 for 30 % more"
+            raise BadInput.at("growth", f"is {factor:g}", mend)
+        if factor == 1:
+            return trace, np.zeros(trace.request_count, dtype=np.int64)
+        unit = self._unit
+        copies = self._dealt(factor)
+        rows = np.repeat(np.arange(trace.request_count), copies[unit])
+        if not len(rows):
+            raise BadInput.at("growth", f"of {factor:g} leaves no request", "use a larger factor or a longer trace")
+        starts = np.concatenate(([0], np.cumsum(copies[unit])[:-1]))
+        copy = np.arange(len(rows)) - starts[rows]
+        shift = stream(0, "growth jitter").uniform(-JITTER_S, JITTER_S, size=(int(copies.max()), len(copies)))
+        shift[0] = 0.0
+        arrival = np.clip(trace.arrival_s[rows] + shift[copy, unit[rows]], 0.0, trace.arrival_s[-1])
+        tree, node = self._own_branches(rows, copy)
+        session = None
+        if trace.session is not None:
+            sessions = int(trace.session.max(initial=0)) + 1
+            session = np.where(trace.session[rows] >= 0, trace.session[rows] + copy * sessions, -1)
+        when = np.argsort(arrival, kind="stable")
+        grown = replace(
+            rows_of(trace, rows[when]),
+            arrival_s=arrival[when],
+            prefix_node=None if node is None else node[when],
+            prefixes=tree,
+            session=None if session is None else renumbered(session[when]),
+            observed=None if trace.observed is None else select(trace.observed, rows[when]),
         )
-    if factor == 1:
-        return trace, np.zeros(trace.request_count, dtype=np.int64)
-    unit = units_of(trace)
-    count = int(unit.max()) + 1
-    first = np.full(count, trace.request_count, dtype=np.int64)
-    np.minimum.at(first, unit, np.arange(trace.request_count))
-    copies = _dealt(np.bincount(unit, minlength=count), first, factor)
-    rows = np.repeat(np.arange(trace.request_count), copies[unit])
-    if not len(rows):
-        raise BadInput.at("growth", f"of {factor:g} leaves no request", "use a larger factor or a longer trace")
-    starts = np.concatenate(([0], np.cumsum(copies[unit])[:-1]))
-    copy = np.arange(len(rows)) - starts[rows]
-    shift = stream(0, "growth jitter").uniform(-JITTER_S, JITTER_S, size=(int(copies.max()), count))
-    shift[0] = 0.0
-    arrival = np.clip(trace.arrival_s[rows] + shift[copy, unit[rows]], 0.0, trace.arrival_s[-1])
-    tree, node = _own_branches(trace, unit, rows, copy)
-    session = None
-    if trace.session is not None:
-        sessions = int(trace.session.max(initial=0)) + 1
-        session = np.where(trace.session[rows] >= 0, trace.session[rows] + copy * sessions, -1)
-    when = np.argsort(arrival, kind="stable")
-    grown = replace(
-        rows_of(trace, rows[when]),
-        arrival_s=arrival[when],
-        prefix_node=None if node is None else node[when],
-        prefixes=tree,
-        session=None if session is None else renumbered(session[when]),
-        observed=None if trace.observed is None else select(trace.observed, rows[when]),
-    )
-    return grown, copy[when]
+        return grown, copy[when]
+
+    @cached_property
+    def _unit(self) -> Longs:
+        return units_of(self._trace)
+
+    @cached_property
+    def _by_size(self) -> Longs:
+        """Units by their size, those of one size by their first request."""
+        count, unit = int(self._unit.max()) + 1, self._unit
+        first = np.full(count, self._trace.request_count, dtype=np.int64)
+        np.minimum.at(first, unit, np.arange(self._trace.request_count))
+        return np.lexsort((first, np.bincount(unit, minlength=count)))
+
+    def _dealt(self, factor: float) -> Longs:
+        """Copies of each unit: of any neighbours in size and time, the same share is copied.
+
+        Dealing by size first keeps long sessions neither rarer nor more frequent than short ones.
+        """
+        order = self._by_size
+        copies = np.empty(len(order), dtype=np.int64)
+        copies[order] = np.diff(np.floor(np.arange(len(order) + 1) * factor + 0.5))
+        return copies
+
+    @cached_property
+    def _private(self) -> Bools:
+        """Nodes below a root that only one unit uses."""
+        tree, named = self._trace.prefixes, self._trace.prefix_node
+        if tree is None or named is None:
+            return np.zeros(0, dtype=np.bool_)
+        private: Bools = ~common_nodes(tree, named, self._unit) & (tree.parent >= 0)
+        return private
+
+    def _own_branches(self, rows: Longs, copy: Longs) -> tuple[PrefixTree | None, Ints | None]:
+        """Give every copy its own image of the nodes that only its unit used."""
+        tree, named = self._trace.prefixes, self._trace.prefix_node
+        if tree is None or named is None:
+            return None, None
+        parents, tokens = [tree.parent], [tree.token_count]
+        node = named[rows].astype(np.int64)
+        image = np.arange(len(tree.parent), dtype=np.int64)
+        size = len(tree.parent)
+        for number in range(1, int(copy.max(initial=0)) + 1):
+            mine = np.flatnonzero((copy == number) & (node >= 0))
+            needed = _ancestors(tree, np.unique(named[rows[mine]])) & self._private
+            places = np.flatnonzero(needed)
+            image[places] = size + np.arange(len(places))
+            above = tree.parent[places]
+            parents.append(np.where(above >= 0, image[above], -1).astype(np.int32))
+            tokens.append(tree.token_count[places])
+            node[mine] = image[named[rows[mine]]]
+            image[places] = places
+            size += len(places)
+        grown = PrefixTree(parent=np.concatenate(parents), token_count=np.concatenate(tokens))
+        return grown, node.astype(np.int32)
 
 
 def peak_window(trace: Trace, *, least_count: int = 500) -> tuple[float, float]:
@@ -173,44 +241,8 @@ def select(observed: Observed, rows: Longs) -> Observed:
     )
 
 
-def _dealt(sizes: Longs, first: Longs, factor: float) -> Longs:
-    """Copies of each unit: of any neighbours in size and time, the same share is copied.
-
-    Dealing by size first keeps long sessions neither rarer nor more frequent than short ones.
-    """
-    order = np.lexsort((first, sizes))
-    copies = np.empty(len(sizes), dtype=np.int64)
-    copies[order] = np.diff(np.floor(np.arange(len(sizes) + 1) * factor + 0.5))
-    return copies
-
-
 def _take(column: Ints | None, rows: Longs) -> Ints | None:
     return None if column is None else column[rows]
-
-
-def _own_branches(trace: Trace, unit: Longs, rows: Longs, copy: Longs) -> tuple[PrefixTree | None, Ints | None]:
-    """Give every copy its own image of the nodes that only its unit used."""
-    tree, named = trace.prefixes, trace.prefix_node
-    if tree is None or named is None:
-        return None, None
-    private = ~common_nodes(tree, named, unit) & (tree.parent >= 0)
-    parents, tokens = [tree.parent], [tree.token_count]
-    node = named[rows].astype(np.int64)
-    image = np.arange(len(tree.parent), dtype=np.int64)
-    size = len(tree.parent)
-    for number in range(1, int(copy.max(initial=0)) + 1):
-        mine = np.flatnonzero((copy == number) & (node >= 0))
-        needed = _ancestors(tree, np.unique(named[rows[mine]])) & private
-        places = np.flatnonzero(needed)
-        image[places] = size + np.arange(len(places))
-        above = tree.parent[places]
-        parents.append(np.where(above >= 0, image[above], -1).astype(np.int32))
-        tokens.append(tree.token_count[places])
-        node[mine] = image[named[rows[mine]]]
-        image[places] = places
-        size += len(places)
-    grown = PrefixTree(parent=np.concatenate(parents), token_count=np.concatenate(tokens))
-    return grown, node.astype(np.int32)
 
 
 def _ancestors(tree: PrefixTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

@@ -33,6 +33,14 @@ def kept(tmp_path):
     return cache
 
 
+class AtOnce(VerdictCache):
+    """One that writes every line at once."""
+
+    def keep(self, asked, verdict):
+        super().keep(asked, verdict)
+        self.flush()
+
+
 def door(ttft, kept=None, told=None):
     """Replays of a promise, and how many were run for it."""
     ran = []
@@ -41,7 +49,7 @@ def door(ttft, kept=None, told=None):
         ran.append(question)
         return simulator.replay(*question, **more)
 
-    verdicts = None if kept is None else VerdictCache(kept, (lambda _: None) if told is None else told.append)
+    verdicts = None if kept is None else AtOnce(kept, (lambda _: None) if told is None else told.append)
     return Replays(toy.slo(ttft=ttft), "least_in_flight", Spread(replay, lambda *_: None, 0, verdicts)), ran
 
 
@@ -116,6 +124,21 @@ def test_a_damaged_line_is_replayed_again_and_said(kept):
         assert again.quick(traffic, replica, 1) == first
         assert (len(ran), len(told)) == (1, 1)
         assert "damaged" in told[0]
+
+
+def test_what_is_not_written_yet_is_found_all_the_same(kept):
+    traffic, replica = Traffic(toy.trace(rate=500.0), WINDOW_S), toy.replica(slots=1)
+    one, _ = door(0.02, kept)
+    verdicts = VerdictCache(kept)
+    asked = Asked(traffic.trace, one.fleet(replica, 1), WINDOW_S, None, one.slo, None)
+    verdicts.keep(asked, door(0.02)[0].verdict(traffic, replica, 1))
+    assert verdicts.knows(asked)
+    assert not VerdictCache(kept).knows(asked)
+    verdicts.flush()
+    verdicts.flush()
+    assert VerdictCache(kept).knows(asked)
+    (path,) = kept.folder.glob("*.verdicts")
+    assert path.read_bytes().count(b"\n") == 1
 
 
 def test_writers_side_by_side_leave_whole_lines(kept):

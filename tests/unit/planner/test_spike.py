@@ -23,6 +23,7 @@ TRACE = toy.trace(count=12_000, rate=40.0)
 def real_time(monkeypatch, toy_world):
     """The toy's ten-second peak and its growth by compression do not fit a surge: workload's own do."""
     monkeypatch.setattr(workload, "grow", scale.grow)
+    monkeypatch.setattr(workload, "Grower", scale.Grower)
     monkeypatch.setattr(workload, "peak_window", scale.peak_window)
 
 

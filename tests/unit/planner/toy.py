@@ -256,6 +256,14 @@ def grow(trace, factor):
     return replace(trace, arrival_s=trace.arrival_s / factor)
 
 
+class Grower:
+    def __init__(self, trace):
+        self.trace = trace
+
+    def grown(self, factor):
+        return grow(self.trace, factor)
+
+
 def peak_window(trace, **_):
     arrival = trace.arrival_s
     starts = np.searchsorted(arrival, arrival, side="left")
