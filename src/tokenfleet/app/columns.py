@@ -14,6 +14,9 @@ _CELL: Final = re.compile(r"\S+(?: \S+)*")
 _GAP: Final = "  "
 _FILL: Final = "\0"
 """Stands behind a wide character while lines are folded, so that a line is as long as it is wide."""
+_TIE: Final = "\1"
+"""Stands between a number and its unit while lines are folded: nothing is broken there."""
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|GiB|GB|k|M|G|%)(?![A-Za-z]))")
 
 
 def shown_width(text: str) -> int:
@@ -38,10 +41,10 @@ def folded(lines: Sequence[str], room: int) -> list[str]:
     have no room go on in the next line, and words that have none wrap within their column.
     """
     told = []
-    for _, group in groupby((_spread(line) for line in lines), key=len):
+    for _, group in groupby((_UNIT.sub(_TIE, _spread(line)) for line in lines), key=len):
         alike = list(group)
         told += _as_tables(alike, room) or [each for line in alike for each in _folded(line, room)]
-    return [line.replace(_FILL, "").rstrip() for line in told]
+    return [line.replace(_FILL, "").replace(_TIE, " ").rstrip() for line in told]
 
 
 def _spread(text: str) -> str:

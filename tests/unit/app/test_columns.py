@@ -31,8 +31,15 @@ def test_words_wrap_within_their_column_and_keep_their_indent():
         "         output=answer",
     ]
     assert folded(["  29 calls, p50 58 ms, p95 149 ms, 1 waiting"], 30) == [
-        "  29 calls, p50 58 ms, p95 149",
-        "    ms, 1 waiting",
+        "  29 calls, p50 58 ms, p95",
+        "    149 ms, 1 waiting",
+    ]
+
+
+def test_a_number_stays_with_its_unit():
+    assert folded(["of a mean request: main 1.27 s, 85.2 % of it"], 29) == [
+        "of a mean request: main",
+        "  1.27 s, 85.2 % of it",
     ]
 
 
