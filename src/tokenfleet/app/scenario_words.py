@@ -45,8 +45,11 @@ def _known(look_up: Callable[[str, ValidationInfo], str]) -> BeforeValidator:
         try:
             return look_up(value, info)
         except BadInput as error:
-            first = error.problems[0]
-            raise problem(first.what, first.mend) from None
+            first, *others = error.problems
+            # What a file says is wrong is named with file and key; the name itself stands in the scenario.
+            inside = f"{first.where}: " if ": " in first.where else ""
+            more = f" (and {len(others)} more in the file)" if others else ""
+            raise problem(f"{inside}{first.what}{more}", first.mend) from None
 
     return BeforeValidator(read, json_schema_input_type=str)
 

@@ -168,8 +168,9 @@ def _event(trace: Trace, options: SpikeOptions) -> planner.Event | None:
     start_s = workload.peak_window(trace)[0] if options.at is None else options.at
     end_s = start_s + options.duration
     if end_s > trace.duration_s + 1.0:
-        what = f"the event ends at {end_s:,.0f} s, the demand at {trace.duration_s:,.0f} s"
-        raise BadInput.at("--duration", what, "make it shorter, earlier, or workload.duration longer")
+        what = f"the event ends at {shown_duration(end_s)}, the demand at {shown_duration(trace.duration_s)}"
+        where = "--duration" if start_s < trace.duration_s else "--at"
+        raise BadInput.at(where, what, "make it shorter, earlier, or workload.duration longer")
     return planner.Event(
         start_s=start_s, length_s=options.duration, factor=_factor(trace, start_s, end_s, options), shape=options.shape
     )

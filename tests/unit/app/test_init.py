@@ -70,7 +70,7 @@ def test_without_a_terminal_it_says_how_to_go_on(run, monkeypatch):
     assert "--defaults chat, rag" in err
     code, _, err = run("init", "--defaults", "chatt")
     assert code == 2
-    assert "one of: chat" in err
+    assert "nearest: chat" in err
 
 
 def test_enter_all_the_way_gives_the_defaults(run):

@@ -259,3 +259,10 @@ cold_start: 6min
 )
 def test_zones_that_cannot_be_are_problems(tmp_path, more, problem):
     assert problem in " ".join(said(tmp_path, GOOD + more + "\n"))
+
+
+def test_what_a_config_of_a_model_lacks_is_named_with_file_and_key(tmp_path):
+    (tmp_path / "mine.json").write_text('{"hidden_size": "x", "num_hidden_layers": -3}')
+    (problem,) = said(tmp_path, GOOD.replace(MODEL, "model: mine.json"))
+    assert problem.startswith("chat.yaml:5: model: ")
+    assert "mine.json: hidden_size: expected a whole number, found 'x' (and 1 more in the file)" in problem

@@ -160,7 +160,7 @@ class Border:
         context = getattr(error, "ctx", None)
         if context is not None:
             where = context.command_path
-        what = error.format_message().rstrip(".")
+        what = " ".join(error.format_message().split()).rstrip(".")
         mend = f"see: {where} --help" if context is not None else ""
         self.face.problems([Problem(where, what[:1].lower() + what[1:], mend)])
         return error.exit_code

@@ -54,8 +54,9 @@ def _kind(name: str) -> "ServiceKind":
     kind = service_kind(name.strip().lower())
     if kind is None:
         names = [each.name for each in SERVICE_KINDS]
-        near = get_close_matches(name.lower(), names, n=1) or names
-        raise BadInput.at("--defaults", f'unknown kind of service "{name}"', f"one of: {', '.join(near)}")
+        near = get_close_matches(name.lower(), names, n=1)
+        mend = f"nearest: {near[0]}" if near else f"one of: {', '.join(names)}"
+        raise BadInput.at("--defaults", f'unknown kind of service "{name}"', mend)
     return kind
 
 
