@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, Field, field_validator
 
 from tokenfleet import catalog
+from tokenfleet.app.quantities import quoted
 from tokenfleet.app.scenario_words import Count, Fraction, Positive, Strict, one_as_list, problem
 
 if TYPE_CHECKING:
@@ -140,5 +141,6 @@ class CompareSpec(Strict):
         unknown = [name for name in value if name not in known]
         if unknown:
             near = get_close_matches(unknown[0], known, n=3, cutoff=0.4)
-            raise problem(f'no price of an API model "{unknown[0]}"', f"nearest: {', '.join(near)}" if near else "")
+            mend = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(sorted(known))}"
+            raise problem(f"no price of an API model {quoted(unknown[0])}", mend)
         return value

@@ -264,9 +264,10 @@ def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
     beside = packing.neighbours(pool.name)
     shares = f"shares nodes with {', '.join(beside)}" if beside else "alone on its nodes"
     deployment = found.parts[pool.name].deployment
+    carry = "carries" if pool.carrying_count == 1 else "carry"
     replicas = f"{_plural(packing.replica_count(pool.name), 'replica')} of {deployment_name(deployment)}"
     return (
-        f"{pool.name}: {replicas}, {pool.carrying_count} carry; a lost node takes {lost} and it {keeps}; {shares}; "
+        f"{pool.name}: {replicas}, {pool.carrying_count} {carry}; a lost node takes {lost} and it {keeps}; {shares}; "
         f"{shown_usd(shared.share_usd_per_hour(pool))}/h"
     )
 

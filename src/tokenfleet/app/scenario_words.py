@@ -16,6 +16,7 @@ from tokenfleet.app.quantities import (
     parse_positive,
     parse_rate_per_s,
     parse_tokens,
+    quoted,
 )
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import PREDICTION_LAYER
@@ -68,10 +69,19 @@ def beside(path: str, folder: Path) -> Path:
     return (folder / Path(path).expanduser()).resolve()
 
 
+def _there(path: str, info: ValidationInfo) -> Path | None:
+    """The file or folder that is meant; ``None`` where there is none, or where nothing can be called so."""
+    try:
+        local = beside(path, _by_file(info))
+        return local if local.exists() else None
+    except (OSError, ValueError):
+        return None
+
+
 def _model_name(name: str, info: ValidationInfo) -> str:
-    local = beside(name, _by_file(info))
-    found = catalog.model(str(local) if local.exists() else name)
-    return str(local) if local.exists() else found.name
+    local = _there(name, info)
+    found = catalog.model(name if local is None else str(local))
+    return found.name if local is None else str(local)
 
 
 def _engine_name(name: str, _info: ValidationInfo) -> str:
@@ -79,9 +89,10 @@ def _engine_name(name: str, _info: ValidationInfo) -> str:
 
 
 def _existing_file(path: str, info: ValidationInfo) -> str:
-    local = beside(path, _by_file(info))
-    if not local.exists():
-        raise problem(f'no file "{path}"', f"looked for {local}; paths count from the folder of the scenario")
+    local = _there(path, info)
+    if local is None:
+        folder = _by_file(info).resolve()
+        raise problem(f"no file {quoted(path)}", f"looked in {folder}: paths count from the folder of the scenario")
     return str(local)
 
 

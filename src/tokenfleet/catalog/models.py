@@ -51,12 +51,20 @@ def model(name_or_path: str, *, where: str = "model") -> ModelArchitecture:
         BadInput: nobody knows the name (the nearest ones are given), or the file cannot be read.
     """
     path = Path(name_or_path)
-    if name_or_path.endswith(".json") or (path / "config.json").is_file():
+    if name_or_path.endswith(".json") or _holds_config(path):
         return _from_file(path if name_or_path.endswith(".json") else path / "config.json", where=where)
     found = _known(name_or_path)
     if found is None:
         raise BadInput.at(where, f"unknown model {name_or_path!r}", _mend(name_or_path))
     return found
+
+
+def _holds_config(folder: Path) -> bool:
+    try:
+        return (folder / "config.json").is_file()
+    except OSError:
+        # No file can be called so.
+        return False
 
 
 def _known(name: str) -> ModelArchitecture | None:

@@ -199,7 +199,15 @@ def test_a_bug_is_told_from_bad_input(run, monkeypatch):
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
-    [(KeyboardInterrupt(), 130, "Stopped"), (OutOfRange("beyond 1M tokens"), 2, "beyond 1M tokens")],
+    [
+        (KeyboardInterrupt(), 130, "Stopped"),
+        (OutOfRange("beyond 1M tokens"), 2, "beyond 1M tokens"),
+        (
+            OSError(28, "No space left on device", "x/plan.json"),
+            2,
+            "x/plan.json: no space left on device; name another",
+        ),
+    ],
 )
 def test_other_ends(run, monkeypatch, error, code, message):
     def ending(*_arguments, **_options):
@@ -209,6 +217,16 @@ def test_other_ends(run, monkeypatch, error, code, message):
     found, out, err = run("memory", "--model", MODEL, "--gpu", "h100_sxm")
     assert (found, out) == (code, "")
     assert message in err
+
+
+def test_a_name_that_no_file_can_have_is_a_name_nobody_knows(run):
+    code, out, err = run("memory", "--model", "x" * 500, "--gpu", "h100_sxm")
+    assert (code, out) == (2, "")
+    assert err.startswith("--model: unknown model 'xxx")
+    code, out, err = run("profile", "x" * 500)
+    assert (code, out) == (2, "")
+    assert err.startswith("xxx")
+    assert "...: file name too long; name another" in err
 
 
 @pytest.mark.parametrize("columns", ["20", "60", "300"])

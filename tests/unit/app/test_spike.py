@@ -114,7 +114,10 @@ def test_each_rung_of_a_ladder_is_gone_up_and_those_that_show_nothing_are_named(
     [
         (("--at", "1min"), "--at: says when, not how much; give --factor, --tokens or --requests"),
         (("--factor", "2", "--tokens", "1000"), "--tokens: the event is said in two ways: --factor and --tokens"),
-        (("--factor", "2", "--at", "9min", "--duration", "5min"), "--duration: the event ends at 14 min, the demand at 10 min"),
+        (
+            ("--factor", "2", "--at", "9min", "--duration", "5min"),
+            "--duration: the event ends at 14 min, the demand at 10",
+        ),
         (("--factor", "0.5", "--duration", "1min", "--at", "1min"), "--factor: 0.5 is no surge"),
         (("--factor", "2", "--at", "soon"), '--at: "soon" is not a duration'),
     ],

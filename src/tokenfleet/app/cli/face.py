@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import click
 
 from tokenfleet.app.columns import folded
+from tokenfleet.app.quantities import quoted
 from tokenfleet.domain.errors import BadInput, Problem, TokenfleetError
 
 _LABEL_WIDTH: Final = 8
@@ -150,6 +151,11 @@ class Border:
         if isinstance(error, BadInput):
             self.face.problems(error.problems)
             return error.exit_code
+        if isinstance(error, OSError) and error.filename is not None:
+            # A file that cannot be what it was taken for, or a disk that refuses: nothing of ours.
+            name = quoted(os.fsdecode(error.filename)).strip('"')
+            self.face.problems([Problem(name, (error.strerror or "cannot be used").lower(), "name another")])
+            return BadInput.exit_code
         if isinstance(error, TokenfleetError) and error.exit_code != TokenfleetError.exit_code:
             self.face.problems([Problem(self.face.action, str(error))])
             return error.exit_code
