@@ -374,7 +374,7 @@ class PlainRun:
         if self.fleet.router == "round_robin":
             return [control.round_robin(after) for after in range(count)]
         if self.fleet.router == "least_in_flight":
-            return [control.least_in_flight(load, after, count) for after, load, _, _ in each]
+            return [control.least_in_flight(load, after) for after, load, _, _ in each]
         if self.fleet.router == "least_loaded":
             return [control.least_loaded(load, after, count, cost) for after, load, _, cost in each]
         if self.fleet.router == "least_waiting":

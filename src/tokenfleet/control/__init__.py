@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from tokenfleet.control.lanes import takes_batch, until_open_us
     from tokenfleet.control.routing import (
+        AFTER_BITS,
         MOST_GROUPS,
         NOT_SERVED,
         WEIGHT_ONE,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from tokenfleet.control.signals import Signals, signals_of
 
 _HOME = {
+    "AFTER_BITS": "routing",
     "MOST_GROUPS": "routing",
     "NOT_SERVED": "routing",
     "REASONS": "admission",
@@ -131,6 +133,7 @@ _HOME = {
 """What is loaded on first use: compiled replays need rules as sources, not as objects."""
 
 __all__ = [
+    "AFTER_BITS",
     "MOST_GROUPS",
     "NOT_SERVED",
     "REASONS",

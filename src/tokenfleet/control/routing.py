@@ -7,6 +7,8 @@ a replica it knows from the last scrape, and what it has sent since. It does not
 
 LOAD_SLACK_COUNT = 4
 """Requests above the fair share that a replica may hold before it stops being home to more."""
+AFTER_BITS = 20
+"""Bits of a score that tell how many replicas come in between, for at most a million of them."""
 DRAWN = 1 << 62
 """What puts the two replicas that were drawn before all others."""
 WEIGHT_ONE = 1 << 12
@@ -30,18 +32,17 @@ def round_robin(after_count: int) -> int:
     return after_count
 
 
-def least_in_flight(in_flight_count: int, after_count: int, replica_count: int) -> int:
+def least_in_flight(in_flight_count: int, after_count: int) -> int:
     """The replica with the fewest requests in flight; among equals, the one whose turn comes first.
 
     Args:
         in_flight_count: Requests sent to this replica that have not ended, at least 0, below 2**31.
-        after_count: As for :func:`round_robin`.
-        replica_count: All replicas, at least 1, below 2**31.
+        after_count: As for :func:`round_robin`, below 2**20.
 
     Returns:
-        Score, lowest wins.
+        Score, lowest wins; ``after_count`` in its ``AFTER_BITS`` lowest bits.
     """
-    return in_flight_count * replica_count + after_count
+    return in_flight_count << AFTER_BITS | after_count
 
 
 def home_replica(key: int, replica_count: int) -> int:
@@ -70,7 +71,7 @@ def prefix_affinity(
     Args:
         in_flight_count: As for :func:`least_in_flight`.
         after_count: As for :func:`round_robin`.
-        replica_count: As for :func:`least_in_flight`.
+        replica_count: All replicas, at least 1, below 2**31.
         is_home: Whether this is the home of the request's session or prefix.
         total_in_flight_count: Requests in flight on all replicas, below 2**31.
 
@@ -91,7 +92,7 @@ def power_of_two(in_flight_count: int, after_count: int, replica_count: int, is_
     Args:
         in_flight_count: As for :func:`least_in_flight`, below 2**30.
         after_count: As for :func:`round_robin`.
-        replica_count: As for :func:`least_in_flight`.
+        replica_count: As for :func:`prefix_affinity`.
         is_drawn: Whether this is one of the two.
 
     Returns:

@@ -48,7 +48,7 @@ def scout(memory: Memory, replica: int) -> None:
 
     Their list is walked a step at a time, well before it is needed: each step waits for the memory behind the last one.
     """
-    if memory[replica + LEAD] >= SCOUTED_EXTENTS:
+    if memory[replica + OLDEST] == NONE or memory[replica + LEAD] >= SCOUTED_EXTENTS:
         return
     extent = memory[replica + SCOUT]
     if extent == NONE:

@@ -108,10 +108,13 @@ WITHOUT_WINDOWS = {has_window: 0, has_window_pairs: 0, growth_blocks: 1, stretch
 
 
 @compiled
-def replay_matches(memory: Memory, number: int) -> None:
+def replay_matches(memory: Memory, number: int) -> int:
     """Find the earliest event after that of one replica changed: replay its matches in a tournament, leaf to root.
 
     No match has a branch, which would be taken at random. At equal times the lower number wins, so the left side does.
+
+    Returns:
+        The time of that event.
     """
     tree = memory[TREE_AT]
     events = memory[EVENTS_AT]
@@ -125,6 +128,7 @@ def replay_matches(memory: Memory, number: int) -> None:
         winner_ps = min(winner_ps, other_ps)
         node >>= 1
         memory[tree + node] = winner
+    return winner_ps
 
 
 @compiled
@@ -406,11 +410,11 @@ def advance(memory: Memory, until_ps: int) -> int:
                 be_given_up(memory)
             else:
                 arrive(memory, coming)
+            boundary_ps = memory[events + memory[winner]]
         else:
             number = memory[winner]
             pass_boundary(memory, memory[REPLICAS_AT] + number * REPLICA_WORDS)
-            replay_matches(memory, number)
-        boundary_ps = memory[events + memory[winner]]
+            boundary_ps = replay_matches(memory, number)
     memory[ARRIVED_COUNT] = (request - memory[REQUESTS_AT]) // REQUEST_WORDS
     memory[PAUSED] = until_ps
     for number in range(memory[REPLICA_COUNT]):

@@ -1,6 +1,6 @@
 """Which replica a request goes to: the policies of the control room, compiled into the fleet loop."""
 
-from tokenfleet.control import lanes
+from tokenfleet.control import AFTER_BITS, lanes
 from tokenfleet.control import routing as policies
 from tokenfleet.simulator.compiling import compiled, compiled_apart, compiled_within
 from tokenfleet.simulator.layout import (
@@ -65,8 +65,6 @@ takes_batch = compiled(lanes.takes_batch)
 
 NOBODY = -1
 """No replica takes the request."""
-NUMBER_BITS = 20
-"""Bits that hold the number of any replica."""
 
 
 @compiled
@@ -210,8 +208,8 @@ def scraped_score(memory: Memory, request: int, number: int, after: int) -> int:
 def emptiest(memory: Memory) -> int:
     """The replica that :func:`choose_replica` finds where all are ready and have room: one pass, for large fleets.
 
-    The number of a replica rides in the low bits of its score, so that the processor compares several at once.
-    In a quiet world requests go to the first pool, whose replicas count from 0.
+    How far a replica is from the turn, and so which one it is, stands in the low bits of its score: the processor
+    compares several at once. In a quiet world requests go to the first pool, whose replicas count from 0.
     """
     count = memory[memory[POOL] + LAST_REPLICA] + 1
     turn = memory[memory[POOL] + TURN]
@@ -219,9 +217,9 @@ def emptiest(memory: Memory) -> int:
     best = 1 << 62
     for number in range(count):
         after = number - turn + (count if number < turn else 0)
-        score = least_in_flight(memory[in_flight + number], after, count)
-        best = min(best, score << NUMBER_BITS | number)
-    return best & ((1 << NUMBER_BITS) - 1)
+        best = min(best, least_in_flight(memory[in_flight + number], after))
+    number = turn + (best & ((1 << AFTER_BITS) - 1))
+    return number - count if number >= count else number
 
 
 @compiled
@@ -269,7 +267,7 @@ def best_choice(memory: Memory, request: int) -> int:
     while after < count:
         if is_ready(memory, number):
             if router == LEAST_IN_FLIGHT:
-                score = least_in_flight(memory[in_flight + number], after, count)
+                score = least_in_flight(memory[in_flight + number], after)
             elif router == ROUND_ROBIN:
                 score = round_robin(after)
             elif router == PREFIX_AFFINITY:

@@ -12,7 +12,7 @@ COUNTS = st.integers(0, 2**31 - 1)
 REPLICAS = st.integers(1, 2**31 - 1)
 POLICIES = {
     "round_robin": st.tuples(COUNTS),
-    "least_in_flight": st.tuples(COUNTS, COUNTS, REPLICAS),
+    "least_in_flight": st.tuples(COUNTS, st.integers(0, 2**control.AFTER_BITS - 1)),
     "home_replica": st.tuples(COUNTS, REPLICAS),
     "scrambled": st.tuples(COUNTS, COUNTS),
     "power_of_two": st.tuples(st.integers(0, 2**30 - 1), COUNTS, REPLICAS, st.booleans()),
@@ -55,7 +55,7 @@ def test_compiled_equals_plain(name: str) -> None:
 
 
 def test_least_in_flight_breaks_ties_by_turn() -> None:
-    scores = [control.least_in_flight(in_flight, after, 3) for in_flight, after in ((2, 0), (1, 2), (1, 1))]
+    scores = [control.least_in_flight(in_flight, after) for in_flight, after in ((2, 0), (1, 2), (1, 1))]
     assert scores.index(min(scores)) == 2
 
 

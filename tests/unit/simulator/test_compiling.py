@@ -23,7 +23,7 @@ least_in_flight = compiled(policies.least_in_flight)
 
 @compiled
 def probe(memory: Memory, in_flight: int) -> int:
-    return least_in_flight(in_flight + memory[0], 1, 10)
+    return least_in_flight(in_flight + memory[0], 1)
 """
 CALL_PROBE = """
 import sys
@@ -74,8 +74,8 @@ def edit(folder: Path, file: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-LEAST = "    return in_flight_count * replica_count + after_count\n\n\ndef home_replica"
-MOST = "    return -in_flight_count * replica_count + after_count\n\n\ndef home_replica"
+LEAST = "    return in_flight_count << AFTER_BITS | after_count\n\n\ndef home_replica"
+MOST = "    return -in_flight_count << AFTER_BITS | after_count\n\n\ndef home_replica"
 
 
 def test_an_edited_policy_changes_what_its_callers_do(copy: Path) -> None:
@@ -83,9 +83,11 @@ def test_an_edited_policy_changes_what_its_callers_do(copy: Path) -> None:
     (copy / "tokenfleet" / "simulator" / "probe.py").write_text(PROBE)
     both = [started(copy, CALL_PROBE), started(copy, CALL_PROBE)]
     told = sorted(said(process) for process in both)
-    assert told == ["31 False", "31 True"], "one compiles, and the other takes its machine code without the compiler"
+    assert told == [f"{(3 << 20) + 1} False", f"{(3 << 20) + 1} True"], (
+        "one compiles, and the other takes its machine code without the compiler"
+    )
     edit(copy, "control/routing.py", LEAST, MOST)
-    assert run(copy, CALL_PROBE) == "-29 True"
+    assert run(copy, CALL_PROBE) == f"{(-3 << 20) + 1} True"
 
 
 @pytest.mark.long
