@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokenfleet.performance.memory import memory_budget, memory_convention, sequences_at, smallest_fitting_layouts
     from tokenfleet.performance.neighbours import SharedGpu, Tenant, pools_of_free, share_gpu
     from tokenfleet.performance.pipeline import PipelineMemory, pipeline_memory
-    from tokenfleet.performance.replica import replica_physics
+    from tokenfleet.performance.replica import replica_physics, with_smaller_steps
     from tokenfleet.performance.residents import draft_facts, packed, prediction_layer
     from tokenfleet.performance.shard import Stage
     from tokenfleet.performance.slices import gpu_slice
@@ -71,6 +71,7 @@ _HOME = {
     "tower_s": "tower",
     "short_steps": "support",
     "unsupported": "support",
+    "with_smaller_steps": "replica",
     "with_tower": "tower",
     "worst_case_encoder_tokens": "workspace",
 }
@@ -119,6 +120,7 @@ __all__ = [
     "tower_physics",
     "tower_s",
     "unsupported",
+    "with_smaller_steps",
     "with_tower",
     "worst_case_encoder_tokens",
 ]

@@ -1,12 +1,21 @@
 """All physics of one replica at once, as the simulator takes it."""
 
+from collections.abc import Callable
+
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, EngineSettings, MemoryBudget, ReplicaPhysics
+from tokenfleet.domain.replica import (
+    Deployment,
+    EngineSettings,
+    ErrorBand,
+    MemoryBudget,
+    ReplicaPhysics,
+    StepTimeModel,
+)
 from tokenfleet.performance.band import error_band
 from tokenfleet.performance.memory import kv_blocks, memory_budget
-from tokenfleet.performance.step_time import step_time_model
+from tokenfleet.performance.step_time import shortened, step_time_model
 
 
 def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) -> ReplicaPhysics:
@@ -24,14 +33,49 @@ def replica_physics(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         BadInput: The architecture is partial.
         OutOfRange: The deployment is not supported.
     """
+    return _physics(
+        model,
+        gpu,
+        deployment,
+        step_time=lambda: step_time_model(model, gpu, deployment),
+        band=lambda: error_band(model, gpu, deployment),
+    )
+
+
+def with_smaller_steps(
+    model: ModelArchitecture, gpu: Gpu, replica: ReplicaPhysics, deployment: Deployment
+) -> ReplicaPhysics:
+    """What :func:`replica_physics` says of a deployment that differs from a known one in smaller steps and fewer slots.
+
+    Step times are those of the larger steps as far as they go; memory is worked out anew, as a smaller step takes less.
+
+    Args:
+        model: A complete architecture.
+        gpu: The part.
+        replica: The known one.
+        deployment: The same but for ``max_batched_tokens`` and ``max_sequence_count``, neither of them larger.
+    """
+    return _physics(
+        model, gpu, deployment, step_time=lambda: shortened(replica.step_time, deployment), band=lambda: replica.band
+    )
+
+
+def _physics(
+    model: ModelArchitecture,
+    gpu: Gpu,
+    deployment: Deployment,
+    *,
+    step_time: Callable[[], StepTimeModel],
+    band: Callable[[], ErrorBand],
+) -> ReplicaPhysics:
     memory = memory_budget(model, gpu, deployment)
     blocks = kv_blocks(memory)
     swap_count, swap_ps = swap_space(memory, gpu, deployment.engine)
     return ReplicaPhysics(
         deployment=deployment,
         memory=memory,
-        step_time=step_time_model(model, gpu, deployment),
-        band=error_band(model, gpu, deployment),
+        step_time=step_time(),
+        band=band(),
         kv_block_count=blocks.block_count if memory.fits else 0,
         kv_block_tokens=blocks.block_tokens,
         kv_fixed_block_count=blocks.fixed_block_count,

@@ -1,11 +1,13 @@
 """The step-time table of one replica, and what one step is made of; both from the same terms."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tokenfleet.domain.errors import OutOfRange
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.replica import Deployment, StepShares, StepTimeModel
+from tokenfleet.domain.replica import Deployment, EngineSettings, StepShares, StepTimeModel
 from tokenfleet.domain.trace import Floats
 from tokenfleet.performance.attention import mean_window_pairs
 from tokenfleet.performance.pipeline import pipelined_terms
@@ -39,10 +41,9 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         OutOfRange: The deployment is not supported.
     """
     terms, drafting = supported_terms(model, gpu, deployment)
-    engine = deployment.engine
-    most = max(engine.max_batched_tokens, engine.max_sequence_count * terms.step_token_count)
-    tokens = np.arange(most + 1, dtype=np.float64)
-    draft_s = None if drafting is None else drafting.split(tokens[: most // terms.step_token_count + 1]).total
+    tokens = np.arange(_most_tokens(deployment.engine) + 1, dtype=np.float64)
+    drafted = tokens[: _most_tokens(deployment.engine) // terms.step_token_count + 1]
+    draft_s = None if drafting is None else drafting.split(drafted).total
     sequence_s = terms.sequence_overhead_s + terms.sequence_state_s - terms.sequence_credit_s
     return StepTimeModel(
         token_ps=np.rint(terms.token_split(tokens).total * _PS_PER_S).astype(np.int64),
@@ -56,6 +57,22 @@ def step_time_model(model: ModelArchitecture, gpu: Gpu, deployment: Deployment) 
         request_ps=round(terms.request_s * _PS_PER_S),
         draft_ps=None if draft_s is None else np.rint(draft_s * _PS_PER_S).astype(np.int64),
     )
+
+
+def shortened(step_time: StepTimeModel, deployment: Deployment) -> StepTimeModel:
+    """The step times of the same replica with a step budget that is no larger: nothing but the length hangs on it."""
+    most = _most_tokens(deployment.engine)
+    drafted = most // deployment.engine.step_token_count
+    return replace(
+        step_time,
+        token_ps=step_time.token_ps[: most + 1].copy(),
+        draft_ps=None if step_time.draft_ps is None else step_time.draft_ps[: drafted + 1].copy(),
+    )
+
+
+def _most_tokens(engine: EngineSettings) -> int:
+    """Of one step."""
+    return max(engine.max_batched_tokens, engine.max_sequence_count * engine.step_token_count)
 
 
 def step_shares(

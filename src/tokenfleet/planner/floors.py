@@ -1,14 +1,12 @@
 """Floors: what a request takes on a replica that has nothing else to do. No number of replicas goes below."""
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
 from tokenfleet.contract import conservative_rank, time_given_s
 from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.replica import ReplicaPhysics, StepTimeModel
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
 from tokenfleet.domain.trace import Floats, Trace, of_class
 from tokenfleet.performance import chunk_attention_ps
@@ -21,21 +19,19 @@ _PROFILE_BATCHES = ((1, 0), (1, 32_768), (8, 8_192), (64, 2_048))
 """Sequences and context of each."""
 
 
-def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int, *, limit_s: float = math.inf) -> float:
+def prefill_alone_s(replica: ReplicaPhysics, input_tokens: int) -> float:
     """Seconds from arrival to first token of one uncached prompt on an idle replica.
 
     Chunks of ``max_batched_tokens`` (the whole prompt at once where the engine does not chunk), each a step with
-    prefill, and the front end's work once. Stops early once past ``limit_s``.
+    prefill, and the front end's work once.
     """
     model = replica.step_time
     budget = min(replica.deployment.engine.max_batched_tokens, len(model.token_ps) - 1)
-    total_ps = float(model.request_ps)
-    start = 0
-    while start < input_tokens and total_ps * _PS <= limit_s:
-        chunk = min(budget, input_tokens - start)
-        total_ps += _prefill_step_ps(model, start, chunk)
-        start += chunk
-    return total_ps * _PS
+    start = np.arange(0, input_tokens, budget)
+    chunk = np.minimum(budget, input_tokens - start)
+    base = (model.token_ps[chunk] + chunk_attention_ps(model, start, chunk)).astype(np.float64)
+    steps_ps = np.sqrt(np.hypot(base * base, float(model.eager_ps) ** 2))
+    return (model.request_ps + float(steps_ps.sum())) * _PS
 
 
 def prefill_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
@@ -47,11 +43,6 @@ def decode_profile(replica: ReplicaPhysics) -> tuple[float, ...]:
     """Seconds of a few batches that decode, to hold replicas against each other."""
     most = (len(replica.step_time.token_ps) - 1) // replica.deployment.engine.step_token_count
     return tuple(decode_step_s(replica, min(count, most), context) for count, context in _PROFILE_BATCHES)
-
-
-def _prefill_step_ps(model: StepTimeModel, start: int, chunk: int) -> float:
-    base = float(model.token_ps[chunk]) + float(chunk_attention_ps(model, start, chunk))
-    return math.sqrt(math.hypot(base * base, float(model.eager_ps) ** 2))
 
 
 def decode_step_s(replica: ReplicaPhysics, sequence_count: int, context_tokens: float) -> float:

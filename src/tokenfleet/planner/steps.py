@@ -55,8 +55,13 @@ def _sizes(candidate: ReplicaPhysics, limit_s: float) -> tuple[int, ...]:
 def _physics(
     model: ModelArchitecture, sizes: tuple[tuple[ReplicaPhysics, tuple[int, ...]], ...]
 ) -> tuple[ReplicaPhysics, ...]:
-    deployments = (_with_step(candidate.deployment, size) for candidate, of_it in sizes for size in of_it)
-    return tuple(performance.replica_physics(model, catalog.gpu(each.gpu), each) for each in deployments)
+    return tuple(
+        performance.with_smaller_steps(
+            model, catalog.gpu(candidate.deployment.gpu), candidate, _with_step(candidate.deployment, size)
+        )
+        for candidate, of_it in sizes
+        for size in of_it
+    )
 
 
 def _tightest_s(slo: Slo) -> float | None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import OutOfRange
-from tokenfleet.domain.replica import Layout
+from tokenfleet.domain.replica import Layout, StepTimeModel
 from tokenfleet.performance import (
     chunk_attention_ps,
     constants,
@@ -16,6 +16,7 @@ from tokenfleet.performance import (
     step_shares,
     step_time_model,
     unsupported,
+    with_smaller_steps,
 )
 from tokenfleet.performance.coefficients import constant
 from tokenfleet.performance.collectives import border, collective
@@ -375,3 +376,20 @@ def test_stages_in_other_nodes_talk_over_the_network() -> None:
     near, far = Layout(tensor_parallel=4, pipeline_parallel=2), Layout(tensor_parallel=8, pipeline_parallel=2)
     assert border(H100, far, "vllm")[0] > 5 * border(H100, near, "vllm")[0]
     assert border(H100, near, "vllm")[0] == pytest.approx(1 / (constant("link_fraction") * 450e9))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("gpu", [H100, MI300X, L40S])
+def test_smaller_steps_are_the_physics_worked_out_anew(model, gpu):
+    for settings_ in (engine(), engine("sglang-0.5", max_batched_tokens=16384)):
+        large = deployment(model, gpu, tp=4, precision="fp8", settings=settings_)
+        if reasons := unsupported(model, gpu, large):
+            pytest.skip(reasons[0])
+        known = replica_physics(model, gpu, large)
+        for size in (64, 448, 1536):
+            fewer = min(size, settings_.max_sequence_count)
+            small = replace(large, engine=replace(settings_, max_batched_tokens=size, max_sequence_count=fewer))
+            found, anew = with_smaller_steps(model, gpu, known, small), replica_physics(model, gpu, small)
+            assert replace(found, step_time=anew.step_time) == anew
+            for name in StepTimeModel.__dataclass_fields__:
+                assert np.array_equal(getattr(found.step_time, name), getattr(anew.step_time, name)), name
