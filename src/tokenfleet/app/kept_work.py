@@ -1,8 +1,8 @@
 """Answers to pure questions, kept on disk beside the replays: what one changed number does not touch is read again.
 
 The name of an answer is a digest of the question, of every source and fact of this package, and of what computes beside
-it. Replicas and traces of an answer are known by its question and their place in it, and their digests as replays know
-them are kept with it: nobody looks through hundreds of replicas twice.
+it. Replicas and traces of an answer are known by its question and their place in it: nobody looks through hundreds of
+replicas of which a few are replayed. The digests of traces, as replays know them, are kept with it.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class KeptWork:
         if content and zlib.crc32(body) == int.from_bytes(content[:_CHECKSUM_BYTES], "little"):
             made: T
             made, digests = pickle.loads(body)
-            for part, known in zip(_heavy(made), digests, strict=True):
+            for part, known in zip(_traces(made), digests, strict=True):
                 self._kept.note(part, known)
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -59,7 +59,7 @@ class KeptWork:
             if content:
                 self._announce(f"{path} is damaged: {name} worked out again")
             made = make()
-            digests = [self._kept.digest_of_part(part) for part in _heavy(made)]
+            digests = [self._kept.digest_of_part(part) for part in _traces(made)]
             packed = pickle.dumps((made, digests), protocol=pickle.HIGHEST_PROTOCOL)
             if len(packed) <= MOST_BYTES:
                 self._kept.write(path, zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "little") + packed)
@@ -70,6 +70,10 @@ class KeptWork:
     def _known(self, value: object) -> bytes | None:
         named = self._names.get(id(value))
         return None if named is None else named[1]
+
+
+def _traces(made: object) -> Iterator[Trace]:
+    return (part for part in _heavy(made) if isinstance(part, Trace))
 
 
 def _heavy(made: object) -> Iterator[Trace | ReplicaPhysics]:
