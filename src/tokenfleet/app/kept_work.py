@@ -51,15 +51,15 @@ class KeptWork:
         if content and zlib.crc32(body) == int.from_bytes(content[:_CHECKSUM_BYTES], "little"):
             made: T
             made, digests = pickle.loads(body)
-            for part, known in zip(_traces(made), digests, strict=True):
-                self._kept.note(part, known)
+            for trace, known in zip(_traces(made), digests, strict=True):
+                self._kept.note(trace, known)
             with contextlib.suppress(OSError):
                 os.utime(path)
         else:
             if content:
                 self._announce(f"{path} is damaged: {name} worked out again")
             made = make()
-            digests = [self._kept.digest_of_part(part) for part in _traces(made)]
+            digests = [self._kept.digest_of_part(trace) for trace in _traces(made)]
             packed = pickle.dumps((made, digests), protocol=pickle.HIGHEST_PROTOCOL)
             if len(packed) <= MOST_BYTES:
                 self._kept.write(path, zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "little") + packed)
