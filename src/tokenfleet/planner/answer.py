@@ -268,42 +268,29 @@ def _proof(work: Work, sized: Sized, count: int, reporter: Reporter) -> _Proof:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What is asked of a fleet whatever it takes to be sure: each part is under way, and is called for its answer."""
+    """What takes longest to find out of a fleet: it is under way while one asks what it takes to be sure."""
 
     answer: Answer
     detail: Traffic
     limits: Callable[[], Limits]
     proofs: Callable[[], tuple[_Proof, _Proof]]
     """With the spare gone, and with all replicas."""
-    curve: Callable[[], tuple[CurvePoint, ...]]
-    likely: Callable[[], Confidence | None]
 
 
 def _begin(work: Work, chosen: Answer, reporter: Reporter) -> _Begun:
-    sized, look = chosen.sized, work.question.first_look
-    detail = detail_of(work, sized, FIRST_LOOK_REQUESTS if look else DETAIL_REQUESTS)
-    carrying = detail, sized.replica, sized.carrying_count
+    sized = chosen.sized
+    detail = detail_of(work, sized, FIRST_LOOK_REQUESTS if work.question.first_look else DETAIL_REQUESTS)
 
     def proofs(work: Work) -> tuple[_Proof, _Proof]:
         # One after the other: a long trace has no room for two.
         degraded = _proof(work, sized, sized.carrying_count, reporter)
         return degraded, _proof(work, sized, sized.replica_count, reporter) if sized.spare_count else degraded
 
-    def curve(replays: Replays) -> tuple[CurvePoint, ...]:
-        return replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
-
-    def likely(work: Work) -> Confidence | None:
-        # Of a handful of requests no share of cases can be told.
-        unknown = look or few_requests(work.traffic)
-        return None if unknown else confidence(work.replays, work.searched, sized, reporter)
-
     return _Begun(
         answer=chosen,
         detail=detail,
         limits=_started(work, lambda apart: limits_of(apart, detail, sized, reporter)),
         proofs=_started(work, proofs),
-        curve=_started(work, lambda apart: () if look else curve(apart.replays)),
-        likely=_started(work, likely),
     )
 
 
@@ -321,6 +308,17 @@ def _started(work: Work, make: Callable[[Work], T]) -> Callable[[], T]:
     return found
 
 
+def _curve(replays: Replays, begun: _Begun, reporter: Reporter) -> tuple[CurvePoint, ...]:
+    detail, chosen = begun.detail, begun.answer
+    carrying = detail, chosen.sized.replica, chosen.sized.carrying_count
+    return replays.recalled("curve", carrying, lambda: load_curve(replays, detail, chosen, reporter))
+
+
+def _likely(work: Work, sized: Sized, reporter: Reporter) -> Confidence | None:
+    """Of a handful of requests no share of cases can be told."""
+    return None if few_requests(work.traffic) else confidence(work.replays, work.searched, sized, reporter)
+
+
 def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) -> Plan:
     question, replays, look = work.question, work.replays, work.question.first_look
     begun = _begin(work, found.answers[0], reporter)
@@ -330,19 +328,21 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     if found.answers[0] is not begun.answer:
         begun = _begin(work, found.answers[0], reporter)
     sized, families = begun.answer.sized, found.best_of_families()
-    filled = _started(work, lambda apart: full_replicas(apart.replays, begun.detail, sized))
-    edges = _started(
-        work, lambda apart: () if look else frontier(apart.replays, work.searched, question, families, reporter)
-    )
     cases = _started(
         work,
         lambda apart: () if look else sensitivity(apart.replays, work.searched, question, sized, slow, reporter),
     )
+    drawn = _started(work, lambda apart: () if look else _curve(apart.replays, begun, reporter))
+    likely = _started(work, lambda apart: None if look else _likely(apart, sized, reporter))
+    edges = _started(
+        work, lambda apart: () if look else frontier(apart.replays, work.searched, question, families, reporter)
+    )
+    filled = _started(work, lambda apart: full_replicas(apart.replays, begun.detail, sized))
     degraded, whole = begun.proofs()
     known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
     survived = survived_losses(work, sized, known, reporter)
-    full, limits, curve = filled(), begun.limits(), begun.curve()
-    edge, wrong, likely = edges(), cases(), begun.likely()
+    limits, curve, full = begun.limits(), drawn(), filled()
+    edge, wrong, confident = edges(), cases(), likely()
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     return Plan(
         question=question,
@@ -375,7 +375,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
         outpriced=found.outpriced,
         sure=sure,
         sensitivity=wrong,
-        confidence=likely,
+        confidence=confident,
         anomalies=(*found.anomalies, *odd_loads(curve)),
         placement=survived.placement,
         losses=survived.cases,
