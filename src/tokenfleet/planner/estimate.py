@@ -65,6 +65,17 @@ class _Flow:
     steps_per_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The steps that prompts take, and how long each is without company."""
+
+    chunks: Chunks
+    chunk_s: Floats
+    prompt_s: float
+    """Of a mean prompt."""
+    prompt_steps: float
+
+
 class _Formula:
     """One candidate against one demand."""
 
@@ -78,7 +89,7 @@ class _Formula:
         self._steps = max(0.0, demand.mean_output_tokens - 1.0) / engine.mean_step_tokens
         self._context = demand.mean_context_tokens + demand.mean_output_tokens / 2
         self._most = _most_sequences(replica, self._context)
-        self._timed: dict[int, tuple[Chunks, Floats]] = {}
+        self._timed: dict[int, _Timed] = {}
 
     def estimate(self) -> Estimate:
         """The fewest replicas that bear the load and keep the promise; those that bear it, where none do."""
@@ -92,27 +103,29 @@ class _Formula:
         return Estimate(high, doubtful)
 
     def _keeps(self, count: int, *, judged: bool) -> bool:
-        chunks, chunk_s = self._chunks(count)
-        flow = self._flow(self._demand.rate_per_s / count / _BUSY, chunks, chunk_s)
+        timed = self._chunks(count)
+        flow = self._flow(self._demand.rate_per_s / count / _BUSY, timed)
         if flow is None:
             return False
         return not judged or all(
-            self._keeps_target(target, flow, chunks, chunk_s, count) for target in self._slo.latency
+            self._keeps_target(target, flow, timed.chunks, timed.chunk_s, count) for target in self._slo.latency
         )
 
-    def _chunks(self, count: int) -> tuple[Chunks, Floats]:
-        """The steps that prompts take where there are so many replicas, and how long each is without company."""
+    def _chunks(self, count: int) -> _Timed:
+        """The steps that prompts take where there are so many replicas."""
         chunks = self._prompts.chunks(self._budget, count)
         key = id(chunks)
         if key not in self._timed:
             model = self._replica.step_time
             base = model.token_ps[chunks.tokens] + float(model.pair_ps) * chunks.pairs
-            self._timed[key] = chunks, np.sqrt(np.hypot(base * base, float(model.eager_ps) ** 2)) * _PS
+            chunk_s = np.sqrt(np.hypot(base * base, float(model.eager_ps) ** 2)) * _PS
+            prompt_s, steps = float((chunks.share * chunk_s).sum()), float(chunks.share.sum())
+            self._timed[key] = _Timed(chunks, chunk_s, prompt_s, steps)
         return self._timed[key]
 
-    def _flow(self, rate_per_s: float, chunks: Chunks, chunk_s: Floats) -> _Flow | None:
+    def _flow(self, rate_per_s: float, timed: _Timed) -> _Flow | None:
         """The steps of a second; ``None`` where the replica cannot bear the rate."""
-        prompt_s, prompt_steps = float((chunks.share * chunk_s).sum()), float(chunks.share.sum())
+        prompt_s, prompt_steps = timed.prompt_s, timed.prompt_steps
         running = 1.0
         for _ in range(_ROUNDS):
             sequences = max(1, math.ceil(running))

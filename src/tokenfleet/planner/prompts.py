@@ -5,6 +5,7 @@ finds it there with one chance in as many as there are replicas; else an earlier
 that several conversations share are soon everywhere.
 """
 
+from bisect import bisect_left
 from dataclasses import field
 
 import numpy as np
@@ -21,6 +22,7 @@ _EDGES = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98,
 """One prompt is taken from the middle of each of these parts of all prompts, the shortest first."""
 COUNTS: Floats = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 256, 4096], dtype=np.float64)
 """Replicas for which hits are worked out; a number between two is taken for the larger."""
+_COUNTS = COUNTS.tolist()
 AFFINE = ("prefix_affinity",)
 """Routers that bring a conversation back to its replica."""
 
@@ -64,7 +66,7 @@ class Prompts:
 
     def chunks(self, budget_tokens: int, replica_count: float) -> Chunks:
         """The steps of these prompts where so many replicas share the requests."""
-        column = min(int(np.searchsorted(COUNTS, replica_count)), len(COUNTS) - 1)
+        column = min(bisect_left(_COUNTS, replica_count), len(_COUNTS) - 1)
         key = budget_tokens, column
         if key not in self._chunks:
             self._chunks[key] = self._cut(budget_tokens, column)
