@@ -39,6 +39,8 @@ _BEGIN: Final = "<!-- generated: python -m tokenfleet.app.reference docs -->"
 _END: Final = "<!-- end of generated part -->"
 _QUANTITIES: Final = {
     scenario_words.Duration: "duration",
+    scenario_words.Wait: "duration",
+    scenario_words.Span: "duration",
     scenario_words.Moment: "duration",
     scenario_words.Fraction: "percent",
     scenario_words.Rate: "rate",
@@ -58,6 +60,7 @@ _QUANTITIES: Final = {
     pool_types.PromptOrLengths: "`prompt` or lengths",
     pool_types.LinkName: "link",
 }
+_DURATIONS: Final = (scenario_words.Duration, scenario_words.Wait, scenario_words.Span)
 _PARTS: Final = (
     ("", types.Scenario),
     ("workload", types.WorkloadSource),
@@ -190,7 +193,7 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    if get_args(scenario_words.Duration)[1] in field.metadata:
+    if any(get_args(each)[1] in field.metadata for each in _DURATIONS):
         from tokenfleet.app.quantities import written_duration
 
         return f"`{written_duration(default)}`"

@@ -15,6 +15,7 @@ from tokenfleet.app.scenario_words import (
     Rate,
     Strict,
     Tokens,
+    Wait,
     nothing_said,
     one_as_list,
     problem,
@@ -195,7 +196,7 @@ class RungSpec(Strict):
     """For ``smaller_model``: of those, the ones that declare no longer an answer; left out, all."""
     sessions: Count | None = None
     """For ``limit_sessions``: conversations open at once."""
-    wait: Duration | None = None
+    wait: Wait | None = None
     """For ``cap_wait``: whoever came meanwhile and is not admitted so long after its arrival is refused."""
     model: str = ""
     """For ``smaller_model``: which, where the scenario has no ``pools``."""

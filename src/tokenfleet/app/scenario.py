@@ -177,7 +177,15 @@ def _line(problem: Problem, path: Path) -> int:
 
 
 def _problems(error: ValidationError, where: Callable[[KeyPath], str], kind: type[BaseModel]) -> list[Problem]:
-    return [_problem(details, where, kind) for details in error.errors(include_url=False)]
+    """One problem for each place: a key that takes values of several kinds has one for each of them."""
+    found: dict[tuple[str, str], Problem] = {}
+    for details in error.errors(include_url=False):
+        each = _problem(details, where, kind)
+        key = each.where, str(details["input"])
+        first = found.setdefault(key, each)
+        if each.mend.removeprefix("write ") not in first.mend:
+            found[key] = replace(first, mend=f"{first.mend}, or {each.mend.removeprefix('write ')}")
+    return list(found.values())
 
 
 def _problem(details: ErrorDetails, where: Callable[[KeyPath], str], kind: type[BaseModel]) -> Problem:

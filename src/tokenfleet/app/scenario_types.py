@@ -42,6 +42,7 @@ from tokenfleet.app.scenario_words import (
     ModelName,
     Positive,
     Rate,
+    Span,
     Strict,
     Tokens,
     nothing_said,
@@ -103,7 +104,7 @@ class WorkloadSource(Strict):
     """Busiest minute against the mean; for ``lengths``."""
     interarrival_cv: Positive = 2.0
     """Burstiness of arrivals for ``lengths``: 1 is Poisson, real traffic is mostly above."""
-    duration: Duration = 1800.0
+    duration: Span = 1800.0
     """How much traffic to draw; for everything but ``trace``."""
     max_output: Tokens | None = None
     """Where engines cut an output, as clients ask for with ``max_tokens``; left out, every output is complete."""

@@ -17,6 +17,7 @@ from tokenfleet.app.quantities import (
     parse_rate_per_s,
     parse_tokens,
     quoted,
+    shown_duration,
 )
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.replica import PREDICTION_LAYER
@@ -105,7 +106,22 @@ def _lengths(value: object) -> str:
     return text
 
 
+def _up_to(most_s: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        duration_s = parse_duration_s(value)
+        if duration_s > most_s:
+            most = shown_duration(most_s)
+            raise Unreadable(f"{quoted(value)} is more than {most}", f"write at most {most}")
+        return duration_s
+
+    return parse
+
+
 Duration = Annotated[float, read_by(parse_duration_s)]
+Wait = Annotated[float, read_by(_up_to(86_400.0))]
+"""Up to a day, which a replay can wait for."""
+Span = Annotated[float, read_by(_up_to(7_776_000.0))]
+"""Up to the ninety days that can be replayed."""
 Moment = Annotated[float, read_by(parse_moment_s)]
 Fraction = Annotated[float, read_by(parse_fraction)]
 Rate = Annotated[float, read_by(parse_rate_per_s)]

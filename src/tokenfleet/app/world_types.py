@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tokenfleet.app.phase_types import PhaseSpec
-from tokenfleet.app.scenario_words import Count, Duration, Fraction, Moment, Positive, Rate, Strict, problem
+from tokenfleet.app.scenario_words import Count, Duration, Fraction, Moment, Positive, Rate, Strict, Wait, problem
 from tokenfleet.app.takes_types import TakesSpec, WindowSpec
 
 EventKind = Literal["fail", "drain", "slow", "rollout"]
@@ -78,13 +78,13 @@ class ClientsSpec(Strict):
 
     attempts: Annotated[Count, Field(ge=1, le=1000)] = 3
     """Tries of one request in all."""
-    backoff: Duration = 1.0
+    backoff: Wait = 1.0
     """Wait before the second try; doubled before each further one, and drawn between half of it and all of it."""
-    longest_backoff: Duration = 60.0
+    longest_backoff: Wait = 60.0
     """The wait grows no longer than this."""
-    first_token_timeout: Duration | None = None
+    first_token_timeout: Wait | None = None
     """A client gives an attempt up when its first token has not come by then; left out, never."""
-    timeout: Duration | None = None
+    timeout: Wait | None = None
     """The same for the last token. Each attempt is timed anew; when all are spent, it counts as an error."""
     reads: Rate | None = None
     """Tokens that a client reads in a second, such as ``15/s``; left out, as fast as they come. The engine does not
@@ -96,9 +96,9 @@ class AdmissionSpec(Strict):
 
     queue_limit: Annotated[Count, Field(ge=1)]
     """Requests waiting at a replica from which on it takes no more; when all are full, arrivals are refused."""
-    deadline: Duration | None = None
+    deadline: Wait | None = None
     """Who has waited so long at a replica and is not admitted yet is refused; left out, nobody is."""
-    retry_after: Duration | None = None
+    retry_after: Wait | None = None
     """Told to those refused, who wait at least that long."""
 
 
@@ -113,9 +113,9 @@ class BatchSpec(Strict):
     """Share of a replica's sequence slots up to which batch is sent there."""
     kept: Annotated[int, Field(ge=0)] = 1
     """Batch requests that each replica gets while the window is open, however busy it is."""
-    patience: Duration = 600.0
+    patience: Wait = 600.0
     """A batch request that has been at a replica for so long comes before whoever arrives later."""
-    wait: Duration | None = None
+    wait: Wait | None = None
     """How long an interactive request waits for a slot or KV memory before batch gives way; left out, it does at once.
     """
 

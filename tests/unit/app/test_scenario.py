@@ -143,6 +143,17 @@ NOT_A_SCENARIO = "chat.yaml: is not a scenario: the file must hold key: value li
         (GPUS, "valid_days: 0", "chat.yaml:7: valid_days: 0 is less than 1; write at least 1"),
         (GPUS, "utilization_cap: 1%", 'chat.yaml:7: utilization_cap: "1%" is less than 25%; write at least 25%'),
         (GPUS, "gpus:", "chat.yaml:7: gpus: has no value; write it as text"),
+        (GPUS, "clients: {backoff: 25h}", 'chat.yaml:7: clients.backoff: "25h" is more than 24 h; write at most 24 h'),
+        (
+            "mean_rate: 20",
+            "mean_rate: 20\n  duration: 91d",
+            'chat.yaml:5: workload.duration: "91d" is more than 2,160 h; write at most',
+        ),
+        (
+            GPUS,
+            "events: [{at: 1s, replicas: -1}]",
+            "chat.yaml:7: events[0].replicas: -1 is not above 0; write a whole number above 0, or a list",
+        ),
         (
             GPUS,
             "redundancy: n+1",
@@ -266,3 +277,11 @@ def test_what_a_config_of_a_model_lacks_is_named_with_file_and_key(tmp_path):
     (problem,) = said(tmp_path, GOOD.replace(MODEL, "model: mine.json"))
     assert problem.startswith("chat.yaml:5: model: ")
     assert "mine.json: hidden_size: expected a whole number, found 'x' (and 1 more in the file)" in problem
+
+
+def test_as_much_traffic_may_be_drawn_as_can_be_replayed(tmp_path):
+    from tokenfleet.simulator.checking import LONGEST_S
+
+    path = tmp_path / "chat.yaml"
+    path.write_text(GOOD.replace("mean_rate: 20", "mean_rate: 20\n  duration: 90d"))
+    assert load_scenario(path).workload.duration == LONGEST_S
