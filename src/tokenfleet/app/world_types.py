@@ -125,7 +125,7 @@ class UsersSpec(Strict):
 
     count: Annotated[Count, Field(ge=1)]
     """Users; each takes the next conversation of the traffic when its last one has ended."""
-    think: Duration | None = None
+    think: Wait | None = None
     """Mean time from an answer to the next request of the same user: reading, or a tool that runs."""
     ramp: Duration | None = None
     """Users start evenly over this time; left out, all at once."""

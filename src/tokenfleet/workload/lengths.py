@@ -16,6 +16,8 @@ CAP_Z = 4.0
 
 _Z95 = NormalDist().inv_cdf(0.95)
 _LARGEST_TOKENS = 10_000_000.0
+_MOST_TOKENS = 50_000_000
+"""Drawn from such lengths no request is longer, as in a log."""
 _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*([kKmM]?)\s*$")
 _FACTOR = {"": 1.0, "k": 1e3, "m": 1e6}
 
@@ -49,7 +51,7 @@ class Lengths:
             where: Name of the option or key, for the error.
 
         Raises:
-            BadInput: not a number, below 1, or a median above the p95; says how to mend it.
+            BadInput: not a number, below 1, a median above the p95 or far below; says how to mend it.
         """
         parts = text.split(":")
         if len(parts) > 2:
@@ -65,7 +67,11 @@ class Lengths:
                 f"the median {median:g} is above the p95 {p95:g}",
                 f"write MEDIAN:P95, so '{parts[1]}:{parts[0]}'?",
             )
-        return cls(text=text.strip(), mu=math.log(median), sigma=math.log(p95 / median) / _Z95)
+        made = cls(text=text.strip(), mu=math.log(median), sigma=math.log(p95 / median) / _Z95)
+        if made.cap_tokens > _MOST_TOKENS:
+            what = f"a p95 {p95 / median:,.0f} times the median makes the longest {made.cap_tokens:.2g} tokens"
+            raise BadInput.at(where, what, f"bring them nearer: nothing is longer than {_MOST_TOKENS:,} tokens")
+        return made
 
     @classmethod
     def from_profile(cls, workload: Workload) -> "tuple[Lengths, Lengths]":

@@ -39,6 +39,7 @@ def test_thousands_may_be_written_short():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("1:1000000", "bring them nearer: nothing is longer than 50,000,000 tokens"),
         ("1500:700", "700:1500"),
         ("", "not a length"),
         ("abc", "not a length"),
