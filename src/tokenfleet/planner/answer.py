@@ -341,8 +341,7 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
     degraded, whole = begun.proofs()
     known = {sized.replica_count: whole.verdict, sized.carrying_count: degraded.verdict}
     survived = survived_losses(work, sized, known, reporter)
-    limits, curve, full = begun.limits(), drawn(), filled()
-    edge, wrong, confident = edges(), cases(), likely()
+    limits, curve, full, edge, wrong, confident = begun.limits(), drawn(), filled(), edges(), cases(), likely()
     reporter.say("done", words.fleet(sized.replica, sized.replica_count), 1.0)
     return Plan(
         question=question,
