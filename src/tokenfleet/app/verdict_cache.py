@@ -2,8 +2,10 @@
 
 Kept is what was measured, clause by clause, at the end and at every look on the way, not whether a promise was kept. So
 a promise with other limits is held against the same lines, and against those of stopped replays too: a stricter one
-stops at the look at which its own replay would have stopped. A file holds what is known of one stretch of traffic, a
-line each fleet; lines are added at the end, the last one of a fleet counts.
+stops at the look at which its own replay would have stopped. Whoever asks about the peak window alone looks at other
+moments, so the looks of both are kept apart. Behind the last look of a stopped replay nothing is known of further ones,
+though its end may be. A file holds what is known of one stretch of traffic, a line each fleet;
+lines are added at the end, the last one of a fleet counts.
 """
 
 import contextlib
@@ -20,9 +22,11 @@ from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.contract import judged_again, without_limits
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.planner import UNSEEN, Asked, Latencies, Look, Verdict
+from tokenfleet.planner import UNSEEN, Asked, Hopeless, Latencies, Look, Verdict
 
 _Line = dict[str, Any]
+_NONE_TAKEN: dict[str, Any] = {"seen": (), "all": False}
+_ALL_TAKEN: dict[str, Any] = {"seen": (), "all": True}
 
 
 class VerdictCache:
@@ -49,32 +53,32 @@ class VerdictCache:
 
     def find(self, asked: Asked) -> Verdict | None:
         """What a replay with this promise comes to; ``None`` where no line says it."""
-        line = self._lines(self._path(asked)).get(self._name(asked))
-        if line is None:
-            return None
-        if asked.hopeless is not None:
-            if line["looks"] is None:
-                return None
-            for peak, overall in line["looks"]:
-                look = Look(judged_again(asked.slo, peak), judged_again(asked.slo, overall))
-                if asked.hopeless.gives_up(look):
-                    return Verdict(look.peak, look.overall, UNSEEN, cut=True)
-        if line["end"] is None:
+        line = self._lines(self._path(asked)).get(self._name(asked), {})
+        hopeless = asked.hopeless
+        taken = _ALL_TAKEN if hopeless is None else line.get(_looks_of(hopeless), _NONE_TAKEN)
+        for peak, overall in taken["seen"]:
+            look = Look(judged_again(asked.slo, peak), judged_again(asked.slo, overall))
+            if hopeless is not None and hopeless.gives_up(look):
+                return Verdict(look.peak, look.overall, UNSEEN, cut=True)
+        if "end" not in line:
             return None
         peak, overall, seen = line["end"]
-        return Verdict(judged_again(asked.slo, peak), judged_again(asked.slo, overall), Latencies(*seen))
+        whole = Verdict(judged_again(asked.slo, peak), judged_again(asked.slo, overall), Latencies(*seen))
+        # Looks that were not taken give up nothing that is kept in the end.
+        if hopeless is None or taken["all"] or (whole.kept_in_peak if hopeless.peak_only else whole.kept):
+            return whole
+        return None
 
     def keep(self, asked: Asked, verdict: Verdict) -> None:
         """Add a line, which is written by :meth:`flush`."""
         path, name = self._path(asked), self._name(asked)
-        known = self._lines(path).get(name, {"looks": None, "end": None})
-        looks = known["looks"]
+        line = dict(self._lines(path).get(name, {}))
         if asked.hopeless is not None:
-            looks = [(_measured(look.peak), _measured(look.overall)) for look in asked.hopeless.looks]
-        end = known["end"]
+            seen = [(_measured(look.peak), _measured(look.overall)) for look in asked.hopeless.looks]
+            line[_looks_of(asked.hopeless)] = {"seen": seen, "all": not verdict.cut}
         if not verdict.cut:
-            end = _measured(verdict.peak), _measured(verdict.overall), astuple(verdict.seen)
-        self._lines(path)[name] = line = {"looks": looks, "end": end}
+            line["end"] = _measured(verdict.peak), _measured(verdict.overall), astuple(verdict.seen)
+        self._lines(path)[name] = line
         body = name + b" " + json.dumps(line, separators=(",", ":")).encode()
         self._unwritten.setdefault(path, []).append(b"%08x %s\n" % (zlib.crc32(body), body))
 
@@ -128,6 +132,10 @@ def _read(lines: Iterable[bytes]) -> tuple[dict[bytes, _Line], int]:
         else:
             damaged_count += 1
     return good, damaged_count
+
+
+def _looks_of(hopeless: Hopeless) -> str:
+    return "window_looks" if hopeless.peak_only else "looks"
 
 
 def _measured(results: tuple[SloResult, ...]) -> list[tuple[float | None, int]]:

@@ -73,6 +73,17 @@ def test_every_other_limit_finds_what_its_own_replay_says(kept, first, peak_only
         assert not ran or (cut and limit > first)
 
 
+@pytest.mark.parametrize("limit", LIMITS)
+def test_behind_the_look_that_stopped_a_replay_its_end_says_nothing_of_further_looks(kept, limit):
+    traffic, replica = Traffic(toy.trace(rate=500.0), WINDOW_S), toy.replica(slots=1)
+    strict, _ = door(LIMITS[0], kept)
+    assert asked_of(strict, traffic, replica, False)[0].cut
+    assert not strict.verdict(traffic, replica, 1).cut
+    again, _ = door(limit, kept)
+    alone, _ = door(limit)
+    assert asked_of(again, traffic, replica, False) == asked_of(alone, traffic, replica, False)
+
+
 def test_some_limits_stop_and_some_do_not():
     traffic, replica = Traffic(toy.trace(rate=500.0), WINDOW_S), toy.replica(slots=1)
     cuts = [door(limit)[0].quick(traffic, replica, 1).cut for limit in LIMITS]
@@ -90,6 +101,19 @@ def test_a_whole_replay_that_nobody_looked_at_says_nothing_about_looks(kept):
     assert again.verdict(traffic, replica, 1) == whole
     assert again.quick(traffic, replica, 1).cut
     assert not ran
+
+
+@pytest.mark.parametrize("peak_only", [False, True])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_who_asks_about_the_peak_alone_and_who_asks_about_all_look_at_moments_of_their_own(kept, limit, peak_only):
+    traffic, replica = Traffic(toy.trace(rate=500.0), WINDOW_S), toy.replica(slots=1)
+    asked_of(door(limit, kept)[0], traffic, replica, not peak_only)
+    again, ran = door(limit, kept)
+    alone, _ = door(limit)
+    own = asked_of(alone, traffic, replica, peak_only)
+    assert asked_of(again, traffic, replica, peak_only) == own
+    # What is kept in the end need not be looked at on the way.
+    assert not ran or own[0].broken
 
 
 def test_other_clauses_find_nothing(kept):
@@ -178,5 +202,5 @@ def test_lines_are_plain_text(kept):
     door(0.02, kept)[0].quick(traffic, replica, 1)
     (path,) = kept.folder.glob("*.verdicts")
     line = json.loads(path.read_bytes().split(b" ", 2)[2])
-    assert np.shape(line["looks"][0])[0] == 2
+    assert np.shape(line["looks"]["seen"][0])[0] == 2
     assert path.stat().st_mode & 0o777 == 0o600
