@@ -13,8 +13,9 @@ _TOGETHER_FRACTION = 0.001
 
 
 def look(trace: Trace) -> list[str]:
-    """Warnings about a trace: too short, length caps, load that grows or has gaps."""
+    """Warnings about a trace: names that cannot be read, too short, length caps, load that grows or has gaps."""
     found = [
+        *_unreadable_names(trace),
         *_own_clocks(trace),
         *_too_short(trace),
         *_cap("input", trace.input_tokens),
@@ -26,6 +27,20 @@ def look(trace: Trace) -> list[str]:
 def look_at_minutes(minutes: Longs) -> list[str]:
     """Warnings that the counts per minute alone give: load that changes for good, gaps."""
     return _moving(minutes) + _gaps(minutes)
+
+
+def _unreadable_names(trace: Trace) -> list[str]:
+    """Names with bytes that are no text: each such byte is the same mark, so different names may have become one."""
+    seen = trace.observed
+    named = (("tenant", trace.tenants), *(() if seen is None else (("label", seen.labels), ("model", seen.models))))
+    broken = [f"{kind} {name!r}" for kind, names in named for name in names if "\N{REPLACEMENT CHARACTER}" in name]
+    if not broken:
+        return []
+    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return [
+        f"{broken[0]}{more} held bytes that are no UTF-8: names that differ in those alone count as one; save the log "
+        "as UTF-8"
+    ]
 
 
 def _own_clocks(trace: Trace) -> list[str]:

@@ -248,6 +248,19 @@ def test_what_is_no_log_is_called_by_its_name(tmp_path, content, words):
         read_trace(path)
 
 
+def test_names_that_are_no_utf_8_are_told(tmp_path):
+    path = tmp_path / "old.csv"
+    rows = "".join(f"2026-03-29T00:00:0{at}Z,10,5,{name}\n" for at, name in enumerate(("Müller", "Möller", "x")))
+    path.write_bytes(f"timestamp,input_tokens,output_tokens,tenant\n{rows}".encode("latin-1"))
+    trace, quality = read_trace(path)
+    assert len(trace.tenants) == 2
+    assert any("held bytes that are no UTF-8" in each and "count as one" in each for each in quality.warnings)
+    path.write_text(path.read_text("latin-1"), "utf-8")
+    trace, quality = read_trace(path)
+    assert len(trace.tenants) == 3
+    assert not any("UTF-8" in each for each in quality.warnings)
+
+
 def test_a_zone_that_does_not_exist_is_told_even_where_no_stamp_needs_it(tmp_path):
     path = write(tmp_path, HEAD + f"{AT}0Z,10,5\n")
     with pytest.raises(BadInput, match="did you mean 'Europe/Berlin'"):
