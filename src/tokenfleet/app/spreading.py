@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any, Final, TypeVar
 
 from tokenfleet import simulator
@@ -61,21 +62,30 @@ def spread_replays(
         finally:
             _write_down(verdicts)
         return
+    leaving = Event()
+
+    def unless_left(trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
+        if leaving.is_set():
+            raise CancelledError
+        return here(trace, fleet, **asked)
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
 
     def on_thread(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Pending:
-        return pool.submit(here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
+        return pool.submit(unless_left, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
 
     def started(work: Callable[[], T], /) -> Callable[[], T]:
         return pool.submit(work).result
 
     try:
         if cores > 1:
-            yield Spread(here, on_thread, cores, verdicts, recall, start=started)
+            yield Spread(unless_left, on_thread, cores, verdicts, recall, start=started)
         else:
             yield Spread(here, on_thread, 0, verdicts, recall)
     finally:
+        # Nobody waits for the parts of an answer that are under way: they end with the replay they are at.
+        leaving.set()
         pool.shutdown(cancel_futures=True)
         _write_down(verdicts)
 

@@ -11,7 +11,7 @@ from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, Failure, Family, family
 from tokenfleet.planner.capped import UTILIZATION_CAP, at_cap, keeps_cap
-from tokenfleet.planner.counting import below_near_misses, smallest_enough, wider_count
+from tokenfleet.planner.counting import CLEARLY, below_near_misses, smallest_enough, wider_count
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import largest, over_quota, quota_full, spare_of_a_part, spare_replicas
@@ -302,7 +302,7 @@ class Search:
             return None
         # Where the most that is worth paying breaks the promise, fewer would too.
         border = None
-        if affordable is None or verdict(cap).kept:
+        if affordable is None or self._may_keep(verdict(cap)):
             border = smallest_enough(lambda count: verdict(count).kept, start, cap)
         if border is None and cap < most:
             self._note_broken(candidate, cap, cap, verdict(cap))
@@ -388,10 +388,18 @@ class Search:
         A price or a spare replica more moves the largest count worth asking a little, and seldom the round one.
         """
         wider = _wider(candidate, count, most)
-        if wider <= count or verdict(wider).kept:
+        if wider <= count or self._may_keep(verdict(wider)):
             return False
         self._note_broken(candidate, count, wider, verdict(wider))
         return True
+
+    def _may_keep(self, most: Verdict) -> bool:
+        """Whether the most that is worth asking leaves hope for fewer, where larger counts may be worse by a hair.
+
+        What is dearer than a known fleet is given up for a hair; below a ceiling there is no other fleet.
+        """
+        alone = math.isfinite(self._ceiling_usd_per_hour) and not self.found.answers
+        return most.kept or (alone and most.excess <= CLEARLY)
 
     def _shown_too_few(self, candidate: Candidate, count: int) -> bool:
         """Whether a replay of replicas that are no worse shows it; it is noted."""

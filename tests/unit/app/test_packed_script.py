@@ -1,6 +1,8 @@
 import base64
+import errno
 import gzip
 
+import jinja2
 import pytest
 
 from tokenfleet.app.report import render
@@ -38,3 +40,14 @@ def test_a_missing_folder_costs_nothing_but_time(folder, monkeypatch):
     first = packed()
     monkeypatch.setattr(render, "home_cache", lambda: folder / "no" / "such")
     assert packed() == first
+
+
+def test_a_full_disk_costs_no_report(folder, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept = render._kept_templates()
+    first = jinja2.Environment(loader=jinja2.DictLoader({"a": "{{ 1 + 1 }}"}), bytecode_cache=kept)
+    monkeypatch.setattr("jinja2.bccache.tempfile.NamedTemporaryFile", full)
+    assert first.get_template("a").render() == "2"
+    assert not list((folder / "templates").iterdir())

@@ -2,6 +2,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -54,6 +56,26 @@ def test_a_plan_is_the_same_bytes_whatever_the_number_of_threads(folder, monkeyp
             assert replay.width == (cores if cores > 1 else 0)
         found.add(planned(folder, f"on-{cores}"))
     assert len(found) == 1
+
+
+def test_who_leaves_waits_for_no_more_than_the_replay_under_way(monkeypatch):
+    left = Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, **how):
+            left.set()
+            super().shutdown(**how)
+
+    def part(replay):
+        left.wait(10.0)
+        return replay(None, None)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
+    monkeypatch.setattr("tokenfleet.app.spreading.ThreadPoolExecutor", Pool)
+    with spread_replays("local") as replay:
+        found = replay.beside(lambda: part(replay))
+    with pytest.raises(CancelledError):
+        found()
 
 
 def test_a_missing_ray_is_said(monkeypatch):

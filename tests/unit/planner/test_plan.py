@@ -7,11 +7,16 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.plan import Reason, Rejected
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import Latencies, Verdict, cheapest, plan, plan_document
+from tokenfleet.planner import UNSEEN, Latencies, Verdict, cheapest, plan, plan_document
 from tokenfleet.planner import answer as answer_module
 from tokenfleet.planner.candidates import Candidate, Failure
 from tokenfleet.planner.outdone import Outdone
+from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
+from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.screen import screen
+from tokenfleet.planner.search import Search
+from tokenfleet.planner.traffic import Traffic
 from tokenfleet.workload import profile
 from unit.planner import toy
 
@@ -270,6 +275,30 @@ def test_being_sure_of_the_promise_has_its_price():
     alone = plan(toy.question([slow], PRICES), trace)
     assert alone.chosen.carrying_count == made.sure.carrying_count >= made.chosen.carrying_count
     assert any("1.2 times as long" in line for line in made.assumptions)
+
+
+@pytest.mark.parametrize(("missed_by", "found"), [(1.02, 4), (1.1, None)])
+def test_below_a_ceiling_fewer_replicas_may_keep_what_the_most_break_by_a_hair(monkeypatch, missed_by, found):
+    def judged(_candidate, count, _whole=None):
+        over = 2.0 if count < 4 else 0.9 if count < 7 else missed_by
+        result = SloResult(
+            name="ttft_p99",
+            unit="s",
+            promised=1.0,
+            predicted=over,
+            predicted_low=None,
+            predicted_high=None,
+            sample_count=100,
+            kept=over <= 1.0,
+        )
+        return Verdict((result,), (result,), UNSEEN)
+
+    asked, traffic, silent = toy.question(CANDIDATES[:1], PRICES[:1]), Traffic(toy.trace(), (0.0, 40.0)), Reporter(None)
+    screened = screen(asked, traffic, (), silent)
+    search = Search(Replays(asked.slo, "least_in_flight"), traffic, asked, silent, ceiling_usd_per_hour=9 * 3.0)
+    monkeypatch.setattr(search, "replay", judged)
+    answers = search.over(screened.candidates).answers
+    assert [one.sized.carrying_count for one in answers] == ([] if found is None else [found])
 
 
 def test_of_two_steps_at_one_price_the_sure_one_is_bought():

@@ -26,6 +26,9 @@ from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.trace import Workload
 
 if TYPE_CHECKING:
+    from jinja2 import BytecodeCache
+    from jinja2.bccache import Bucket
+
     from tokenfleet.app.pool_sizes import PoolSizes
     from tokenfleet.app.pools_run import SimulatedPools
     from tokenfleet.app.scaling_pools import ScaledPools
@@ -139,15 +142,12 @@ def render_sizes(found: "PoolSizes", *, command: str) -> str:
 
 
 def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
-    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    kept = home_cache() / "templates"
-    with suppress(OSError):
-        kept.mkdir(parents=True, exist_ok=True)
     environment = Environment(
         loader=PackageLoader("tokenfleet.app.report"),
         autoescape=True,
-        bytecode_cache=FileSystemBytecodeCache(str(kept)) if os.access(kept, os.W_OK) else None,
+        bytecode_cache=_kept_templates(),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -158,6 +158,23 @@ def _filled(template: str, charts: Iterable[Chart], **content: object) -> str:
         is_chart=lambda each: isinstance(each, Chart),
         **content,
     )
+
+
+def _kept_templates() -> "BytecodeCache | None":
+    """Templates that were compiled before."""
+    from jinja2 import FileSystemBytecodeCache
+
+    class Kept(FileSystemBytecodeCache):
+        """A full disk costs what is kept, not the report."""
+
+        def dump_bytecode(self, bucket: "Bucket") -> None:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
+
+    folder = home_cache() / "templates"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return Kept(str(folder)) if os.access(folder, os.W_OK) else None
 
 
 def _sections(plan: Plan, workload: Workload) -> dict[str, object]:
