@@ -49,19 +49,30 @@ def spread_replays(
     verdicts = None if kept is None else VerdictCache(kept, announce)
     if kept is None:
         simulator.warm_up(announce)
-    if executor == "ray":
-        ray = ray_at(address)
-        task = ray.remote(_replayed)
-        width = _AHEAD_PER_WORKER * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    try:
+        if executor == "ray":
+            yield _on_cluster(here, verdicts, recall, address)
+        else:
+            with _on_threads(here, verdicts, recall) as spread:
+                yield spread
+    finally:
+        if verdicts is not None:
+            verdicts.flush()
 
-        def on_ray(*question: Any) -> Pending:  # noqa: ANN401 - handed on
-            return _OnRay(ray, task.remote(*question), question[-1])
 
-        try:
-            yield Spread(here, on_ray, width, verdicts, recall)
-        finally:
-            _write_down(verdicts)
-        return
+def _on_cluster(here: Replay, verdicts: VerdictCache | None, recall: Recall, address: str | None) -> Spread:
+    ray = ray_at(address)
+    task = ray.remote(_replayed)
+    width = _AHEAD_PER_WORKER * max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def on_ray(*question: Any) -> Pending:  # noqa: ANN401 - handed on
+        return _OnRay(ray, task.remote(*question), question[-1])
+
+    return Spread(here, on_ray, width, verdicts, recall)
+
+
+@contextmanager
+def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> Iterator[Spread]:
     leaving = Event()
 
     def unless_left(trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
@@ -87,12 +98,6 @@ def spread_replays(
         # Nobody waits for the parts of an answer that are under way: they end with the replay they are at.
         leaving.set()
         pool.shutdown(cancel_futures=True)
-        _write_down(verdicts)
-
-
-def _write_down(verdicts: VerdictCache | None) -> None:
-    if verdicts is not None:
-        verdicts.flush()
 
 
 @dataclass(frozen=True, slots=True)
