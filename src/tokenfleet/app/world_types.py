@@ -109,7 +109,7 @@ class BatchSpec(Strict):
     """Which requests are batch."""
     window: WindowSpec | None = None
     """When they are sent; left out, at any time."""
-    slots: Fraction = 1.0
+    slots: Annotated[Fraction, Field(gt=0.0)] = 1.0
     """Share of a replica's sequence slots up to which batch is sent there."""
     kept: Annotated[int, Field(ge=0)] = 1
     """Batch requests that each replica gets while the window is open, however busy it is."""
