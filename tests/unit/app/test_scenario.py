@@ -143,7 +143,7 @@ NOT_A_SCENARIO = "chat.yaml: is not a scenario: the file must hold key: value li
         (GPUS, "valid_days: 0", "chat.yaml:7: valid_days: 0 is less than 1; write at least 1"),
         (GPUS, "utilization_cap: 1%", 'chat.yaml:7: utilization_cap: "1%" is less than 25%; write at least 25%'),
         (GPUS, "gpus:", "chat.yaml:7: gpus: has no value; write it as text"),
-        (GPUS, "batch: {takes: {share: 9%}, slots: 0}", "chat.yaml:7: batch.slots: 0 is not above 0; write more than 0"),
+        (GPUS, "batch: {takes: {share: 9%}, slots: 0}", "chat.yaml:7: batch.slots: 0 is not above 0; write more"),
         (GPUS, "clients: {backoff: 25h}", 'chat.yaml:7: clients.backoff: "25h" is more than 24 h; write at most 24 h'),
         (
             "mean_rate: 20",
