@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Event
+from contextlib import contextmanager, nullcontext
+from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
 from tokenfleet import simulator
@@ -20,6 +20,8 @@ from tokenfleet.planner import Hopeless, Look, Pending, Recall, Replay, Spread, 
 T = TypeVar("T")
 
 _AHEAD_PER_WORKER: Final = 2
+_LONG_REQUESTS: Final = 500_000
+"""Of longer traces one replay at a time: there may be no memory for two."""
 
 
 @contextmanager
@@ -73,12 +75,13 @@ def _on_cluster(here: Replay, verdicts: VerdictCache | None, recall: Recall, add
 
 @contextmanager
 def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> Iterator[Spread]:
-    leaving = Event()
+    leaving, long = Event(), Lock()
 
     def unless_left(trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
-        if leaving.is_set():
-            raise CancelledError
-        return here(trace, fleet, **asked)
+        with long if trace.request_count > _LONG_REQUESTS else nullcontext():
+            if leaving.is_set():
+                raise CancelledError
+            return here(trace, fleet, **asked)
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)

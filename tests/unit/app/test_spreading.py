@@ -3,7 +3,9 @@ import os
 import subprocess
 import sys
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from threading import Event
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError, Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,7 +70,7 @@ def test_who_leaves_waits_for_no_more_than_the_replay_under_way(monkeypatch):
 
     def part(replay):
         left.wait(10.0)
-        return replay(None, None)
+        return replay(SimpleNamespace(request_count=1), None)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
     monkeypatch.setattr("tokenfleet.app.spreading.ThreadPoolExecutor", Pool)
@@ -76,6 +78,22 @@ def test_who_leaves_waits_for_no_more_than_the_replay_under_way(monkeypatch):
         found = replay.beside(lambda: part(replay))
     with pytest.raises(CancelledError):
         found()
+
+
+@pytest.mark.parametrize(("request_count", "together"), [(100, True), (600_000, False)])
+def test_of_long_traces_one_replay_runs_at_a_time(monkeypatch, request_count, together):
+    meeting, trace, met = Barrier(2), SimpleNamespace(request_count=request_count), []
+
+    def replay(*_, **__):
+        with suppress(BrokenBarrierError):
+            meeting.wait(10.0 if together else 0.05)
+            met.append(True)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
+    with spread_replays("local", SimpleNamespace(replay=replay)) as spread:
+        for each in [spread.beside(lambda: spread(trace, None)) for _ in range(2)]:
+            each()
+    assert bool(met) == together
 
 
 def test_a_missing_ray_is_said(monkeypatch):
