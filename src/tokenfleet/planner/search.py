@@ -303,7 +303,7 @@ class Search:
         # Where the most that is worth paying breaks the promise, fewer would too.
         border = None
         if affordable is None or self._may_keep(verdict(cap)):
-            border = smallest_enough(lambda count: verdict(count).kept, start, cap)
+            border = self._border(verdict, start, cap)
         if border is None and cap < most:
             self._note_broken(candidate, cap, cap, verdict(cap))
             return None
@@ -392,6 +392,14 @@ class Search:
             return False
         self._note_broken(candidate, count, wider, verdict(wider))
         return True
+
+    def _border(self, verdict: Callable[[int], Verdict], start: int, cap: int) -> int | None:
+        """A count that keeps the promise where one fewer does not, ``None`` where none up to ``cap`` is found."""
+        found = smallest_enough(lambda count: verdict(count).kept, start, cap)
+        if found is None and self._may_keep(verdict(cap)):
+            below = below_near_misses(lambda count: verdict(count).excess, cap + 1)
+            return below if below <= cap else None
+        return found
 
     def _may_keep(self, most: Verdict) -> bool:
         """Whether the most that is worth asking leaves hope for fewer, where larger counts may be worse by a hair.
