@@ -67,22 +67,23 @@ class Hopeless:
 
 
 def worse_of(peak: tuple[SloResult, ...], overall: tuple[SloResult, ...]) -> tuple[SloResult, ...]:
-    """The worse result of each broken clause: in the peak window where it is broken there, else over all requests."""
+    """The worse result of each broken clause: in the peak window, or over all requests where it is missed by more."""
     worse = []
     for inside, whole in zip(peak, overall, strict=True):
-        if inside.sample_count and not inside.kept:
-            worse.append(inside)
-        elif not whole.kept and not whole.says_nothing:
-            worse.append(whole)
+        told = ((inside, inside.sample_count > 0), (whole, not whole.says_nothing))
+        broken = [result for result, counts in told if counts and not result.kept]
+        if broken:
+            worse.append(max(broken, key=_missed_by))
     return tuple(worse)
 
 
 def excess_of(broken: Iterable[SloResult]) -> float:
     """Largest ratio of what happened to what is promised among broken clauses; 1 without any."""
-    ratios = [
-        math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12) for result in broken
-    ]
-    return max(ratios, default=1.0)
+    return max(map(_missed_by, broken), default=1.0)
+
+
+def _missed_by(result: SloResult) -> float:
+    return math.inf if result.predicted is None else result.predicted / max(result.promised, 1e-12)
 
 
 def at_best(record: RunRecord) -> RunRecord:

@@ -302,6 +302,33 @@ def test_below_a_ceiling_fewer_replicas_may_keep_what_the_most_break_by_a_hair(m
     assert [one.sized.carrying_count for one in answers] == ([] if found is None else [found])
 
 
+def clause(predicted, sample_count=100):
+    return SloResult(
+        name="ttft_p99",
+        unit="s",
+        promised=1.0,
+        predicted=predicted,
+        predicted_low=None,
+        predicted_high=None,
+        sample_count=sample_count,
+        kept=predicted is not None and predicted <= 1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("peak", "overall", "excess"),
+    [(0.9, 0.8, 1.0), (1.01, 0.8, 1.01), (0.9, 1.5, 1.5), (1.01, 1.5, 1.5), (2.0, 1.5, 2.0), (1.01, None, np.inf)],
+)
+def test_a_promise_is_missed_by_what_it_is_missed_by_most(peak, overall, excess):
+    """A look on the way may see one of the two alone: what it has seen must not be less in the end."""
+    assert Verdict((clause(peak),), (clause(overall),), UNSEEN).excess == excess
+
+
+def test_where_nobody_arrives_in_the_peak_all_requests_decide():
+    assert Verdict((clause(None, 0),), (clause(0.9),), UNSEEN).kept
+    assert Verdict((clause(None, 0),), (clause(1.2),), UNSEEN).excess == 1.2
+
+
 def test_of_two_steps_at_one_price_the_sure_one_is_bought():
     unsure, sure = toy.replica(budget=1024, band=3.0), toy.replica(budget=2048, band=1.05)
     asked = toy.question([unsure, sure], PRICES, promise=toy.slo(ttft=0.05))
