@@ -384,7 +384,6 @@ def _feasible(work: Work, screened: Screened, found: Found, reporter: Reporter) 
 def _slow(work: Work, chosen: Answer, screened: Screened) -> tuple[Sized | None, bool]:
     asked = replace(work.question, candidates=(), rejected=())
     kin = tuple(one.replica for one in screened.candidates if one.family == chosen.candidate.family)
-
     apart = work.replays.counted_apart()
     found, is_sure = apart.recalled(
         "slow",

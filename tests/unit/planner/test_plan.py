@@ -277,31 +277,6 @@ def test_being_sure_of_the_promise_has_its_price():
     assert any("1.2 times as long" in line for line in made.assumptions)
 
 
-@pytest.mark.parametrize("estimate", [2, 50])
-@pytest.mark.parametrize(("missed_by", "found"), [(1.02, 4), (1.1, None)])
-def test_below_a_ceiling_fewer_replicas_may_keep_what_the_most_break_by_a_hair(monkeypatch, missed_by, found, estimate):
-    def judged(_candidate, count, _whole=None):
-        over = 2.0 if count < 4 else 0.9 if count < 7 else missed_by
-        result = SloResult(
-            name="ttft_p99",
-            unit="s",
-            promised=1.0,
-            predicted=over,
-            predicted_low=None,
-            predicted_high=None,
-            sample_count=100,
-            kept=over <= 1.0,
-        )
-        return Verdict((result,), (result,), UNSEEN)
-
-    asked, traffic, silent = toy.question(CANDIDATES[:1], PRICES[:1]), Traffic(toy.trace(), (0.0, 40.0)), Reporter(None)
-    screened = screen(asked, traffic, (), silent)
-    search = Search(Replays(asked.slo, "least_in_flight"), traffic, asked, silent, ceiling_usd_per_hour=9 * 3.0)
-    monkeypatch.setattr(search, "replay", judged)
-    answers = search.over([replace(one, estimate=estimate) for one in screened.candidates]).answers
-    assert [one.sized.carrying_count for one in answers] == ([] if found is None else [found])
-
-
 def clause(predicted, sample_count=100):
     return SloResult(
         name="ttft_p99",
@@ -313,6 +288,21 @@ def clause(predicted, sample_count=100):
         sample_count=sample_count,
         kept=predicted is not None and predicted <= 1.0,
     )
+
+
+@pytest.mark.parametrize("estimate", [2, 50])
+@pytest.mark.parametrize(("missed_by", "found"), [(1.02, 4), (1.1, None)])
+def test_below_a_ceiling_fewer_replicas_may_keep_what_the_most_break_by_a_hair(monkeypatch, missed_by, found, estimate):
+    def judged(_candidate, count, _whole=None):
+        result = clause(2.0 if count < 4 else 0.9 if count < 7 else missed_by)
+        return Verdict((result,), (result,), UNSEEN)
+
+    asked, traffic, silent = toy.question(CANDIDATES[:1], PRICES[:1]), Traffic(toy.trace(), (0.0, 40.0)), Reporter(None)
+    screened = screen(asked, traffic, (), silent)
+    search = Search(Replays(asked.slo, "least_in_flight"), traffic, asked, silent, ceiling_usd_per_hour=9 * 3.0)
+    monkeypatch.setattr(search, "replay", judged)
+    answers = search.over([replace(one, estimate=estimate) for one in screened.candidates]).answers
+    assert [one.sized.carrying_count for one in answers] == ([] if found is None else [found])
 
 
 @pytest.mark.parametrize(
