@@ -24,7 +24,7 @@ from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Redundancy
-from tokenfleet.domain.trace import Workload
+from tokenfleet.domain.trace import Trace, Workload
 
 Block = tuple[str, Sequence[str]]
 _CAP_FACTOR: Final = 64
@@ -119,20 +119,28 @@ class Counted:
         return self.trials.judged(self.counts or self.trials.largest)
 
 
-def count_pools(asked: Scenario, teller: Teller, replay: planner.Replay = simulator.replay) -> Counted:
+def count_pools(
+    asked: Scenario,
+    teller: Teller,
+    replay: planner.Replay = simulator.replay,
+    demand: tuple[Trace, Workload] | None = None,
+) -> Counted:
     """Find the cheapest counts of all pools that keep the promise, without any spare replicas.
 
     Args:
         asked: A scenario with ``pools``; the replicas it names are where the search starts.
         teller: Told what is being done.
         replay: Runs the replay of one pool.
+        demand: The demand and its profile; the scenario's own when ``None``.
 
     Raises:
         BadInput: the demand cannot be read or drawn, the pools do not serve it, or online traffic would be on spot.
     """
     refuse_spot_for_online(asked)
-    teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-    text, described = demand_of(asked)
+    if demand is None:
+        teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
+        demand = demand_of(asked)
+    text, described = demand
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
     trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), replay)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
-    from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, without_pools
+    from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
     from tokenfleet.planner.packing import (
         Option,
         PackedNode,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
-    from tokenfleet.planner.systems import in_place, pools_of, requests_of_pool
+    from tokenfleet.planner.systems import System, in_place, pools_of, requests_of_pool
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.trading import balanced, excess_of, sizes_between
     from tokenfleet.planner.utilization import Filled, filled
@@ -86,6 +86,7 @@ _HOME = {
     "Replay": "spread",
     "RungRide": "rungs",
     "Spread": "spread",
+    "System": "systems",
     "TierOption": "tiering",
     "TokenBudget": "spike",
     "UNSEEN": "verdict",
@@ -127,6 +128,7 @@ _HOME = {
     "spare_surviving": "redundancy",
     "spike_of_pools": "pools_spike",
     "split_trials": "splits",
+    "system_of_named": "named",
     "tiers": "tiering",
     "tiers_of_pools": "pools_tiering",
     "why_it_lost": "document",
@@ -171,6 +173,7 @@ __all__ = [
     "Replay",
     "RungRide",
     "Spread",
+    "System",
     "TierOption",
     "TokenBudget",
     "Verdict",
@@ -211,6 +214,7 @@ __all__ = [
     "spare_surviving",
     "spike_of_pools",
     "split_trials",
+    "system_of_named",
     "tiers",
     "tiers_of_pools",
     "why_it_lost",

@@ -44,11 +44,32 @@ class NamedPart:
     """The pool on whose GPUs it stands."""
 
 
+def system_of_named(
+    question: PlanQuestion, parts: Sequence[NamedPart], way: Way
+) -> tuple[System | None, tuple[Reason, ...]]:
+    """The pools with their spare replicas, as they are bought; or why nobody can buy them.
+
+    Args:
+        question: What is asked of all of them.
+        parts: The pools, in the order of their stages.
+        way: How requests go through them.
+    """
+    sized, reasons = _sized(parts)
+    if reasons:
+        return None, tuple(reasons)
+    system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
+    no_room = crowded(system, question)
+    if no_room:
+        mend = "a higher gpu_quota or gpu_limit, or less redundancy"
+        return None, (Reason(kind="redundancy", text=f"The pools have no room: {no_room}.", relax=mend),)
+    return system, ()
+
+
 def plan_of_named(
     question: PlanQuestion,
     traffic: Traffic,
+    system: System,
     parts: Sequence[NamedPart],
-    way: Way,
     *,
     progress: Progress | None = None,
     replay: Replay | None = None,
@@ -58,33 +79,23 @@ def plan_of_named(
     Args:
         question: What is asked of all of them.
         traffic: The demand, as users send it.
-        parts: The pools, in the order of their stages.
-        way: How requests go through them.
+        system: The pools with their spare replicas; see :func:`system_of_named`.
+        parts: The same pools, in the order of their stages.
         progress: Told what is being tried.
         replay: Runs replays of one pool instead of the simulator.
-
-    Returns:
-        The plan; without a fleet, with reasons, where no spare replicas survive what may be lost, or there is no room.
 
     Raises:
         ValueError: the carrying replicas break the promise.
     """
     run = replay or simulator.replay
-    sized, reasons = _sized(parts)
-    if reasons:
-        return without_pools(question, traffic, reasons)
-    system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
-    no_room = crowded(system, question)
-    if no_room:
-        mend = "a higher gpu_quota or gpu_limit, or less redundancy"
-        crowd = Reason(kind="redundancy", text=f"The pools have no room: {no_room}.", relax=mend)
-        return without_pools(question, traffic, (crowd,))
     together = Together(question, traffic, Replays.of(question, run), run, progress)
     degraded, whole = together.proofs(system)
     if whole is None:
         raise ValueError("counts that were sized on the whole demand break the promise on it")
     reporter = Reporter(progress)
-    planned = Planned(tuple(_planned(part, system, traffic, run, degraded, reporter) for part in parts), None, way)
+    planned = Planned(
+        tuple(_planned(part, system, traffic, run, degraded, reporter) for part in parts), None, system.way
+    )
     return together.plan(_bare(question, traffic), planned, degraded, whole)
 
 
