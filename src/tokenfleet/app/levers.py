@@ -1,8 +1,8 @@
 """Ways to spend less, each planned anew for the same promise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, get_args
+from typing import Annotated, Final, get_args
 
 import numpy as np
 from pydantic import Field
@@ -20,7 +20,22 @@ from tokenfleet.domain.ways import RouterOfEquals
 
 _CAP_QUANTILE = 0.95
 _ROUTER = "router"
-_RESERVATIONS: tuple[Term, ...] = ("reserved_1y", "reserved_3y")
+RESERVATIONS: tuple[Term, ...] = ("reserved_1y", "reserved_3y")
+RISKS: Final[Mapping[str, str]] = {
+    "fp8 weights": "quality on your own tasks",
+    "int4 weights": "quality, most of all of long reasoning",
+    "fp8 KV cache": "quality at your longest contexts",
+    "smaller or distilled model": "answers of the smaller model on your own tasks",
+    "routing by tier": "whether the easy requests are those sent there; answers of the smaller model to them",
+    "shorter prompts": "answers with less context; time of the compressor itself",
+    "prefix cache": "cache shared by tenants: timing leaks",
+    "batching window": "TTFT of long prompts",
+    _ROUTER: "prefix affinity: a hot prefix on one replica; routers that look: how old what they see is",
+    "speculative decoding": "acceptance on your own text; full batches gain little",
+    "reservation, 1y": "paid to its end, whatever comes; see purchase mix for how much to commit",
+    "reservation, 3y": "paid to its end, whatever comes; see purchase mix for how much to commit",
+}
+"""What to check before a lever is pulled, by its name."""
 
 
 class Options(Strict):
@@ -55,7 +70,9 @@ class Lever:
     beside: Sized | None = None
     """A second fleet that it takes, such as that of a smaller model for some of the requests."""
     pools: planner.PricedPools | None = None
-    """Pools that the scenario asks to try, where they cost less than the one fleet."""
+    """Pools that the scenario names; or asks to try, where they cost less than the one fleet."""
+    notes: tuple[str, ...] = ()
+    """Of named pools: which it leaves as they are, and why."""
 
     @property
     def fleets(self) -> tuple[Sized, ...]:
@@ -79,7 +96,8 @@ class Levers:
     levers: tuple[Lever, ...]
     """The largest saving first, those without a fleet last."""
     base_pools: planner.PricedPools | None = None
-    """Pools that the scenario asks to try, where they cost less than ``base``: what every saving is held against."""
+    """Pools that the scenario names; or asks to try, where they cost less than ``base``: what every saving is held
+    against."""
 
     @property
     def base_usd_per_hour(self) -> float | None:
@@ -128,6 +146,10 @@ def levers(scenario: Scenario, options: Options, teller: Teller, replay: planner
     """
     from tokenfleet import simulator
 
+    if scenario.pools is not None:
+        from tokenfleet.app.named_levers import named_levers
+
+        return named_levers(scenario, options, teller, replay)
     composition = compose(scenario, teller)
     simulator.warm_up(announce=teller.announce)
     base = _planned(composition.question, composition.trace, teller, replay)
@@ -182,7 +204,7 @@ def _tries(scenario: Scenario, composition: Composition, base: Sized | None, opt
             scenario.model_copy(update={"model": options.smaller_model}),
             question,
             trace,
-            ("smaller or distilled model", options.smaller_model, "answers of the smaller model on your own tasks"),
+            ("smaller or distilled model", options.smaller_model),
         )
         yield _routed(scenario, question, trace, options.smaller_model, options.routed_share)
     yield _capped(question, trace, options.output_cap)
@@ -194,7 +216,7 @@ def _tries(scenario: Scenario, composition: Composition, base: Sized | None, opt
     yield from _reservations(scenario, question, trace)
 
 
-def _other(scenario: Scenario, question: PlanQuestion, trace: Trace, said: tuple[str, str, str]) -> _Try:
+def _other(scenario: Scenario, question: PlanQuestion, trace: Trace, said: tuple[str, str]) -> _Try:
     """The same question with the candidates of another scenario."""
     from tokenfleet import catalog
 
@@ -202,20 +224,22 @@ def _other(scenario: Scenario, question: PlanQuestion, trace: Trace, said: tuple
     gpus = tuple(catalog.gpu(name) for name in dict.fromkeys(scenario.gpus))
     candidates, rejected = sort_out(model, gpus, scenario)
     asked = replace(question, model=model, candidates=candidates, rejected=rejected)
-    return _Try(*said, asked, trace)
+    name, change = said
+    return _Try(name, change, RISKS[name], asked, trace)
 
 
 def _routed(scenario: Scenario, question: PlanQuestion, trace: Trace, model: str, share: float) -> _Try:
     """Some requests go to the smaller model: the later tiers, or those with the shortest prompts."""
     easy, who = _easy(trace, share)
-    smaller = _other(scenario.model_copy(update={"model": model}), question, trace, ("", "", ""))
+    name = "routing by tier"
     change = f"{who} ({float(easy.mean()):.0%} of requests) to {model}"
-    risk = "whether the easy requests are those sent there; answers of the smaller model to them"
+    smaller = _other(scenario.model_copy(update={"model": model}), question, trace, (name, change))
+    risk = smaller.risk
     if easy.all() or not easy.any():
-        return _Try("routing by tier", change, risk, question, trace, "it would take all requests, or none")
+        return _Try(name, change, risk, question, trace, "it would take all requests, or none")
     rest, sent = rows_of(trace, ~easy), rows_of(trace, easy)
     beside = planner.question_to(smaller.question, sent), sent
-    return _Try("routing by tier", change, risk, planner.question_to(question, rest), rest, beside=beside)
+    return _Try(name, change, risk, planner.question_to(question, rest), rest, beside=beside)
 
 
 def _easy(trace: Trace, share: float) -> tuple[Bools, str]:
@@ -229,49 +253,64 @@ def _easy(trace: Trace, share: float) -> tuple[Bools, str]:
 def _router(scenario: Scenario, question: PlanQuestion, trace: Trace) -> _Try:
     """Another way to find a replica; see :mod:`tokenfleet.planner.routers`."""
     asked = replace(question, routers=tuple(get_args(RouterOfEquals)))
-    risk = "prefix affinity: a hot prefix on one replica; routers that look: how old what they see is"
     nothing = "" if set(scenario.also_try.routers) != set(asked.routers) else "the scenario lets the planner choose it"
-    return _Try(_ROUTER, "router: any", risk, asked, trace, nothing)
+    return _Try(_ROUTER, "router: any", RISKS[_ROUTER], asked, trace, nothing)
 
 
 def _speculation(scenario: Scenario, question: PlanQuestion, trace: Trace, options: Options) -> _Try:
     """Tokens drafted and checked in one step, at an acceptance that somebody measured."""
-    name, risk = "speculative decoding", "acceptance on your own text; full batches gain little"
+    name = "speculative decoding"
+    change, spec, nothing = drafting(scenario, options)
+    if spec is None:
+        return _Try(name, change, RISKS[name], question, trace, nothing)
+    engine = scenario.engine.model_copy(update={"speculation": spec})
+    return _other(scenario.model_copy(update={"engine": engine}), question, trace, (name, change))
+
+
+def drafting(scenario: Scenario, options: Options) -> tuple[str, SpeculationSpec | None, str]:
+    """How tokens are drafted, in words and as a setting; or why nobody can plan it."""
     if scenario.engine.speculation is not None or options.acceptance is None:
         known = scenario.engine.speculation is not None
         nothing = "the scenario speculates already" if known else "measure how often a draft is kept: --acceptance 70%"
-        return _Try(name, "engine: {speculation: ...}", risk, question, trace, nothing)
+        return "engine: {speculation: ...}", None, nothing
     # Both values are read already; a share that is a number would be asked for its percent sign.
     spec = SpeculationSpec.model_construct(tokens=options.draft_tokens, acceptance=options.acceptance)
-    engine = scenario.engine.model_copy(update={"speculation": spec})
-    change = f"{options.draft_tokens} tokens drafted a step, {options.acceptance:.0%} of them kept"
-    return _other(scenario.model_copy(update={"engine": engine}), question, trace, (name, change, risk))
+    return f"{options.draft_tokens} tokens drafted a step, {options.acceptance:.0%} of them kept", spec, ""
 
 
 def _smaller_numbers(scenario: Scenario, question: PlanQuestion, trace: Trace, base: Sized | None) -> Iterator[_Try]:
     deployment = base.replica.deployment if base else None
     if deployment is None or deployment.precision == "bf16":
         fp8 = scenario.model_copy(update={"precision": ["fp8"]})
-        yield _other(fp8, question, trace, ("fp8 weights", "precision: fp8", "quality on your own tasks"))
+        yield _other(fp8, question, trace, ("fp8 weights", "precision: fp8"))
     if question.model.quantization is None:
         int4 = scenario.model_copy(update={"precision": ["int4"]})
-        yield _other(
-            int4, question, trace, ("int4 weights", "precision: int4", "quality, most of all of long reasoning")
-        )
+        yield _other(int4, question, trace, ("int4 weights", "precision: int4"))
     if deployment is None or deployment.kv_precision == "bf16":
         kv = scenario.model_copy(update={"kv_dtype": ["fp8"]})
-        yield _other(kv, question, trace, ("fp8 KV cache", "kv_dtype: fp8", "quality at your longest contexts"))
+        yield _other(kv, question, trace, ("fp8 KV cache", "kv_dtype: fp8"))
 
 
 def _capped(question: PlanQuestion, trace: Trace, cap_tokens: int | None) -> _Try:
+    shorter, change, risk = capped_outputs(trace, cap_tokens)
+    return _Try("output cap", change, risk, question, shorter)
+
+
+def capped_outputs(trace: Trace, cap_tokens: int | None) -> tuple[Trace, str, str]:
+    """Requests whose answers end at a cap, 95 % of them untouched where none is given; what is done, what to check."""
     cap = cap_tokens or int(np.quantile(trace.output_tokens, _CAP_QUANTILE))
     shorter = replace(trace, output_tokens=np.minimum(trace.output_tokens, cap).astype(np.int32))
     cut = float(np.mean(trace.output_tokens > cap))
     risk = f"{cut:.1%} of the answers are cut; whoever asks again costs more than was saved"
-    return _Try("output cap", f"at most {cap:,} output tokens", risk, question, shorter)
+    return shorter, f"at most {cap:,} output tokens", risk
 
 
 def _shorter_prompts(question: PlanQuestion, trace: Trace, cut_fraction: float) -> _Try:
+    shorter, change = cut_prompts(trace, cut_fraction)
+    return _Try("shorter prompts", change, RISKS["shorter prompts"], question, shorter)
+
+
+def cut_prompts(trace: Trace, cut_fraction: float) -> tuple[Trace, str]:
     """Cuts what no cache serves: a shared beginning costs little, and cut in the middle it is shared no more."""
     shared = np.zeros(trace.request_count, dtype=np.int64)
     if trace.prefix_node is not None and trace.prefixes is not None and len(trace.prefixes.parent):
@@ -279,20 +318,15 @@ def _shorter_prompts(question: PlanQuestion, trace: Trace, cut_fraction: float) 
         shared = np.where(trace.prefix_node >= 0, depth[np.maximum(trace.prefix_node, 0)], 0).astype(np.int64)
     own = np.maximum(trace.input_tokens - shared, 0)
     inputs = np.maximum(1, trace.input_tokens - np.floor(own * cut_fraction)).astype(np.int32)
-    return _Try(
-        "shorter prompts",
-        f"{cut_fraction:.0%} of the unshared prompt tokens gone (fewer or shorter chunks, compression)",
-        "answers with less context; time of the compressor itself",
-        question,
-        replace(trace, input_tokens=inputs),
-    )
+    change = f"{cut_fraction:.0%} of the unshared prompt tokens gone (fewer or shorter chunks, compression)"
+    return replace(trace, input_tokens=inputs), change
 
 
 def _prefix_cache(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     engines = [candidate.deployment.engine for candidate in question.candidates]
-    said = "prefix cache", "prefix_caching: on", "cache shared by tenants: timing leaks"
+    said = name, change = "prefix cache", "prefix_caching: on"
     if engines and all(engine.prefix_caching for engine in engines):
-        yield _Try(*said, question, trace, "it is on already")
+        yield _Try(name, change, RISKS[name], question, trace, "it is on already")
     if not engines or all(engine.prefix_caching for engine in engines):
         return
     on = scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"prefix_caching": True})})
@@ -305,9 +339,9 @@ def _prefix_cache(scenario: Scenario, question: PlanQuestion, trace: Trace) -> I
 
 def _steps(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     """Where a person fixed the batching, the planner's own choice; elsewhere it chose already."""
-    said = "batching window", "max_batched_tokens and max_sequence_count left to the planner", "TTFT of long prompts"
+    said = name, change = "batching window", "max_batched_tokens and max_sequence_count left to the planner"
     if question.vary_step_tokens:
-        yield _Try(*said, question, trace, "the planner chooses it already")
+        yield _Try(name, change, RISKS[name], question, trace, "the planner chooses it already")
         return
     free = scenario.model_copy(
         update={"engine": scenario.engine.model_copy(update={"max_batched_tokens": None, "max_sequence_count": None})}
@@ -319,16 +353,17 @@ def _steps(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator
 def _reservations(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     from tokenfleet import catalog
 
-    for term in _RESERVATIONS:
+    for term in RESERVATIONS:
         if scenario.prices.term == term:
             continue
         longer = scenario.model_copy(update={"prices": scenario.prices.model_copy(update={"term": term})})
         gpus = [catalog.gpu(name) for name in dict.fromkeys(scenario.gpus)]
         prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, longer) if price.provider != "own")
+        name = f"reservation, {term.removeprefix('reserved_')}"
         yield _Try(
-            f"reservation, {term.removeprefix('reserved_')}",
+            name,
             f"prices: {{term: {term}}}",
-            "paid to its end, whatever comes; see purchase mix for how much to commit",
+            RISKS[name],
             replace(question, prices=prices),
             trace,
             "" if prices else f"nobody publishes {term} prices of these gpus: enter your contract's",

@@ -5,7 +5,7 @@ tokens, and so do fewer sequences at once. A pool that only computes prompts, or
 step lets a prompt be first instead of waiting for the end of those beside it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -36,7 +36,7 @@ def with_fewer(trials: Trials, counts: Counts, caps: dict[int, Capped]) -> tuple
     """
     for index, named in enumerate(trials.system.named):
         # Beside another pool there are as many as of that one, whatever the setting.
-        if named.beside is None and _is_free(trials.asked, named):
+        if named.beside is None and is_free(trials.asked, named):
             trials, counts = _Pool(trials, counts, index, caps.get(index)).shrunk()
     return trials, counts
 
@@ -50,7 +50,7 @@ def with_smaller_steps(trials: Trials) -> Iterator[Trials]:
     broken = trials.broken(trials.largest)
     if not any(result.name.startswith(("itl", "tpot")) for result in broken):
         return
-    free = [named for named in trials.system.named if named.does == "answers" and _is_free(trials.asked, named)]
+    free = [named for named in trials.system.named if named.does == "answers" and is_free(trials.asked, named)]
     for part in _PARTS:
         asked = trials.asked
         for named in free:
@@ -58,7 +58,7 @@ def with_smaller_steps(trials: Trials) -> Iterator[Trials]:
             tokens = engine.max_batched_tokens // part
             if engine.chunked_prefill and tokens >= max(_GRAIN_TOKENS, engine.step_token_count):
                 slots = min(engine.max_sequence_count, tokens // engine.step_token_count)
-                asked = _with_setting(asked, named, tokens, slots)
+                asked = with_setting(asked, named, _steps(tokens, slots))
         if asked is not trials.asked:
             yield trials.with_asked(asked)
 
@@ -115,7 +115,7 @@ class _Pool:
 
     def broken_with(self, tokens: int, slots: int, count: int) -> tuple[Trials, tuple[SloResult, ...]]:
         """What so many replicas of a setting break."""
-        trials = self._usual.with_asked(_with_setting(self._usual.asked, self._named, tokens, slots))
+        trials = self._usual.with_asked(with_setting(self._usual.asked, self._named, _steps(tokens, slots)))
         return trials, self._broken(trials, count)
 
     def _broken(self, trials: Trials, count: int) -> tuple[SloResult, ...]:
@@ -148,7 +148,11 @@ class _Seen:
         return min(self._excess, key=lambda tokens: self._excess[tokens], default=usual)
 
 
-def _is_free(asked: Scenario, named: NamedPool) -> bool:
+def _steps(tokens: int, slots: int) -> Mapping[str, object]:
+    return {"max_batched_tokens": tokens, "max_sequence_count": slots}
+
+
+def is_free(asked: Scenario, named: NamedPool) -> bool:
     """Whether nobody has said how large a step of the pool is, or how many sequences run at once."""
     spec = _spec(asked, named)
     fixed = (spec.max_batched_tokens, spec.max_sequence_count)
@@ -166,9 +170,8 @@ def _spec(asked: Scenario, named: NamedPool) -> PhaseSpec:
     return spec if own is None else merged(spec, own)
 
 
-def _with_setting(asked: Scenario, named: NamedPool, tokens: int, slots: int) -> Scenario:
-    """The scenario with another engine setting for one pool, or for one phase of it."""
-    setting = {"max_batched_tokens": tokens, "max_sequence_count": slots}
+def with_setting(asked: Scenario, named: NamedPool, setting: Mapping[str, object]) -> Scenario:
+    """The scenario with other keys of :class:`PhaseSpec` for one pool, or for one phase of it."""
     if asked.images is not None and asked.images.encoder is not None and named.does == "sees":
         encoder = asked.images.encoder.model_copy(update=setting)
         return asked.model_copy(update={"images": asked.images.model_copy(update={"encoder": encoder})})

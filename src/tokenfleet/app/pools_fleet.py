@@ -153,6 +153,8 @@ def _engine(asked: Scenario, spec: PhaseSpec, model: ModelArchitecture, gpu: Gpu
         max_batched_tokens=spec.max_batched_tokens or engine.max_batched_tokens,
         max_sequence_count=spec.max_sequence_count or engine.max_sequence_count,
         prefix_caching=engine.prefix_caching and not model.encoder_only,
+        # Nothing is generated, so nothing is drafted.
+        speculation=None if model.encoder_only else engine.speculation,
     )
     refuse_short_steps(engine, model, f"{where}.max_batched_tokens" if spec.max_batched_tokens else "")
     return with_fitting_slots(engine)

@@ -155,9 +155,6 @@ def test_a_plan_is_of_its_own_pools_only(capsys, chain, shared) -> None:
     code, _, err = ended(capsys, "simulate", whole, "--plan", chain, "--quiet")
     assert code == 2
     assert "pools that a scenario names" in err
-    code, _, err = ended(capsys, "levers", chain.parent / "it.yaml", "--quiet")
-    assert code == 2
-    assert "tokenfleet plan plans them" in err
 
 
 def test_shared_gpus_count_once_and_both_pools_pay(capsys, shared) -> None:

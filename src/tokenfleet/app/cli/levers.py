@@ -56,7 +56,8 @@ def command(
 
     Tried: fp8 and int4 weights, fp8 KV cache, a smaller model if named, for all requests and for some, a cap on
     outputs, shorter prompts, another router, speculation at a measured acceptance, the prefix cache and the batching
-    window where the scenario fixes them, and one- and three-year reservations.
+    window where the scenario fixes them, and one- and three-year reservations. Pools that SCENARIO names are counted
+    anew with each lever in those of them where it saves a replica.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays
@@ -108,6 +109,7 @@ def _document(found: "Levers") -> dict[str, object]:
                 "saving_fraction": found.saving_fraction(lever),
                 "risk": lever.risk,
                 "why_not": lever.why_not or None,
+                "notes": list(lever.notes),
             }
             for lever in found.levers
         ],
@@ -119,6 +121,7 @@ def _fleet(sized: "Sized | None") -> dict[str, object] | None:
         return None
     deployment = sized.replica.deployment
     return {
+        "model": deployment.model,
         "gpu": deployment.gpu,
         "gpu_count": sized.gpu_count,
         "replica_count": sized.replica_count,
@@ -133,7 +136,10 @@ def _fleet(sized: "Sized | None") -> dict[str, object] | None:
 def _pools(found: "PricedPools | None") -> list[dict[str, object]]:
     if found is None:
         return []
-    return [{"who": name, **(_fleet(sized) or {})} for name, sized in zip(found.names, found.fleets, strict=True)]
+    return [
+        {"who": name, **(_fleet(sized) or {}), "beside": sized.beside}
+        for name, sized in zip(found.names, found.fleets, strict=True)
+    ]
 
 
 def _values(found: "PricedPools | None") -> dict[str, float | None] | None:
@@ -168,24 +174,36 @@ def _lines(lever: "Lever", found: "Levers") -> list[str]:
 
     lines = [f"{lever.name}: {lever.change}"]
     if lever.pools is not None:
-        return [*lines, *_pool_lines(lever.pools), _latency(lever.pools.slo, found.base_slo), f"check: {lever.risk}"]
+        pools = _pool_lines(lever.pools, found.base_pools)
+        return [*lines, *lever.notes, *pools, _latency(lever.pools.slo, found.base_slo), f"check: {lever.risk}"]
     if lever.sized is None:
-        return [*lines, lever.why_not or "no fleet keeps the promise"]
+        return [*lines, *lever.notes, lever.why_not or "no fleet keeps the promise"]
     for sized in lever.fleets:
         lines.append(f"{sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h")
         lines.append(_latency(sized.slo, found.base_slo))
     return [*lines, f"check: {lever.risk}"]
 
 
-def _pool_lines(found: "PricedPools") -> list[str]:
+def _pool_lines(found: "PricedPools", base: "PricedPools | None" = None) -> list[str]:
+    """Every pool with what it costs; of named ones those alone that are not as in ``base``, each with its model."""
     from tokenfleet.app.quantities import shown_usd
     from tokenfleet.app.summary import replica_name
 
-    lines = [
-        f"{name}: {sized.replica_count} x {replica_name(sized)}, {shown_usd(sized.price_usd_per_hour)}/h"
-        for name, sized in zip(found.names, found.fleets, strict=True)
-    ]
-    return [*lines, f"{len(lines)} pools, {shown_usd(found.price_usd_per_hour)}/h"]
+    is_named = found.system.way is not None
+    before = {} if base is None or not is_named else dict(zip(base.names, map(_named_words, base.fleets), strict=True))
+    lines = []
+    for name, sized in zip(found.names, found.fleets, strict=True):
+        said = _named_words(sized) if is_named else f"{sized.replica_count} x {replica_name(sized)}"
+        if before.get(name) != said:
+            price = f"beside {sized.beside}" if sized.beside else f"{shown_usd(sized.price_usd_per_hour)}/h"
+            lines.append(f"{name}: {said}, {price}")
+    return [*lines, f"{len(found.names)} pools, {shown_usd(found.price_usd_per_hour)}/h"]
+
+
+def _named_words(sized: "Sized") -> str:
+    from tokenfleet.app.summary import replica_name
+
+    return f"{sized.replica_count} x {replica_name(sized)} of {sized.replica.deployment.model}"
 
 
 def _latency(slo: "Sequence[SloResult]", base: "Sequence[SloResult]") -> str:
