@@ -20,8 +20,8 @@ from tokenfleet.domain.records import dataclass
 FocusVersion = Literal["1.2", "1.3", "1.4"]
 FocusRow = dict[str, str | Decimal | None]
 
-ALLOCATION_METHOD = "tokenfleet-tokens-by-kind-1"
-"""Busy lines shared by tokens of their kind; changes whenever the rule does."""
+ALLOCATION_METHODS = {False: "tokenfleet-tokens-by-kind-1", True: "tokenfleet-gpu-time-by-kind-1"}
+"""Busy lines shared by tokens of their kind, or by the gpu time that these took; changes whenever a rule does."""
 _CENT = Decimal("0.01")
 _COSTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 _NOT_NULL = (
@@ -131,7 +131,10 @@ def focus_rows(
         "ChargePeriodStart": _utc(charge_period[0]),
         "ChargePeriodEnd": _utc(charge_period[1]),
     }
-    return tuple(_row(line, account, times, version) for line in invoice.lines if line.cents or line.token_count)
+    method = ALLOCATION_METHODS[invoice.by_gpu_time]
+    return tuple(
+        _row(line, account, times, version, method) for line in invoice.lines if line.cents or line.token_count
+    )
 
 
 def focus_csv(rows: Sequence[FocusRow]) -> str:
@@ -195,7 +198,9 @@ def _price_problems(where: str, row: Mapping[str, str | Decimal | None]) -> list
     return problems
 
 
-def _row(line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], version: FocusVersion) -> FocusRow:
+def _row(
+    line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], version: FocusVersion, method: str
+) -> FocusRow:
     cost = line.cents * _CENT
     row: FocusRow = {
         **dict.fromkeys(_COSTS, cost),
@@ -221,7 +226,7 @@ def _row(line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], ver
     if version != "1.2":
         # What nobody used belongs to the fleet itself: nothing was allocated.
         row |= {
-            "AllocatedMethodId": ALLOCATION_METHOD if line.key else None,
+            "AllocatedMethodId": method if line.key else None,
             "AllocatedResourceId": line.key or None,
             "AllocatedResourceName": line.key or None,
         }

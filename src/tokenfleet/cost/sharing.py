@@ -81,6 +81,8 @@ class Invoice:
     total_cents: int
     loaded_cents: Mapping[str, int] | None
     """The whole bill by tenant, what nobody used shared out by what each reserved; ``None`` where nobody said."""
+    by_gpu_time: bool = False
+    """The busy lines are shared by gpu time, not by tokens."""
 
     def busy_cents(self, key: str) -> int:
         """What the tokens of one tenant cost."""
@@ -169,6 +171,7 @@ def invoice(
         lines=lines,
         total_cents=sum(cents.values()),
         loaded_cents=None if reserved is None else _loaded(amounts, usage, reserved),
+        by_gpu_time=any(used.work_s is not None for used in usage.values()),
     )
 
 

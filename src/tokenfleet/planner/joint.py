@@ -49,13 +49,8 @@ def paid_record(pools: Sequence[PlannedPool], run: StagedRun) -> RunRecord:
     if ledger is None:
         raise ValueError("a run without a ledger says nothing of gpu time")
     prefill, cached, decode = np.zeros((3, len(ledger.scheduled_s)))
-    for pool in pools:
-        if of_one_kind(pool).beside is not None:
-            continue
-        bill = pool.plan.bill
-        if bill is None:
-            raise ValueError(f"the pool {pool.name} was not billed")
-        names = [pool.name, *(each.name for each in pools if of_one_kind(each).beside == pool.name)]
+    for pool, bill in _billed(pools):
+        names = _on_its_gpus(pool, pools)
         works = [cost.request_work(_ledger(run, name)) for name in names]
         caller = np.concatenate([run.pools[name].caller for name in names])
         read = _shared_out(bill.cached_usd_per_hour, np.concatenate([work.cached_s for work in works]))
@@ -67,6 +62,52 @@ def paid_record(pools: Sequence[PlannedPool], run: StagedRun) -> RunRecord:
         )
     paid = replace(ledger, prefill_gpu_s=prefill, cached_gpu_s=cached, decode_gpu_s=decode)
     return replace(run.record, ledger=paid)
+
+
+def kept_usd(pools: Sequence[PlannedPool], run: StagedRun) -> Floats:
+    """What each request answers for of the room, the idle time and the spare replicas of its pools.
+
+    Those of a pool are shared out by the gpu time of the calls that come in its own peak window, of all its calls where
+    none comes then: whoever makes a pool large pays for it to be there, and nobody for a pool that others use. What is
+    kept for nobody goes to all in proportion.
+
+    Returns:
+        Dollars for one hour of all pools; shape (request,).
+    """
+    kept, unused = np.zeros(len(run.record.arrival_s)), 0.0
+    for pool, bill in _billed(pools):
+        usd = bill.headroom_usd_per_hour + bill.idle_usd_per_hour + bill.spare_usd_per_hour
+        runs = [run.pools[name] for name in _on_its_gpus(pool, pools)]
+        took_s = np.concatenate([_took_s(run, name) for name in _on_its_gpus(pool, pools)])
+        arrival_s = np.concatenate([each.record.arrival_s for each in runs])
+        at_peak = took_s * ((arrival_s >= pool.plan.peak_start_s) & (arrival_s < pool.plan.peak_end_s))
+        shares = _shared_out(usd, at_peak if at_peak.any() else took_s)
+        np.add.at(kept, np.concatenate([each.caller for each in runs]), shares)
+        unused += 0.0 if shares.any() else usd
+    whole = float(kept.sum())
+    return kept * (1.0 + unused / whole) if whole > 0.0 else kept
+
+
+def _billed(pools: Sequence[PlannedPool]) -> Iterator[tuple[PlannedPool, Bill]]:
+    """Every pool with gpus of its own, and their bill."""
+    for pool in pools:
+        if of_one_kind(pool).beside is not None:
+            continue
+        bill = pool.plan.bill
+        if bill is None:
+            raise ValueError(f"the pool {pool.name} was not billed")
+        yield pool, bill
+
+
+def _on_its_gpus(pool: PlannedPool, pools: Sequence[PlannedPool]) -> list[str]:
+    """A pool, and those beside it."""
+    return [pool.name, *(each.name for each in pools if of_one_kind(each).beside == pool.name)]
+
+
+def _took_s(run: StagedRun, name: str) -> Floats:
+    """Gpu time of each call of a pool."""
+    work = cost.request_work(_ledger(run, name))
+    return work.input_s + work.cached_s + work.output_s
 
 
 def _ledger(run: StagedRun, name: str) -> Ledger:

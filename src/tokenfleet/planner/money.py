@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokenfleet import cost
 from tokenfleet.domain.plan import Bill, Plan, PlanQuestion, Sized, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.trace import Ints, Trace
+from tokenfleet.domain.trace import Floats, Ints, Trace
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.traffic import Traffic
 
@@ -25,25 +25,32 @@ By = Literal["tenant", "label", "model", "class"]
 NO_CLASS = "no class"
 
 
-def tenant_invoice(plan: Plan, traffic: Traffic) -> TenantInvoice | None:
+def tenant_invoice(plan: Plan, traffic: Traffic, kept_usd: Floats | None = None) -> TenantInvoice | None:
     """A month of the plan's bill by tenant, at the mean load of the trace; ``None`` when it names no tenants.
 
     Inside a line of the bill tenants pay by the gpu time that the replay charged to their requests; headroom, idle and
     spare, in the loaded view, by the gpu time of those that arrive in the peak window, for whoever makes the fleet
     large pays for it to be there.
 
+    Args:
+        plan: One fleet, or several pools.
+        traffic: The demand.
+        kept_usd: Of several pools, what each request answers for of the three; shape (request,).
+
     Raises:
         ValueError: the plan was replayed without a ledger.
     """
     trace = traffic.trace
-    return None if trace.tenant is None else _invoice(plan, traffic, "tenant", trace.tenant, trace.tenants)
+    if trace.tenant is None:
+        return None
+    return _invoice(plan, traffic, "tenant", trace.tenant, trace.tenants, kept_usd)
 
 
-def invoices(plan: Plan, traffic: Traffic) -> tuple[TenantInvoice, ...]:
+def invoices(plan: Plan, traffic: Traffic, kept_usd: Floats | None = None) -> tuple[TenantInvoice, ...]:
     """The same month by whatever else the trace tells of its requests: label, model, traffic class."""
     found: dict[tuple[TenantShare, ...], TenantInvoice] = {}
     for by, codes, names in _keys(traffic.trace):
-        made = _invoice(plan, traffic, by, codes, names)
+        made = _invoice(plan, traffic, by, codes, names, kept_usd)
         # Classes that are labels of the log are said once.
         if made is not None:
             found.setdefault(made.tenants, made)
@@ -66,7 +73,9 @@ def _combined(bits: int, classes: tuple[str, ...]) -> str:
     return " + ".join(name for index, name in enumerate(classes) if bits >> index & 1) or NO_CLASS
 
 
-def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str, ...]) -> TenantInvoice | None:
+def _invoice(
+    plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str, ...], kept_usd: Floats | None
+) -> TenantInvoice | None:
     trace, record, bill = traffic.trace, plan.degraded, plan.bill
     if record is None or bill is None:
         return None
@@ -77,10 +86,10 @@ def _invoice(plan: Plan, traffic: Traffic, by: By, codes: Ints, names: tuple[str
     usage = {name: used for name, used in usage.items() if used.request_count}
     if not usage or not _explained(bill, usage):
         return None
-    spent_s = work.input_s + work.cached_s + work.output_s
     start_s, end_s = traffic.window_s
     inside = (trace.arrival_s >= start_s) & (trace.arrival_s < end_s)
-    reserved = {name: float(spent_s[inside & _of(codes, names, name)].sum()) for name in usage}
+    kept = (work.input_s + work.cached_s + work.output_s) * inside if kept_usd is None else kept_usd
+    reserved = {name: float(kept[_of(codes, names, name)].sum()) for name in usage}
     if not sum(reserved.values()):
         return None
     month = cost.invoice(bill, usage, hours=HOURS_PER_MONTH, reserved=reserved)

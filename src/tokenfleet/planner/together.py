@@ -121,7 +121,8 @@ class Together:
             losses=joint.losses(pools),
             rough=None,
         )
-        return replace(made, invoice=tenant_invoice(made, traffic), invoices=invoices(made, traffic))
+        kept = joint.kept_usd(pools, degraded.run)
+        return replace(made, invoice=tenant_invoice(made, traffic, kept), invoices=invoices(made, traffic, kept))
 
     def _looked_out(self, one: Plan, planned: Planned, pools: Sequence[PlannedPool], degraded: Proof) -> Plan:
         """The plan with what surrounds it: other loads, more replicas, wrong assumptions, and how sure it is."""

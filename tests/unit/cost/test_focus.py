@@ -1,6 +1,7 @@
 """Rows for cost tools: conformant as far as they are checked, and still the invoice to the cent."""
 
 import csv
+import dataclasses
 import io
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -59,6 +60,17 @@ def test_providers_are_named_as_the_version_wants():
     assert (new[0]["ServiceProviderName"], new[0]["HostProviderName"]) == ("Platform team", "Nebius")
     assert "ProviderName" not in new[0]
     assert any("ProviderName is no column" in str(each) for each in focus_problems(old, version="1.4"))
+
+
+def test_the_rule_by_which_it_was_shared_is_named():
+    _, by_tokens = rows()
+    timed = {
+        name: dataclasses.replace(used, work_s={"input": 2.0, "cached": 1.0, "output": 3.0})
+        for name, used in USAGE.items()
+    }
+    _, by_time = rows(usage=timed)
+    for found, method in ((by_tokens, "tokenfleet-tokens-by-kind-1"), (by_time, "tokenfleet-gpu-time-by-kind-1")):
+        assert {row["AllocatedMethodId"] for row in found} == {method, None}
 
 
 def test_tokens_are_priced_by_the_token():

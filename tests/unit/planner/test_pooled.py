@@ -173,10 +173,13 @@ def test_who_pays_for_pools_of_different_prices_adds_up_to_the_cent(bought):
     assert sum(round(100 * share.loaded_usd) for share in invoice.tenants) == round(100 * invoice.total_usd)
     by_class = next(each for each in bought.invoices if each.by == "class")
     work = {share.tenant: share.busy_usd for share in by_class.tenants}
+    loaded = {share.tenant: share.loaded_usd for share in by_class.tenants}
     # Only documents are served by the long pool, and chats by the short one: each pays for its own.
     for name, pool in zip(("chat", "document"), bought.pools, strict=True):
         own = pool.plan.bill.input_usd_per_hour + pool.plan.bill.output_usd_per_hour
         assert work[name] == pytest.approx(730 * own, abs=0.02)
+        # All of it: nobody pays for room and spare replicas of a pool that only others use.
+        assert loaded[name] == pytest.approx(730 * pool.plan.bill.total_usd_per_hour, abs=0.02)
 
 
 def test_what_binds_is_said_of_each_pool_at_rates_of_the_whole(bought):
