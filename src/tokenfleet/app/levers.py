@@ -1,17 +1,17 @@
 """Ways to spend less, each planned anew for the same promise."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Final, get_args
 
 import numpy as np
 from pydantic import Field
 
-from tokenfleet import planner
+from tokenfleet import cost, planner
 from tokenfleet.app.compose import Composition, Teller, compose, gpu_prices, sort_out
-from tokenfleet.app.scenario_types import Scenario, SpeculationSpec
+from tokenfleet.app.scenario_types import Prices, Scenario, SpeculationSpec
 from tokenfleet.app.scenario_words import Fraction, ModelName, Strict, Tokens
-from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.gpu import RESERVED_H, Term
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
@@ -20,7 +20,6 @@ from tokenfleet.domain.ways import RouterOfEquals
 
 _CAP_QUANTILE = 0.95
 _ROUTER = "router"
-RESERVATIONS: tuple[Term, ...] = ("reserved_1y", "reserved_3y")
 RISKS: Final[Mapping[str, str]] = {
     "fp8 weights": "quality on your own tasks",
     "int4 weights": "quality, most of all of long reasoning",
@@ -353,18 +352,46 @@ def _steps(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator
 def _reservations(scenario: Scenario, question: PlanQuestion, trace: Trace) -> Iterator[_Try]:
     from tokenfleet import catalog
 
-    for term in RESERVATIONS:
+    gpus = list(dict.fromkeys(scenario.gpus))
+    for term in RESERVED_H:
         if scenario.prices.term == term:
             continue
-        longer = scenario.model_copy(update={"prices": scenario.prices.model_copy(update={"term": term})})
-        gpus = [catalog.gpu(name) for name in dict.fromkeys(scenario.gpus)]
-        prices = tuple(price for gpu in gpus for price in gpu_prices(gpu, longer) if price.provider != "own")
+        change, asked = reserved(scenario, term, gpus)
+        prices = tuple(price for gpu in gpus for price in gpu_prices(catalog.gpu(gpu), asked))
         name = f"reservation, {term.removeprefix('reserved_')}"
         yield _Try(
             name,
-            f"prices: {{term: {term}}}",
+            change,
             RISKS[name],
             replace(question, prices=prices),
             trace,
-            "" if prices else f"nobody publishes {term} prices of these gpus: enter your contract's",
+            "" if prices else f"nobody publishes {term} prices of these gpus: enter your contract's under buy",
         )
+
+
+def reserved(scenario: Scenario, term: Term, gpus: Collection[str]) -> tuple[str, Scenario]:
+    """A scenario whose gpus are reserved: at its own prices under ``buy``, else at published ones.
+
+    A term longer than the demand is believed is paid to its end, so an hour of it counts for as much more.
+
+    Returns:
+        What changes, in words, and the scenario.
+    """
+    from tokenfleet import catalog
+
+    own = {"reserved_1y": scenario.buy.reserved_1y, "reserved_3y": scenario.buy.reserved_3y}[term]
+    longer = Prices.model_construct(term=term, provider=scenario.prices.provider, usd_per_gpu_hour=own)
+    asked = scenario.model_copy(update={"prices": longer})
+    change = f"prices: {{term: {term}}}" + (", at the price under buy" if own else "")
+    days = scenario.buy.believed_days
+    if days is None or days * 24.0 >= RESERVED_H[term]:
+        return change, asked
+    counted = {}
+    for gpu in gpus:
+        quoted = planner.quote(gpu_prices(catalog.gpu(gpu), asked), gpu)
+        if quoted is not None:
+            usd = quoted.price.price_usd_per_gpu_hour
+            paid = cost.Commitment(name=term, usd_per_gpu_hour=usd, term_h=RESERVED_H[term])
+            counted[gpu] = cost.counted_usd_per_gpu_hour(paid, days * 24.0)
+    dearer = longer.model_copy(update={"usd_per_gpu_hour": counted})
+    return f"{change}, paid to its end for {days} days of use", scenario.model_copy(update={"prices": dearer})

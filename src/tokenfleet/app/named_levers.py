@@ -9,13 +9,14 @@ import numpy as np
 
 from tokenfleet import catalog, planner, simulator
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
-from tokenfleet.app.levers import RESERVATIONS, RISKS, Lever, Levers, Options, capped_outputs, cut_prompts, drafting
+from tokenfleet.app.levers import RISKS, Lever, Levers, Options, capped_outputs, cut_prompts, drafting, reserved
 from tokenfleet.app.named_bought import NamedBought, buy_named
 from tokenfleet.app.pool_settings import is_free, with_setting
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.gpu import RESERVED_H
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Call
 from tokenfleet.domain.trace import Bools, Trace, Workload
@@ -308,15 +309,14 @@ class _Pools:
 
     def _reservations(self) -> Iterator[_Try]:
         gpus = dict.fromkeys(each.replica.deployment.gpu for each in self.named)
-        for term in RESERVATIONS:
+        for term in RESERVED_H:
             if self.asked.prices.term == term:
                 continue
-            longer = self.asked.model_copy(update={"prices": self.asked.prices.model_copy(update={"term": term})})
-            found = {gpu: gpu_prices(catalog.gpu(gpu), longer) for gpu in gpus}
-            unsold = [gpu for gpu, prices in found.items() if all(price.provider == "own" for price in prices)]
-            why = f"nobody publishes {term} prices of {', '.join(unsold)}: enter your contract's" if unsold else ""
-            name = f"reservation, {term.removeprefix('reserved_')}"
-            yield self._try(name, f"prices: {{term: {term}}}", longer, nothing=why)
+            change, longer = reserved(self.asked, term, gpus)
+            unsold = [gpu for gpu in gpus if not gpu_prices(catalog.gpu(gpu), longer)]
+            nobody = f"nobody publishes {term} prices of {', '.join(unsold)}"
+            why = f"{nobody}: enter your contract's under buy" if unsold else ""
+            yield self._try(f"reservation, {term.removeprefix('reserved_')}", change, longer, nothing=why)
 
 
 def _has_other_weights(pool: NamedPool) -> str:

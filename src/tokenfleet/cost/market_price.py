@@ -5,10 +5,8 @@ from dataclasses import field
 
 from tokenfleet.catalog import reference_price
 from tokenfleet.cost.purchase import Commitment, Rent
-from tokenfleet.domain.gpu import GpuPriceRange, Term
+from tokenfleet.domain.gpu import RESERVED_H, GpuPriceRange, Term
 from tokenfleet.domain.records import dataclass
-
-_TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
 
 TYPICAL_OF_ON_DEMAND: dict[Term, tuple[float, float]] = {
     "reserved_1y": (0.5, 0.8),
@@ -55,7 +53,7 @@ def market(
     Raises:
         BadInput: unknown gpu.
     """
-    terms: tuple[Term, ...] = ("on_demand", "spot", *_TERM_H)
+    terms: tuple[Term, ...] = ("on_demand", "spot", *RESERVED_H)
     found = {term: reference_price(gpu, term=term, provider=provider) for term in terms}
     usd = {term: price.price.price_usd_per_gpu_hour for term, price in found.items() if price is not None}
     rent = None
@@ -72,7 +70,7 @@ def market(
         rent=rent,
         commitments=tuple(
             Commitment(name=term, usd_per_gpu_hour=usd[term], term_h=hours)
-            for term, hours in _TERM_H.items()
+            for term, hours in RESERVED_H.items()
             if term in usd
         ),
         basis=tuple(f"{term}: {price.basis}" for term, price in found.items() if price is not None),

@@ -1,6 +1,6 @@
 """Accelerators and what renting one costs. On every face they are called *gpu*, of any make."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from tokenfleet.domain.records import dataclass
 
@@ -67,6 +67,10 @@ class Link:
     def bytes_per_s(self) -> float:
         """What one gpu gets through."""
         return self.line_bytes_per_s * self.efficiency_fraction
+
+
+RESERVED_H: Final[dict[Term, float]] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
+"""Hours that a reservation is paid for, used or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

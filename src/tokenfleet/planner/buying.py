@@ -7,12 +7,11 @@ import numpy as np
 
 from tokenfleet import cost
 from tokenfleet.domain.buying import Buying
-from tokenfleet.domain.gpu import Term
+from tokenfleet.domain.gpu import RESERVED_H
 from tokenfleet.domain.plan import Plan, PlanQuestion, Purchase, PurchaseLine, Sized, TermPrice
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, spare_beside
 
-_TERM_H: dict[Term, float] = {"reserved_1y": 8_760.0, "reserved_3y": 26_280.0}
 _TO_GIVE = "describe it with buy: {busy_hours: 10, quiet: 30%}, or buy: {day: [24 shares of the busiest hour]}"
 _RENT = "give prices: {term: on_demand}"
 
@@ -108,7 +107,7 @@ def _priced(chosen: Sized, facts: Buying, market: cost.Market) -> Iterator[TermP
         source=chosen.price.source,
     )
     gpu = chosen.replica.deployment.gpu
-    for term in (*_TERM_H, *(("spot",) if facts.interruptible_fraction else ())):
+    for term in (*RESERVED_H, *(("spot",) if facts.interruptible_fraction else ())):
         own, quoted = facts.usd_per_gpu_hour.get(term, {}).get(gpu), market.quotes.get(term)
         if own is not None:
             yield TermPrice(
@@ -137,8 +136,8 @@ def _terms(chosen: Sized, facts: Buying) -> tuple[cost.Market, cost.Rent]:
     own = {term: prices[gpu] for term, prices in facts.usd_per_gpu_hour.items() if gpu in prices}
     found = {each.name: each.usd_per_gpu_hour for each in market.commitments} | own
     commitments = tuple(
-        cost.Commitment(name=term, usd_per_gpu_hour=found[term], term_h=_TERM_H[term])
-        for term in _TERM_H
+        cost.Commitment(name=term, usd_per_gpu_hour=found[term], term_h=RESERVED_H[term])
+        for term in RESERVED_H
         if term in found
     )
     spot = own.get("spot", None if market.rent is None else market.rent.spot_usd_per_gpu_hour)
@@ -149,6 +148,6 @@ def _terms(chosen: Sized, facts: Buying) -> tuple[cost.Market, cost.Rent]:
         spot_usd_per_gpu_hour=spot if facts.interruptible_fraction else None,
         spot_lost_fraction=facts.spot_lost_fraction,
     )
-    needed = {*_TERM_H, *(("spot",) if facts.interruptible_fraction else ())}
+    needed = {*RESERVED_H, *(("spot",) if facts.interruptible_fraction else ())}
     unknown = tuple(term for term in market.unknown if term in needed and term not in own)
     return replace(market, commitments=commitments, unknown=unknown), rent

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tokenfleet.app.cli import main
+from tokenfleet.app.cli.levers import _latency
 from tokenfleet.app.levers import _easy, _prefix_cache, _routed, _shorter_prompts, _steps
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
@@ -91,6 +92,26 @@ def test_a_reservation_that_somebody_sells_is_planned(tmp_path, capsys):
     assert levers["reservation, 3y"]["change"] == "prices: {term: reserved_3y}"
     assert levers["reservation, 3y"]["fleet"]
     assert "nobody publishes reserved_1y prices" in levers["reservation, 1y"]["why_not"]
+
+
+def test_a_contract_of_ones_own_is_planned_and_paid_to_its_end(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    found = {}
+    for days in ("", ", believed_days: 146"):
+        path.write_text(SCENARIO + f"buy: {{reserved_1y: {{l40s: 0.5}}{days}}}\n")
+        code, shown = run(capsys, str(path), "--json")
+        assert code == 0
+        (found[days],) = (each for each in json.loads(shown.out)["levers"] if each["name"] == "reservation, 1y")
+    usual, short = found.values()
+    assert usual["change"] == "prices: {term: reserved_1y}, at the price under buy"
+    assert usual["price_usd_per_hour"] == pytest.approx(0.5 * usual["fleet"]["gpu_count"])
+    # Of 365 days that are paid 146 are of use.
+    assert short["change"] == f"{usual['change']}, paid to its end for 146 days of use"
+    assert short["price_usd_per_hour"] == pytest.approx(2.5 * usual["price_usd_per_hour"])
+
+
+def test_where_only_deadlines_are_promised_no_line_is_empty():
+    assert _latency((), ()) == "no latency is promised, only when work is done"
 
 
 def test_speculation_is_planned_at_an_acceptance_that_was_measured_and_not_without(tmp_path, capsys):

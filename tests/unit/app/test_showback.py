@@ -112,6 +112,10 @@ def test_files_and_options_that_cannot_be_read(tmp_path, capsys):
     code, _, err = ended(capsys, *asked((counters, usage), "--interval", "soon"))
     assert code == 2
     assert "is not a duration" in " ".join(err.split())
+    for price in ("nan", "inf", "0", "-1", "soon"):
+        code, _, err = ended(capsys, *asked((counters, usage), "--usd", price))
+        assert code == 2
+        assert "--usd: " in err
     usage.write_text(usage.read_text() + usage.read_text().splitlines()[1] + "\n")
     code, _, err = ended(capsys, *asked((counters, usage)))
     assert "again" in " ".join(err.split())

@@ -218,4 +218,4 @@ def _latency(slo: "Sequence[SloResult]", base: "Sequence[SloResult]") -> str:
             parts.append(
                 f"{spoken(result.name)} {f'{shown_duration(was)} -> ' if was else ''}{shown_duration(result.predicted)}"
             )
-    return ", ".join(parts)
+    return ", ".join(parts) or "no latency is promised, only when work is done"

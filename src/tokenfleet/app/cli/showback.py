@@ -12,11 +12,11 @@ from tokenfleet.app.cli.face import Face, face_options
 @click.argument("usage", type=click.Path(path_type=Path))
 @click.option("--gpus", required=True, type=click.IntRange(min=1), help="GPUs paid for, the spare ones included.")
 @click.option("--spare-gpus", default=0, type=click.IntRange(min=0), help="Of them, kept for the day one fails.")
-@click.option("--usd", "price", required=True, type=click.FloatRange(min=0), help="Dollars of a GPU-hour.")
+@click.option("--usd", "price", required=True, metavar="DOLLARS", help="Dollars of a GPU-hour.")
 @click.option("--interval", default="60s", metavar="TIME", help="Time of one row of COUNTERS. [default: 60s]")
 @face_options
 @click.pass_obj
-def command(face: Face, /, counters: Path, usage: Path, gpus: int, spare_gpus: int, price: float, interval: str) -> int:
+def command(face: Face, /, counters: Path, usage: Path, gpus: int, spare_gpus: int, price: str, interval: str) -> int:
     """Share the price of a running fleet over its tenants, by what each kind of token takes of the GPUs.
 
     COUNTERS is a CSV with a row for each interval: busy_gpu_s, input_tokens (those no cache served), cached_tokens,
@@ -24,21 +24,26 @@ def command(face: Face, /, counters: Path, usage: Path, gpus: int, spare_gpus: i
     is learnt from the counters; headroom, idle and spare stay lines of their own, and all lines are the invoice, to the
     cent.
     """
-    from tokenfleet.app.quantities import Unreadable, parse_duration_s
+    from tokenfleet.app.quantities import Unreadable, parse_duration_s, parse_positive
     from tokenfleet.app.showback import showback, showback_blocks, showback_document
-    from tokenfleet.domain.errors import BadInput
+    from tokenfleet.domain.errors import BadInput, Problem
 
     face.action = "showback"
-    try:
-        interval_s = parse_duration_s(interval)
-    except Unreadable as error:
-        raise BadInput.at("--interval", error.what, error.mend) from None
+    read: dict[str, float] = {}
+    problems = []
+    for name, parse, text in (("--usd", parse_positive, price), ("--interval", parse_duration_s, interval)):
+        try:
+            read[name] = parse(text)
+        except Unreadable as error:
+            problems.append(Problem(name, error.what, error.mend))
+    if problems:
+        raise BadInput(problems)
     found = showback(
         counters,
         usage,
-        interval_s=interval_s,
+        interval_s=read["--interval"],
         gpu_count=gpus,
-        usd_per_gpu_hour=price,
+        usd_per_gpu_hour=read["--usd"],
         spare_gpu_count=spare_gpus,
     )
     if face.json:
