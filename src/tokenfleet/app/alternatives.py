@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfleet import catalog, cost
-from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, TasksSpec
+from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, OwnedSpec, TasksSpec
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.service_sheet import HOURS_PER_MONTH, hosted_usd_per_hour, service
 from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
@@ -19,6 +19,8 @@ from tokenfleet.planner import described_gpus, gpus_by_slot
 
 _MONTHS_PER_YEAR = 12.0
 _DAY_S = 86_400.0
+_PAID_BY_USE = ("on_demand", "spot")
+"""Terms whose idle hours cost nothing: against the others no share of use decides, but the two prices."""
 
 
 def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives | None:
@@ -73,7 +75,10 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
     yearly = cost.own_cost(spec.pool())
     servers = -(-sum(sized.gpu_count for sized in plan.fleets) // spec.gpus)
     rent = plan.fleets[0].price.price_usd_per_gpu_hour * _scarcity(plan)
-    busy = cost.break_even_utilization_fraction(yearly.usd_per_available_gpu_hour, rent)
+    term = plan.fleets[0].price.term
+    by_use = term in _PAID_BY_USE
+    busy = cost.break_even_utilization_fraction(yearly.usd_per_available_gpu_hour, rent) if by_use else None
+    against = "rented" if by_use else f"of {term}, idle hours paid for in both"
     yield Alternative(
         name="owned",
         usd_per_month=servers * yearly.total_usd_per_year / _MONTHS_PER_YEAR,
@@ -81,7 +86,7 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
         break_even_tokens_per_month=None,
         note=(
             f"{servers} x {spec.gpus} gpus at ${yearly.usd_per_available_gpu_hour:.2f} per available gpu-hour, "
-            f"against ${rent:.2f} rented"
+            f"against ${rent:.2f} {against}{_out_of_order(plan, servers, spec)}"
         ),
     )
     slots, thin = _needed(plan, trace)
@@ -103,6 +108,12 @@ def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative
         break_even_tokens_per_month=None,
         note=f"{own}, rent the hours above{thin}",
     )
+
+
+def _out_of_order(plan: Plan, servers: int, spec: OwnedSpec) -> str:
+    """What owned servers that do not work all the time leave of the fleet."""
+    working, needed = servers * spec.gpus * spec.available, sum(sized.gpu_count for sized in plan.fleets)
+    return f"; on average {working:.3g} of them work, where the plan has {needed}" if working < needed else ""
 
 
 def _needed(plan: Plan, trace: Trace) -> tuple[npt.NDArray[np.int64], str]:

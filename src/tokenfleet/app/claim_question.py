@@ -40,7 +40,10 @@ def _claimed(parse: Callable[[object], float]) -> Callable[[object], Claimed]:
         try:
             ends = [parse(part if part.endswith(unit) else part + unit) for part in bare]
         except Unreadable as error:
-            raise problem(error.what, f"{error.mend}, or a range such as 2-7") from None
+            # What was read may lack its sign or unit: a person is told what they wrote.
+            read_part = next((part for part in bare if quoted(part) in error.what), None)
+            what = error.what if read_part is None else error.what.replace(quoted(read_part), quoted(value))
+            raise problem(what, f"{error.mend}, or a range such as 2-7") from None
         if len(ends) > 2 or ends != sorted(ends):
             raise problem(f"{quoted(value)} is no range", "write the lower end first: 2-7")
         return Claimed(low=ends[0], high=ends[1] if len(ends) == 2 else None)
@@ -64,7 +67,7 @@ class ContractClaim(Strict):
     """Mean time to first token."""
     tpot: Duration
     """Mean time per output token."""
-    output: Positive | None = None
+    output: Annotated[Positive, Field(ge=1.0)] | None = None
     """Mean output tokens, where claimed."""
 
     def check(self) -> Checked:

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tokenfleet import catalog
 from tokenfleet.app.quantities import quoted
@@ -46,6 +46,22 @@ class OwnedSpec(Strict):
     """Licences."""
     available: Annotated[Fraction, Field(gt=0.0)] = 1.0
     """Share of the hours in which a gpu works."""
+
+    @model_validator(mode="after")
+    def _what_is_used_has_a_price(self) -> "OwnedSpec":
+        if (self.colocation_kw is None) != (self.colocation_usd_per_kw_month is None):
+            raise problem(
+                "colocation is paid for by its power and its price, and one of them is missing",
+                "give colocation_kw and colocation_usd_per_kw_month, or neither",
+            )
+        if self.power_kw is not None and self.usd_per_kwh is None and self.colocation_kw is None:
+            raise problem(
+                "power_kw is given, and nobody says what power costs",
+                "give usd_per_kwh, or colocation_kw and colocation_usd_per_kw_month where that includes it",
+            )
+        if self.usd_per_kwh is not None and self.power_kw is None:
+            raise problem("usd_per_kwh is given, and nobody says how much power is used", "give power_kw")
+        return self
 
     def pool(self) -> "OwnedPool":
         """As :mod:`tokenfleet.cost` reckons with it."""

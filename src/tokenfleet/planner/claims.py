@@ -40,10 +40,6 @@ def _share(value: float) -> float:
     return TOLERANCE * value
 
 
-def _points(_value: float) -> float:
-    return TOLERANCE
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """One claim, held against arithmetic."""
@@ -218,8 +214,8 @@ def saving(
     """
     before, after = before_usd / before_units, after_usd / after_units
     found = 1.0 - after / before
-    position = claimed_fraction.position(found, _points)
-    enough = found >= claimed_fraction.low - TOLERANCE
+    position = claimed_fraction.position(found, _share)
+    enough = found >= claimed_fraction.low * (1.0 - TOLERANCE)
     return Checked(
         claim=f"{claimed_fraction.told(_percent, 'at least')} saved",
         supported=enough if claimed_fraction.high is None else position == "within",

@@ -7,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from tokenfleet import catalog
 from tokenfleet.app.alternatives import _needed
 from tokenfleet.app.cli import main
+from tokenfleet.app.compare_types import OwnedSpec
 from tokenfleet.app.compose import compose
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.buying import Buying
@@ -85,6 +87,38 @@ def test_what_cannot_be_had_is_counted_in_every_way_to_rent(made, tmp_path):
     plenty = next(way for way in document["cost"]["alternatives"]["ways"] if way["name"] == "owned")
     even = "break_even_utilization_fraction"
     assert ways["owned"][even] == pytest.approx(plenty[even] / expected)
+
+
+def test_against_a_reservation_no_share_of_use_decides(made, tmp_path):
+    owned = "compare:\n  owned: {gpus: 1, capital: 15000, life_years: 3, available: 90%}\n"
+    reserved = "prices: {term: reserved_1y, usd_per_gpu_hour: {l40s: 1}}\n"
+    ways = {}
+    for term, text in (("rent", ""), ("reservation", reserved)):
+        document = planned(tmp_path, SCENARIO + owned + text)
+        gpus = document["fleet"][0]["gpu_count"]
+        ways[term] = next(way for way in document["cost"]["alternatives"]["ways"] if way["name"] == "owned")
+        working = f"on average {0.9 * gpus:.3g} of them work, where the plan has {gpus}"
+        assert working in ways[term]["note"]
+        assert ways[term]["usd_per_month"] == pytest.approx(gpus * 15_000 / 36)
+    assert ways["rent"]["break_even_utilization_fraction"] is not None
+    assert ways["reservation"]["break_even_utilization_fraction"] is None
+    assert "against $1.00 of reserved_1y, idle hours paid for in both" in ways["reservation"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("half", "told"),
+    [
+        ("power_kw: 7", "nobody says what power costs"),
+        ("usd_per_kwh: 0.1", "nobody says how much power is used"),
+        ("power_kw: 7, colocation_kw: 10", "one of them is missing"),
+        ("colocation_usd_per_kw_month: 200", "one of them is missing"),
+    ],
+)
+def test_what_is_used_has_a_price(half, told):
+    with pytest.raises(ValidationError, match=told):
+        OwnedSpec.model_validate({"gpus": 8, "capital": 300_000, **dict(pair.split(": ") for pair in half.split(", "))})
+    whole = {"power_kw": 7, "colocation_kw": 10, "colocation_usd_per_kw_month": 200}
+    assert OwnedSpec.model_validate({"gpus": 8, "capital": 300_000, **whole}).pool().tariff_usd_per_kwh == 0.0
 
 
 def test_a_mix_of_owned_and_rented_holds_the_gpus_of_every_pool():

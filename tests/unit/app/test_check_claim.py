@@ -109,6 +109,15 @@ def test_what_is_no_range_is_said(capsys, written):
     assert "--claimed:" in shown.err
 
 
+def test_what_cannot_be_read_is_told_as_it_was_written(capsys):
+    code, shown = run(capsys, "break-even --own 2.41 --rent 7.91 --claimed 40x")
+    assert code == 2
+    assert '--claimed: "40x" is not a share' in shown.err
+    code, shown = run(capsys, f"{CONTRACT} --output 0.5")
+    assert code == 2
+    assert '--output: "0.5" is less than 1' in shown.err
+
+
 APART = """\
 name: apart
 workload: {lengths: {input: 800:1500, output: 60:120}, mean_rate: 6, peak_to_mean: 1, duration: 2min}

@@ -65,6 +65,14 @@ def test_twice_the_gpus_is_no_speed_up():
     ).supported
 
 
+def test_nothing_saved_is_no_small_saving():
+    bills = {"before_usd": 100.0, "before_units": 10.0, "after_units": 10.0}
+    assert not claims.saving(**bills, after_usd=100.0, claimed_fraction=point(0.05)).supported
+    assert not claims.saving(**bills, after_usd=102.0, claimed_fraction=point(0.03)).supported
+    assert claims.saving(**bills, after_usd=61.5, claimed_fraction=point(0.40)).supported
+    assert claims.saving(**bills, after_usd=100.0, claimed_fraction=span(0.03, 0.05)).position == "below"
+
+
 def test_a_saving_at_less_work_is_less_of_a_saving():
     found = claims.saving(before_usd=100, before_units=100, after_usd=50, after_units=60, claimed_fraction=point(0.5))
     assert not found.supported
