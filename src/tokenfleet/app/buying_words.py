@@ -1,7 +1,20 @@
 """Terms that cost more than rent, as a person reads it."""
 
 from tokenfleet.app.quantities import shown_usd
+from tokenfleet.app.slo_words import spoken
 from tokenfleet.domain.plan import Purchase
+
+
+def spot_lines(found: Purchase) -> list[str]:
+    """A sentence where spot carries requests that somebody waits for."""
+    if not found.spot_promised:
+        return []
+    names = " and ".join(spoken(name) for name in found.spot_promised)
+    return [
+        f"spot carries work as you say (interruptible), yet {names} "
+        f"{'is' if len(found.spot_promised) == 1 else 'are'} promised to it: promise a latency to classes of requests "
+        "alone, or leave interruptible out"
+    ]
 
 
 def dearer_lines(found: Purchase) -> list[str]:

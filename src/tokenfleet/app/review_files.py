@@ -7,9 +7,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict, Tokens
+from tokenfleet.app.scenario_words import Count, Lengths, Positive, Rate, Strict, Tokens, problem
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 
@@ -73,6 +73,21 @@ class Sizing(Strict):
     start_in_order: bool = False
     """They start one after the other, each with its KV size given in bytes."""
 
+    @model_validator(mode="after")
+    def _says_something_that_can_be(self) -> "Sizing":
+        if not self.model_fields_set:
+            raise problem("the sheet is empty, so there is nothing to review", "give what was reckoned, key by key")
+        mean, peak = self.requests_per_s, self.peak_requests_per_s
+        if mean is not None and peak is not None and peak < mean:
+            raise problem(
+                f"the busiest minute, {peak:g} requests/s, is below the mean, {mean:g}",
+                "requests_per_s is the mean, peak_requests_per_s the busiest minute",
+            )
+        replicas, spare = self.replica_count, self.spare_replica_count
+        if replicas is not None and spare is not None and spare >= replicas:
+            raise problem(f"{spare} spare of {replicas} replicas leave none", "replica_count counts the spare ones too")
+        return self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
@@ -90,6 +105,10 @@ class PlanFile:
     price_source: str
     term: str = "on_demand"
     """How the GPUs are bought."""
+    spot_gpu_count: float = 0.0
+    """GPUs on spot in the purchase of a day, on average."""
+    spot_promised: tuple[str, ...] = ()
+    """Latency clauses that their work has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +174,7 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
         fleet: Sequence[Mapping[str, Any]] = document["fleet"]
         bill = document["cost"]
         total = bill["total_usd_per_hour"] if bill else 0.0
+        bought = (bill or {}).get("purchase") or {}
         return PlanFile(
             spare_count=min((group["spare_replica_count"] for group in fleet), default=None),
             predicted=tuple((row["name"], row["promised"], _slowest(row)) for row in document["slo"]),
@@ -164,6 +184,8 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
             from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
             price_source="; ".join(dict.fromkeys(group["price_source"] for group in fleet)),
             term=document["resolved"]["scenario"].get("prices", {}).get("term", "on_demand"),
+            spot_gpu_count=sum(line["mean_gpu_count"] for line in bought.get("lines", ()) if line["name"] == "spot"),
+            spot_promised=tuple(bought.get("spot_promised", ())),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise BadInput.at(str(path), f"is no plan.json: {error} is missing or odd", "plan again") from None

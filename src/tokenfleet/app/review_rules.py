@@ -10,13 +10,15 @@ from typing import Final, Literal
 from tokenfleet.app.review_benchmark import fell_behind, impossible
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
-from tokenfleet.app.spot import MEND, spot_for_online
+from tokenfleet.app.spot import MEND, interruptible_for_online, spot_for_online, waited_for_on_spot
 from tokenfleet.domain.records import dataclass
 
 Severity = Literal["mistake", "note"]
 """A ``note`` is a limit of the evidence: true of many honest plans."""
 _WAITED_FOR: Final = ("ttft_", "itl_", "tpot_", "e2e_")
 """How the names of clauses begin that promise a latency."""
+_LEAST_PEAK_TO_MEAN: Final = 1.2
+"""A busiest minute closer to the mean is the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,15 @@ def _when(found: bool, text: str) -> str | None:
 
 
 def _qps(sheet: Sizing) -> str | None:
-    per_replica = sheet.requests_per_s_per_replica
-    unknown = sheet.input_tokens is None or sheet.output_tokens is None
+    per_replica, replicas = sheet.requests_per_s_per_replica, sheet.replica_count
+    asked = sheet.peak_requests_per_s or sheet.requests_per_s
+    if sheet.input_tokens is not None and sheet.output_tokens is not None:
+        return None
+    if per_replica is not None:
+        return f"{per_replica:g} requests/s per replica, and nobody says how long the requests are"
     return _when(
-        per_replica is not None and unknown,
-        f"{per_replica} requests/s per replica, and nobody says how long the requests are",
+        asked is not None and replicas is not None,
+        f"{replicas} replicas for {asked:g} requests/s, and nobody says how long the requests are" if asked else "",
     )
 
 
@@ -82,14 +88,23 @@ def _lengths_of_sheet(sheet: Sizing) -> str | None:
 
 def _average_of_scenario(asked: Scenario) -> str | None:
     source = asked.workload
-    flat = source.lengths is not None and source.peak_to_mean <= 1.2
+    flat = source.lengths is not None and source.peak_to_mean <= _LEAST_PEAK_TO_MEAN
     return _when(flat, f"the busiest minute is {source.peak_to_mean:g} times the mean: real traffic has 1.5 to 5")
 
 
 def _average_of_sheet(sheet: Sizing) -> str | None:
+    mean, peak, each = sheet.requests_per_s, sheet.peak_requests_per_s, sheet.requests_per_s_per_replica
+    if peak is None:
+        return None if mean is None else f"{mean:g} requests/s is an average; the busiest minute is not named"
+    if mean is not None and peak <= _LEAST_PEAK_TO_MEAN * mean:
+        return f"the busiest minute is {peak / mean:.3g} times the mean: real traffic has 1.5 to 5"
+    if each is None or sheet.replica_count is None:
+        return None
+    carrying = sheet.replica_count - (sheet.spare_replica_count or 0)
     return _when(
-        sheet.requests_per_s is not None and sheet.peak_requests_per_s is None,
-        f"{sheet.requests_per_s} requests/s is an average; the busiest minute is not named",
+        carrying * each < peak,
+        f"{carrying} replicas that carry {each:g} requests/s each are {carrying * each:g}, and the busiest minute has "
+        f"{peak:g}",
     )
 
 
@@ -206,11 +221,10 @@ def _startup(sheet: Sizing) -> str | None:
 
 def _spot_plan(plan: PlanFile) -> str | None:
     waited_for = [name for name, *_ in plan.predicted if name.startswith(_WAITED_FOR)]
-    names = " and ".join(waited_for)
-    return _when(
-        plan.term == "spot" and bool(waited_for),
-        f"spot machines are taken back within seconds, and {names} is promised to somebody who waits",
-    )
+    if plan.spot_promised:
+        names = " and ".join(plan.spot_promised)
+        return f"spot carries {plan.spot_gpu_count:.3g} GPUs on average, and their work has a promise of {names}"
+    return waited_for_on_spot(waited_for) if plan.term == "spot" and waited_for else None
 
 
 def _zone(sheet: Sizing) -> str | None:
@@ -410,8 +424,8 @@ RULES: Final = (
         id="spot-for-online",
         severity="mistake",
         breaks="every clause when the machines are taken back, all of a kind at once",
-        mend=MEND,
-        scenario=spot_for_online,
+        mend=f"{MEND}; buy: {{interruptible: ...}} for such work alone",
+        scenario=lambda asked: spot_for_online(asked) or interruptible_for_online(asked),
         plan=_spot_plan,
     ),
     Rule(

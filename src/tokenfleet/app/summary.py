@@ -9,7 +9,7 @@ from typing import Final
 
 from tokenfleet import catalog
 from tokenfleet.app.apart_words import apart_lines
-from tokenfleet.app.buying_words import dearer_lines
+from tokenfleet.app.buying_words import dearer_lines, spot_lines
 from tokenfleet.app.columns import columns
 from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.infeasible_words import broken_promises, nothing_runs, rejected_lines
@@ -331,7 +331,7 @@ def buying(found: Purchase) -> list[str]:
     ]
     if found.commit_from_fraction is not None:
         lines.append(f"commit to what is needed {found.commit_from_fraction:.0%} of the hours or more")
-    lines += dearer_lines(found)
+    lines += [*spot_lines(found), *dearer_lines(found)]
     if found.unknown_terms:
         lines.append(f"no published price: {', '.join(found.unknown_terms)}; give yours under buy")
     return lines

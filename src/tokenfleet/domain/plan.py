@@ -286,6 +286,9 @@ class Purchase:
     dearer_terms: tuple[str, ...] = ()
     """Terms among them whose gpu-hour costs more than one on demand: taken only where GPUs that cannot be had on demand
     cost more yet (``usd_per_missing_gpu_hour``)."""
+    spot_promised: tuple[str, ...] = ()
+    """Latency clauses of requests that stand on spot: more of the demand has such a promise than the share of work that
+    may be interrupted, as somebody said, leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from tokenfleet import cost
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.gpu import RESERVED_H
 from tokenfleet.domain.plan import Plan, PlanQuestion, Purchase, PurchaseLine, Sized, TermPrice
-from tokenfleet.domain.trace import Trace
+from tokenfleet.domain.trace import Trace, of_class
 from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, spare_beside
 
 _TO_GIVE = "describe it with buy: {busy_hours: 10, quiet: 30%}, or buy: {day: [24 shares of the busiest hour]}"
+_ROUNDING = 1e-9
 _RENT = "give prices: {term: on_demand}"
 
 
@@ -63,7 +64,26 @@ def purchase(plan: Plan, trace: Trace) -> Purchase | None:
         dearer_terms=tuple(
             each.name for each in market.commitments if each.usd_per_gpu_hour > rent.on_demand_usd_per_gpu_hour
         ),
+        spot_promised=_promised_on_spot(plan.question, trace) if mix.usd_per_hour("spot") else (),
     )
+
+
+def _promised_on_spot(question: PlanQuestion, trace: Trace) -> tuple[str, ...]:
+    """Latency clauses that more of the demand has than what may be interrupted leaves, by tokens.
+
+    Lanes and tiers behind the first count as free of them: a lane of offline work is, and nobody says here which it is.
+    """
+    tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
+    waited_for = np.zeros(trace.request_count, dtype=np.bool_)
+    targets = question.slo.latency
+    for target in targets:
+        waited_for |= of_class(trace, target.traffic_class)
+    if trace.priority is not None:
+        waited_for &= trace.priority == trace.priority.min()
+    share = float(tokens[waited_for].sum() / tokens.sum()) if waited_for.any() else 0.0
+    if share <= 1.0 - question.buying.interruptible_fraction + _ROUNDING:
+        return ()
+    return tuple(dict.fromkeys(target.name for target in targets))
 
 
 def purchase_missing(plan: Plan, trace: Trace) -> str:

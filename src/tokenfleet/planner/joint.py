@@ -213,6 +213,7 @@ def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:
         unknown_terms=tuple(dict.fromkeys(term for each in found for term in each.unknown_terms)),
         terms=tuple(dict.fromkeys(term for each in found for term in each.terms)),
         dearer_terms=tuple(dict.fromkeys(term for each in found for term in each.dearer_terms)),
+        spot_promised=tuple(dict.fromkeys(name for each in found for name in each.spot_promised)),
     )
 
 

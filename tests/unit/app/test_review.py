@@ -74,6 +74,7 @@ BENCHMARK = {
 GOOD = {"scenario": SCENARIO, "plan": PLAN, "sizing": SIZING, "benchmark": BENCHMARK}
 BAD = [
     ("sized-on-qps", "sizing", {"input_tokens": None}),
+    ("sized-on-qps", "sizing", {"output_tokens": None, "requests_per_s_per_replica": None}),
     ("weights-only", "sizing", {"kv_cache_gb": None}),
     ("peak-benchmark", "sizing", {"throughput_from": "peak_benchmark"}),
     ("peak-benchmark", "benchmark", {"request_rate": "inf"}),
@@ -94,6 +95,9 @@ BAD = [
     ("no-distribution", "sizing", {"input_tokens": 1000}),
     ("average-not-peak", "scenario", {"workload.peak_to_mean": 1}),
     ("average-not-peak", "sizing", {"peak_requests_per_s": None}),
+    ("average-not-peak", "sizing", {"peak_requests_per_s": 22}),
+    # Nine carry 36 of the 45 requests a second: enough for the mean of 20.
+    ("average-not-peak", "sizing", {"requests_per_s_per_replica": 4}),
     ("calm-arrivals", "scenario", {"workload.interarrival_cv": 1}),
     ("calm-arrivals", "benchmark", {"burstiness": 1.0}),
     ("no-tail-promise", "scenario", {"slo": {"ttft_p50": "1s"}}),
@@ -112,7 +116,13 @@ BAD = [
     ("unreachable-signal", "sizing", {"scale_target": 1, "scale_signal_max": 1}),
     ("probe-kills-start", "sizing", {"cold_start_s": 900}),
     ("spot-for-online", "scenario", {"prices": {"term": "spot"}}),
+    ("spot-for-online", "scenario", {"buy": {"interruptible": "30%", "spot_lost": "5%"}}),
     ("spot-for-online", "plan", {"resolved.scenario.prices": {"term": "spot"}}),
+    (
+        "spot-for-online",
+        "plan",
+        {"cost.purchase": {"lines": [{"name": "spot", "mean_gpu_count": 2.0}], "spot_promised": ["ttft_p99"]}},
+    ),
     ("single-zone", "sizing", {"zone_count": 1}),
     ("past-quota", "sizing", {"max_replica_count": 100}),
     ("shared-gpu-start", "sizing", {"start_in_order": False}),
@@ -226,6 +236,19 @@ def test_what_is_none_of_the_four_is_refused(tmp_path):
     with pytest.raises(BadInput, match="replica_count") as told:
         review(typo)
     assert "typo.yaml:2" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("sheet", "told"),
+    [
+        ({}, "the sheet is empty"),
+        ({"requests_per_s": 45, "peak_requests_per_s": 20}, "is below the mean"),
+        ({"replica_count": 3, "spare_replica_count": 3}, "leave none"),
+    ],
+)
+def test_a_sheet_that_says_nothing_or_cannot_be_is_no_clean_sheet(tmp_path, sheet, told):
+    with pytest.raises(BadInput, match=told):
+        review(written(tmp_path, "sizing", sheet))
 
 
 def test_our_own_plans_can_be_reviewed(tmp_path, capsys):

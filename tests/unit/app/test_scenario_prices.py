@@ -71,7 +71,7 @@ def test_what_somebody_waits_for_is_never_planned_on_spot(tmp_path, promise):
         with pytest.raises(BadInput) as caught:
             ask(scenario(tmp_path, f"{{{promise}}}", more), Silent())
         assert caught.value.problems[0].where == "prices.term"
-        assert "is promised to somebody who waits" in caught.value.problems[0].what
+        assert "somebody waits with a promise of " in caught.value.problems[0].what
 
 
 def test_work_with_deadlines_alone_may_be_on_spot(tmp_path):

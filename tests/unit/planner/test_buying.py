@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tokenfleet import cost
-from tokenfleet.app.buying_words import dearer_lines
+from tokenfleet.app.buying_words import dearer_lines, spot_lines
 from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import plan, plan_document
@@ -180,6 +181,26 @@ def test_spot_takes_what_may_be_interrupted_and_nothing_else(quotes):
     everything = purchase(of_ten(replace(some, interruptible_fraction=1.0)), toy.trace())
     kept = sum(line.mean_gpu_count for line in everything.lines if line.name != "spot")
     assert kept >= 2, "the spare replica is no work that may be interrupted"
+
+
+def test_work_on_spot_that_somebody_waits_for_is_named(quotes):
+    """Nobody can promise TTFT to all and let half of the work be interrupted; of classes one can be free of it."""
+    some = replace(DAY, interruptible_fraction=0.5, spot_lost_fraction=0.2)
+    made, trace = of_ten(some), toy.trace()
+    everybody = purchase(made, trace)
+    assert everybody.spot_promised == ("ttft_p99", "itl_p99")
+    assert "yet TTFT p99 and ITL p99 are promised to it" in spot_lines(everybody)[0]
+    assert purchase(of_ten(), days(1)).spot_promised == ()
+    # Two of three requests, all of a length, are in the class that has the promise.
+    half = replace(trace, class_bits=(np.arange(trace.request_count) % 3 > 0).astype(np.int32), classes=("chat",))
+    slo = Slo(
+        latency=(LatencyTarget(metric="ttft", quantile=0.99, limit_s=1.0, traffic_class="chat"),),
+        error_rate_fraction=0.001,
+        classes=(TrafficClass(name="chat", takes="labels chat"),),
+    )
+    for share, named in ((0.2, ()), (0.5, ("ttft_p99 of chat",))):
+        asked = replace(made.question, slo=slo, buying=replace(some, interruptible_fraction=share))
+        assert purchase(replace(made, question=asked), half).spot_promised == named
 
 
 def test_where_nobody_publishes_a_commitment_everything_is_rented_and_said():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tokenfleet.app.buying_words import dearer_lines
+from tokenfleet.app.buying_words import dearer_lines, spot_lines
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
@@ -225,7 +225,7 @@ def _rule(purchase: Purchase) -> str:
 
 
 def _dearer(purchase: Purchase) -> str:
-    return "".join(f"{line[:1].upper()}{line[1:]}. " for line in dearer_lines(purchase))
+    return "".join(f"{line[:1].upper()}{line[1:]}. " for line in (*spot_lines(purchase), *dearer_lines(purchase)))
 
 
 def _hours(purchase: Purchase) -> str:
