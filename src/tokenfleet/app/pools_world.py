@@ -37,29 +37,30 @@ class PoolWorlds:
         try:
             return with_lane(self.asked, pool, calls, self._around(pool, calls))
         except BadInput as error:
-            raise BadInput(_in_pool(problem, pool) for problem in error.problems) from None
+            raise BadInput(in_pool(problem, pool) for problem in error.problems) from None
 
     def _around(self, pool: NamedPool, calls: Trace) -> World | None:
         asked, name = self.asked, pool.name
         if pool.scaling is not None:
             setting = setting_of(asked, pool.scaling, pool.fleet, calls, name)
-            setting = replace(setting, admission=self._admission(pool))
+            setting = replace(setting, admission=admission_before(asked, pool))
             self.scalers[name] = scaler_of(setting, policy_of(pool.scaling, setting, calls))
             return world_of(setting, self.scalers[name])
         change, absent = change_of(asked, pool.fleet, name)
         happenings = happenings_of(asked, pool.fleet, name, change)
-        admission, clients = self._admission(pool), clients_of(asked)
+        admission, clients = admission_before(asked, pool), clients_of(asked)
         if not happenings and admission.queue_limit_count is None and not gives_up(clients):
             return None
         return World(happenings=happenings, absent=absent, clients=clients, admission=admission)
 
-    def _admission(self, pool: NamedPool) -> Admission:
-        """The bound of its queues; doors of ladders stand before the pools."""
-        limit = queue_limit_of(self.asked, pool.behind)
-        return admission_of(self.asked) if limit is None else Admission(queue_limit_count=limit)
+
+def admission_before(asked: Scenario, pool: NamedPool) -> Admission:
+    """The bound of the queues of a pool; doors of ladders stand before the pools."""
+    limit = queue_limit_of(asked, pool.behind)
+    return admission_of(asked) if limit is None else Admission(queue_limit_count=limit)
 
 
-def _in_pool(problem: Problem, pool: NamedPool) -> Problem:
+def in_pool(problem: Problem, pool: NamedPool) -> Problem:
     """A problem of a policy, at the key of its pool; events name their pool themselves."""
     if not problem.where.startswith("autoscaling"):
         return problem

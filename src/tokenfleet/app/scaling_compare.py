@@ -11,6 +11,7 @@ from tokenfleet.app.taking import time_of_day_s
 from tokenfleet.app.world_question import usual_door
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Trace, of_class
 from tokenfleet.planner.scaling import ScalingComparison, ScalingSetting, Way, compare_scaling, own_way, usual_ways
 
@@ -53,23 +54,45 @@ def compared(
     return found, setting, " ".join(note for note in notes if note)
 
 
-def ways_of(asked: Scenario, spec: AutoscalingSpec, fleet: Fleet, trace: Trace) -> tuple[ScalingSetting, list[Way]]:
+def ways_of(
+    asked: Scenario,
+    spec: AutoscalingSpec,
+    fleet: Fleet,
+    trace: Trace,
+    *,
+    pool: str | None = None,
+    keeps_kv: bool = True,
+    answers: bool = True,
+) -> tuple[ScalingSetting, list[Way]]:
     """What all ways have in common, and the ways: the scenario's own first.
+
+    Args:
+        asked: The scenario.
+        spec: Its scaling, or that of a pool.
+        fleet: What is scaled.
+        trace: What comes to it.
+        pool: The pool that it is, where the scenario names several.
+        keeps_kv: Whether KV memory is a signal there.
+        answers: Whether users see its first tokens.
 
     Raises:
         BadInput: its policy cannot work.
     """
-    setting = setting_of(asked, spec, fleet, trace)
-    # What is promised to requests that never come says nothing of a fleet.
-    present = {each for each in trace.classes if of_class(trace, each).any()}
-    setting = replace(setting, slo=setting.slo.to(present))
+    setting = setting_of(asked, spec, fleet, trace, pool)
+    setting = replace(setting, slo=present_slo(setting.slo, trace))
     own = own_way("as written", policy_of(spec, setting, trace))
     ways = usual_ways(
         trace,
         min_count=spec.min,
         max_count=spec.max,
-        ttft_limit_s=promised_ttft_s(setting.slo),
+        ttft_limit_s=promised_ttft_s(setting.slo) if answers else None,
         cold_start_s=spec.ahead or setting.cold_start_s,
         offset_s=time_of_day_s(trace),
+        keeps_kv=keeps_kv,
     )
     return setting, [own, *ways]
+
+
+def present_slo(slo: Slo, trace: Trace) -> Slo:
+    """What is promised to requests that come: what is promised to others says nothing of a fleet."""
+    return slo.to({each for each in trace.classes if of_class(trace, each).any()})

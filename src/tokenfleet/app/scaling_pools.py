@@ -97,7 +97,7 @@ def _together(
     asked: Scenario, planned: PlannedPools, pools: tuple[ScaledPool, ...], trace: Trace
 ) -> tuple[Minutes, float]:
     """Every pool scaled in its best way, all at once."""
-    fleets = {pool.name: _most(pool) for pool in pools}
+    fleets = {pool.name: most_of(pool) for pool in pools}
     by_name = {pool.name: pool for pool in pools}
     still = World(clients=clients_of(asked), admission=door_of(asked))
 
@@ -111,7 +111,7 @@ def _together(
     return judge_minutes(run.record, asked.slo.targets()), hours
 
 
-def _most(pool: ScaledPool) -> Fleet:
+def most_of(pool: ScaledPool) -> Fleet:
     """As many replicas as its best way may have."""
     best, fleet = pool.found.best, pool.setting.fleet
     count = best.most_count if best.policy is None else fleet.groups[0].replica_count

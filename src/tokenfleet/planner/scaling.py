@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet import simulator
 from tokenfleet.contract import Minutes, judge, judge_minutes
@@ -26,11 +27,14 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
-from tokenfleet.domain.trace import Trace, rows_of
+from tokenfleet.domain.trace import Floats, Trace, rows_of
 from tokenfleet.domain.world import HOLDS_GPUS, Admission, Clients, Happening, World
 from tokenfleet.planner.spread import Replay
 from tokenfleet.simulator.autoscaling import Autoscaler
 
+Longs = npt.NDArray[np.int64]
+Alone = Callable[[Trace, Longs], RunRecord]
+"""Replays requests that come one at a time; their rows in the traffic say which they are."""
 SLOT_S: Final = 900.0
 """Steps of a schedule that is made from traffic."""
 _DAY_S: Final = 86_400.0
@@ -120,6 +124,8 @@ class ScalingComparison:
     """Whether the whole fleet, all of it ready all the time, keeps every minute."""
     slow_alone_minute_count: int
     """Minutes that break although each request has a replica to itself: the ways do not count them as broken."""
+    arrival_s: Floats
+    """When requests come to the replicas."""
     kept_over_all: bool
     """Whether the first of the ways keeps the promise over all requests, whatever single minutes do."""
 
@@ -189,6 +195,8 @@ def compare_scaling(
     capacity_per_s: float | None = None,
     told: Callable[[str], None] = lambda _: None,
     replay: Replay | None = None,
+    calls: Trace | None = None,
+    alone: Alone | None = None,
 ) -> ScalingComparison:
     """Replay every way to scale on the same traffic.
 
@@ -200,6 +208,8 @@ def compare_scaling(
             count that keeps every minute, or over the whole fleet when none does.
         told: Called with the name of each way before its replay.
         replay: Runs replays instead of the simulator, such as those of one pool in its place among others.
+        calls: What comes to the replicas, where that is not all of the traffic, or more than one call of a request.
+        alone: Replays some requests, of these rows of ``trace``, one at a time; ``replay`` does unless given.
 
     Returns:
         The fixed count, then every way in its order, and the best of all.
@@ -207,9 +217,10 @@ def compare_scaling(
     told("fixed counts")
     run = replay or simulator.replay
     whole = _fixed(trace, setting, setting.fleet.groups[0].replica_count, run)
-    slow = _slow_alone(trace, setting, whole, run)
+    slow = _slow_alone(trace, setting, whole, alone or (lambda spaced, _rows: run(spaced, setting.fleet)))
     fixed = _smallest_fixed(trace, setting, _mendable(whole, slow), slow, run)
-    capacity = capacity_per_s or busiest_minute_per_s(trace) / fixed.most_count
+    comes = trace if calls is None else calls
+    capacity = capacity_per_s or busiest_minute_per_s(comes) / fixed.most_count
     found = [fixed]
     for way in ways:
         told(way.name)
@@ -221,6 +232,7 @@ def compare_scaling(
         capacity_per_s=capacity,
         fixed_is_enough=fixed.minutes.broken_count == 0,
         slow_alone_minute_count=int(slow.sum()),
+        arrival_s=comes.arrival_s,
         kept_over_all=all(result.kept for result in judge(fixed.record, setting.slo)),
     )
 
@@ -238,6 +250,7 @@ def usual_ways(
     ttft_limit_s: float | None,
     cold_start_s: float,
     offset_s: float = 0.0,
+    keeps_kv: bool = True,
 ) -> list[Way]:
     """The ways people scale by: reactive at the usual thresholds, scheduled, forecast, and a forecast with a queue.
 
@@ -251,6 +264,7 @@ def usual_ways(
         ttft_limit_s: Promised TTFT, for the reaction to TTFT; ``None``: none is promised.
         cold_start_s: How far ahead schedule and forecast look.
         offset_s: Time of day at second 0.
+        keeps_kv: Whether the model keeps KV; else nobody scales by it.
     """
     forecast = partial(ForecastRule, ahead_s=cold_start_s)
     seasonal = partial(SeasonalRule, ahead_s=cold_start_s)
@@ -266,10 +280,13 @@ def usual_ways(
     ways = [
         way("queue 3", lambda _: (QueueRule(limit_count=3.0),)),
         way("queue 5", lambda _: (QueueRule(limit_count=5.0),)),
-        way("kv 80 %", lambda _: (KvRule(limit_fraction=0.80),)),
-        way("kv 85 %", lambda _: (KvRule(limit_fraction=0.85),)),
-        way("queue 4 or kv 85 %", lambda _: (QueueRule(), KvRule())),
     ]
+    if keeps_kv:
+        ways += [
+            way("kv 80 %", lambda _: (KvRule(limit_fraction=0.80),)),
+            way("kv 85 %", lambda _: (KvRule(limit_fraction=0.85),)),
+            way("queue 4 or kv 85 %", lambda _: (QueueRule(), KvRule())),
+        ]
     if ttft_limit_s is not None:
         ways.append(way(f"ttft {ttft_limit_s:g} s", lambda _: (TtftRule(limit_s=ttft_limit_s),)))
     if trace.duration_s > _SEASONS_S:
@@ -306,7 +323,7 @@ def busiest_minute_per_s(trace: Trace) -> float:
     return float(counts.max(initial=0)) / span_s
 
 
-def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, replay: Replay) -> Marks:
+def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, sent: Alone) -> Marks:
     """Minutes that break even where each request has a replica to itself, which no way to scale can mend.
 
     Asked of those that the whole fleet breaks: their requests are sent again one at a time.
@@ -318,7 +335,7 @@ def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, replay: Re
     # Further apart than any took among all the others, and not so far that a long log leaves the clock.
     apart_s = 1.0 + float(np.nanmax(whole.record.e2e_s, initial=0.0))
     spaced = replace(rows_of(trace, rows), arrival_s=np.arange(len(rows)) * np.float64(apart_s))
-    record = replay(spaced, setting.fleet)
+    record = sent(spaced, rows)
     later_s = spaced.arrival_s - trace.arrival_s[rows]
     alone = replace(
         record,

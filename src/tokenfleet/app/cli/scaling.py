@@ -1,6 +1,6 @@
 """``tokenfleet scaling``: ways to scale, compared by replay."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,10 @@ from tokenfleet.domain.errors import BadInput, Problem
 
 if TYPE_CHECKING:
     from tokenfleet.app.cli.progress import Teller
+    from tokenfleet.app.scaling_pools import ScaledPools
     from tokenfleet.app.scenario_types import Scenario
     from tokenfleet.domain.model import ModelArchitecture
+    from tokenfleet.domain.trace import Trace
 
 
 @click.command("scaling", short_help="Compare ways to scale: GPU-hours against minutes with a broken promise.")
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | None, **options: object) -> int:
     """Replay the traffic of SCENARIO with each way to scale: queue, KV memory, TTFT, a schedule, a forecast.
 
-    Of a plan with pools each is scaled on its own, and the best ways are replayed together. The scenario's own policy
+    Of a plan with pools each is scaled on its own, and the best ways are replayed together; of pools that the scenario
+    names those with autoscaling, the others with the replicas of the scenario or of --plan. The scenario's own policy
     joins in. Needs its key autoscaling with max; the cold start is estimated where the
     scenario does not say it.
     """
@@ -54,6 +57,8 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
     asked = load_scenario(scenario)
     with shown(face) as teller, placed(lines_of(scenario)):
         model = catalog.model(asked.model)
+        if asked.pools is not None:
+            return _tell_named(face, asked, planned, teller, options, (scenario, report))
         must_generate(model)
         if planned is not None and asked.groups is None and has_pools(planned, model):
             return _tell_pools(face, asked, model, planned, teller, options, (scenario, report))
@@ -82,6 +87,23 @@ def command(face: Face, /, scenario: Path, planned: Path | None, report: Path | 
     return 0
 
 
+def _tell_named(
+    face: Face,
+    asked: "Scenario",
+    planned: Path | None,
+    teller: "Teller",
+    options: Mapping[str, object],
+    page: "tuple[Path, Path | None]",
+) -> int:
+    """The same for every pool that the scenario names and scales."""
+    from tokenfleet.app.named_counts import as_planned
+    from tokenfleet.app.scaling_named import compared_named
+
+    _refuse_options(options, "does not go with the scenario's pools")
+    named = asked if planned is None else as_planned(asked, planned)
+    return _told(face, asked, teller, page, planned, lambda trace: compared_named(named, trace, teller))
+
+
 def _tell_pools(
     face: Face,
     asked: "Scenario",
@@ -92,30 +114,43 @@ def _tell_pools(
     page: "tuple[Path, Path | None]",
 ) -> int:
     """The same for every pool of a plan, and all of them together."""
-    from tokenfleet import simulator
-    from tokenfleet.app.compose import demand_of
-    from tokenfleet.app.scaling_pools import (
-        compared_pools,
-        scaled_pools_blocks,
-        scaled_pools_document,
-        together_lines,
-    )
+    from tokenfleet.app.scaling_pools import compared_pools
+
+    _refuse_options(options, f"is about one fleet, and {planned} has pools")
+    return _told(face, asked, teller, page, planned, lambda trace: compared_pools(asked, model, planned, trace, teller))
+
+
+def _refuse_options(options: Mapping[str, object], what: str) -> None:
     from tokenfleet.app.simulate_question import OPTIONS
 
     said = [OPTIONS.get(key, f"--{key}") for key, value in options.items() if value is not None]
     if said:
-        what = f"is about one fleet, and {planned} has pools"
         raise BadInput(Problem(each, what, "leave it out") for each in said)
+
+
+def _told(
+    face: Face,
+    asked: "Scenario",
+    teller: "Teller",
+    page: "tuple[Path, Path | None]",
+    planned: Path | None,
+    compared: "Callable[[Trace], ScaledPools]",
+) -> int:
+    from tokenfleet import simulator
+    from tokenfleet.app.compose import demand_of
+    from tokenfleet.app.scaling_pools import scaled_pools_blocks, scaled_pools_document, together_lines
+
     teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
     trace, _ = demand_of(asked)
     simulator.warm_up(announce=teller.announce)
-    found = compared_pools(asked, model, planned, trace, teller)
+    found = compared(trace)
     scenario, report = page
     if report is not None:
         from tokenfleet.app.report import render_scaled_pools
         from tokenfleet.app.writing import write_text
 
-        made = f"tokenfleet scaling {scenario} --plan {planned} --report {report}"
+        plan = "" if planned is None else f" --plan {planned}"
+        made = f"tokenfleet scaling {scenario}{plan} --report {report}"
         write_text(render_scaled_pools(found, name=asked.name, lead=together_lines(found), command=made), report)
     if face.json:
         face.document(scaled_pools_document(found))

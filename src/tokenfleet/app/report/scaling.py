@@ -156,7 +156,6 @@ def _counts(found: ScalingComparison) -> Chart:
 
 def _rates(found: ScalingComparison) -> tuple[TimeAxis, np.ndarray]:
     """The axis of time, and arrivals per second in each minute."""
-    arrival_s = found.ways[0].record.arrival_s
     end_s = max(way.record.end_s for way in found.ways)
-    counts = np.bincount((arrival_s // _MINUTE_S).astype(np.int64))
+    counts = np.bincount((found.arrival_s // _MINUTE_S).astype(np.int64))
     return TimeAxis.spanning(end_s), counts / _MINUTE_S
