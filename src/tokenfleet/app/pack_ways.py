@@ -1,11 +1,12 @@
 """Ways to serve a scenario on nodes: one fleet on each of its gpus, the pools of its plan, or pools that it names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tokenfleet import catalog, planner
 from tokenfleet.app.compose import Composition, Teller, compose
-from tokenfleet.app.pool_sizes import SizedPool, refuse_unsizable, size_pools
+from tokenfleet.app.pool_sizes import count_pools, refuse_unsizable
+from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.gpu import GpuPrice
@@ -25,12 +26,17 @@ class Part:
     carrying_count: int
     spare_count: int
     price: GpuPrice
+    alone_count: int | None
+    """Replicas that a plan of the scenario alone buys; ``None`` where its zones have no room for them."""
+    more_left_count: int = 0
+    """Replicas beyond those that carry which a loss must leave, to ride through it."""
 
     @property
-    def price_usd_per_hour(self) -> float:
-        """What its replicas cost for one hour."""
-        gpus = (self.carrying_count + self.spare_count) * self.deployment.layout.gpu_count
-        return gpus * self.price.price_usd_per_gpu_hour
+    def alone_usd_per_hour(self) -> float | None:
+        """What they cost for one hour."""
+        if self.alone_count is None:
+            return None
+        return self.alone_count * self.deployment.layout.gpu_count * self.price.price_usd_per_gpu_hour
 
     def pool(self, asked: Scenario, isolated: frozenset[str]) -> planner.Pool:
         """What has to stand on nodes."""
@@ -42,6 +48,10 @@ class Part:
             carrying_count=self.carrying_count,
             spare_count=self.spare_count,
             survives_node=asked.redundancy.nodes != "none",
+            more_left_count=self.more_left_count,
+            most_per_node_count=asked.redundancy.replicas_per_node,
+            zone_count=asked.losses.zone_count,
+            zones=asked.losses.zones,
             isolated=alone or self.scenario in isolated,
         )
 
@@ -60,9 +70,9 @@ Way = tuple[Part, ...]
 """All that serves a scenario."""
 
 
-def usd_per_hour(way: Way) -> float:
-    """What all its replicas cost for one hour."""
-    return sum(part.price_usd_per_hour for part in way)
+def alone_usd_per_hour(way: Way) -> float:
+    """What the replicas of all its parts cost for one hour where nobody stands beside them; those that are known."""
+    return sum(part.alone_usd_per_hour or 0.0 for part in way)
 
 
 def ways_of(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> tuple[list[Way], tuple[str, ...]]:
@@ -74,26 +84,37 @@ def ways_of(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> t
     found, reasons = _sized(asked, teller) if asked.pools is not None else _planned(asked, teller, replay)
     # A replica that spans nodes takes whole ones and shares none; it is there where nothing else is.
     inside = [way for way in found if all(map(_fits_a_node, way))] or found
-    return sorted(inside, key=lambda way: (usd_per_hour(way), [part.deployment.gpu for part in way])), reasons
+    return sorted(inside, key=lambda way: (alone_usd_per_hour(way), [part.deployment.gpu for part in way])), reasons
 
 
 def refuse_unpackable(scenarios: Sequence[Scenario]) -> None:
-    """Refuses what may be lost where nodes of one place cannot keep it.
+    """Refuses what nodes that are shared cannot keep, and zones of which two scenarios say different things.
 
     Raises:
-        BadInput: a scenario wants to do without a zone, or without several nodes at once.
+        BadInput: a scenario wants to do without several nodes at once, or contradicts another.
     """
-    problems = []
+    problems = list(_contradictions(scenarios))
     for asked in scenarios:
-        if asked.losses.zone_count:
-            what = f"{asked.name} is to survive the loss of a zone, and pack puts all nodes in one"
-            mend = "leave it out, and pack what stands in each zone on its own"
-            problems.append(Problem("redundancy.zones", what, mend))
         if asked.losses.node_count > 1:
             what = f"{asked.name} is to survive the loss of {asked.losses.node_count} nodes at once"
             problems.append(Problem("redundancy.nodes", what, "pack knows how to do without one: nodes: n+1"))
     if problems:
         raise BadInput(problems)
+
+
+def _contradictions(scenarios: Sequence[Scenario]) -> Iterator[Problem]:
+    """A zone is one place for everybody; weights and ingress may be there for one model alone."""
+    for key, shown in (("gpu_limit", "a gpu_limit of {}"), ("region", "the region {}")):
+        said: dict[str, tuple[str, object]] = {}
+        for asked in scenarios:
+            for zone in asked.zones:
+                value = getattr(zone, key)
+                if value is None:
+                    continue
+                first, other = said.setdefault(zone.name, (asked.name, value))
+                if other != value:
+                    what = f"{first} gives zone {zone.name} {shown.format(other)}, {asked.name} {shown.format(value)}"
+                    yield Problem("zones", what, f"say the same {key} in both, or name different zones")
 
 
 def _fits_a_node(part: Part) -> bool:
@@ -103,34 +124,39 @@ def _fits_a_node(part: Part) -> bool:
 def _sized(asked: Scenario, teller: Teller) -> tuple[list[Way], tuple[str, ...]]:
     """The pools that a scenario names, as ``size`` sizes them."""
     refuse_unsizable(asked)
-    found = size_pools(asked, teller)
-    if not found.pools:
-        broken = dict.fromkeys(each.name for each in (*found.peak, *found.whole) if not each.kept)
+    nowhere = planner.too_few_zones(asked.losses)
+    if nowhere is not None:
+        return [], (nowhere.text,)
+    found = count_pools(asked, teller)
+    if found.counts is None:
+        broken = dict.fromkeys(each.name for results in found.judged for each in results if not each.kept)
         return [], (f"no counts of its pools that were tried keep {', '.join(broken)}",)
+    named = found.trials.system.named
     parts = []
-    for pool in found.pools:
-        if pool.named.beside is not None:
+    for pool, count, price in zip(named, found.counts, found.prices, strict=True):
+        if pool.beside is not None:
             continue
-        deployment = pool.named.replica.deployment
-        if pool.price is None:
-            return [], (f"nobody's price of {deployment.gpu} is known, which its pool {pool.named.name} runs on",)
+        deployment = pool.replica.deployment
+        if price is None:
+            return [], (f"nobody's price of {deployment.gpu} is known, which its pool {pool.name} runs on",)
+        spare = planner.spare_surviving(asked.losses, pool.replica, count)
         parts.append(
             Part(
-                name=f"{asked.name}.{_unit(pool, found.pools)}",
+                name=f"{asked.name}.{_unit(pool, named)}",
                 scenario=asked.name,
                 deployment=deployment,
-                carrying_count=pool.carrying_count,
+                carrying_count=count,
                 spare_count=asked.spare_replica_count,
-                price=pool.price,
+                price=price,
+                alone_count=None if spare is None else count + spare,
             )
         )
     return [tuple(parts)], ()
 
 
-def _unit(host: SizedPool, pools: Sequence[SizedPool]) -> str:
+def _unit(host: NamedPool, pools: Sequence[NamedPool]) -> str:
     """What stands on the same GPUs, and on nodes as one: ``main+embed``."""
-    beside = [pool.named.name for pool in pools if pool.named.beside == host.named.name]
-    return "+".join([host.named.name, *beside])
+    return "+".join([host.name, *(pool.name for pool in pools if pool.beside == host.name)])
 
 
 def _planned(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> tuple[list[Way], tuple[str, ...]]:
@@ -165,14 +191,15 @@ def _pools(asked: Scenario, composition: Composition, teller: Teller, replay: pl
 
 
 def _part(question: PlanQuestion, scenario: str, name: str, sized: Sized) -> Part:
-    usual = planner.spare_replicas(question, sized.replica, sized.carrying_count) or 0
     return Part(
         name=name,
         scenario=scenario,
         deployment=sized.replica.deployment,
         carrying_count=sized.carrying_count,
-        # What a lost node takes is for the packing to say: it knows who stands beside whom. What riding through the
-        # moment of a loss takes on top is known.
-        spare_count=question.spare_replica_count + max(0, sized.spare_count - usual),
+        # What a lost node or zone takes is for the packing to say: it knows who stands beside whom. What has to be left
+        # to ride through the moment of a loss is known.
+        spare_count=question.spare_replica_count,
+        more_left_count=planner.more_left(question, sized),
         price=sized.price,
+        alone_count=sized.replica_count,
     )

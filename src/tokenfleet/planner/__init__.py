@@ -17,19 +17,13 @@ if TYPE_CHECKING:
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
+    from tokenfleet.planner.failover import room_for_failover
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
-    from tokenfleet.planner.packing import (
-        Option,
-        PackedNode,
-        Packing,
-        Pool,
-        nodes_usd_per_hour,
-        pack,
-        pack_together,
-        room_for_failover,
-    )
+    from tokenfleet.planner.packing import PackedNode, Packing, Pool, Shelf, ZoneLoss, pack, pack_all
+    from tokenfleet.planner.packing_choice import Option, nodes_usd_per_hour, pack_together, shelves_of
+    from tokenfleet.planner.packing_conflict import Conflict, TooFewGpus, conflict
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
     from tokenfleet.planner.pools_spike import PoolNeeds, PoolsSpike, spike_of_pools
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
-    from tokenfleet.planner.redundancy import spare_replicas, spare_surviving
+    from tokenfleet.planner.redundancy import more_left, spare_replicas, spare_surviving, too_few_zones
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
@@ -56,6 +50,7 @@ _HOME = {
     "Bounded": "bursting",
     "Burst": "bursting",
     "Cheapest": "answer",
+    "Conflict": "packing_conflict",
     "DRILLS": "drilling",
     "DrillPlan": "drilling",
     "Endured": "spike",
@@ -67,11 +62,11 @@ _HOME = {
     "Hopeless": "early",
     "HotPrefix": "warming",
     "KnownSpike": "spike",
-    "LetGo": "letting_go",
     "Latencies": "verdict",
+    "LetGo": "letting_go",
     "Look": "early",
     "NamedPart": "named",
-    "Option": "packing",
+    "Option": "packing_choice",
     "PackedNode": "packing",
     "Packing": "packing",
     "Pending": "spread",
@@ -85,14 +80,17 @@ _HOME = {
     "Recall": "recalling",
     "Replay": "spread",
     "RungRide": "rungs",
+    "Shelf": "packing",
     "Spread": "spread",
     "System": "systems",
     "TierOption": "tiering",
     "TokenBudget": "spike",
+    "TooFewGpus": "packing_conflict",
     "UNSEEN": "verdict",
     "Verdict": "verdict",
     "Verdicts": "verdict",
     "Warmed": "warming",
+    "ZoneLoss": "packing",
     "anew": "recalling",
     "at_equal_gpus": "equal_gpus",
     "balanced": "trading",
@@ -100,6 +98,7 @@ _HOME = {
     "bursts_of_pools": "bursting",
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
+    "conflict": "packing_conflict",
     "described_gpus": "buying",
     "drills": "drilling",
     "excess_of": "trading",
@@ -109,9 +108,11 @@ _HOME = {
     "known_spike": "spike",
     "least_count": "pool_counts",
     "missed_by_named": "named",
-    "nodes_usd_per_hour": "packing",
+    "more_left": "redundancy",
+    "nodes_usd_per_hour": "packing_choice",
     "pack": "packing",
-    "pack_together": "packing",
+    "pack_all": "packing",
+    "pack_together": "packing_choice",
     "plan": "pooled",
     "plan_document": "document",
     "plan_of_named": "named",
@@ -121,7 +122,8 @@ _HOME = {
     "question_to": "splits",
     "quote": "quotes",
     "requests_of_pool": "systems",
-    "room_for_failover": "packing",
+    "room_for_failover": "failover",
+    "shelves_of": "packing_choice",
     "sizes_between": "trading",
     "smallest_enough": "counting",
     "spare_replicas": "redundancy",
@@ -131,6 +133,7 @@ _HOME = {
     "system_of_named": "named",
     "tiers": "tiering",
     "tiers_of_pools": "pools_tiering",
+    "too_few_zones": "redundancy",
     "why_it_lost": "document",
     "without_pools": "named",
 }
@@ -145,6 +148,7 @@ __all__ = [
     "Bounded",
     "Burst",
     "Cheapest",
+    "Conflict",
     "DrillPlan",
     "Endured",
     "EqualGpus",
@@ -172,13 +176,16 @@ __all__ = [
     "Recall",
     "Replay",
     "RungRide",
+    "Shelf",
     "Spread",
     "System",
     "TierOption",
     "TokenBudget",
+    "TooFewGpus",
     "Verdict",
     "Verdicts",
     "Warmed",
+    "ZoneLoss",
     "anew",
     "at_equal_gpus",
     "balanced",
@@ -186,6 +193,7 @@ __all__ = [
     "bursts_of_pools",
     "cheapest",
     "cheapest_counts",
+    "conflict",
     "described_gpus",
     "drills",
     "excess_of",
@@ -195,8 +203,10 @@ __all__ = [
     "known_spike",
     "least_count",
     "missed_by_named",
+    "more_left",
     "nodes_usd_per_hour",
     "pack",
+    "pack_all",
     "pack_together",
     "plan",
     "plan_document",
@@ -208,6 +218,7 @@ __all__ = [
     "quote",
     "requests_of_pool",
     "room_for_failover",
+    "shelves_of",
     "sizes_between",
     "smallest_enough",
     "spare_replicas",
@@ -217,6 +228,7 @@ __all__ = [
     "system_of_named",
     "tiers",
     "tiers_of_pools",
+    "too_few_zones",
     "why_it_lost",
     "without_pools",
 ]

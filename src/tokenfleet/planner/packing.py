@@ -1,25 +1,17 @@
-"""Several pools on shared nodes: how few nodes hold them, what is left over, and who goes down together.
+"""Several pools on shared nodes: how few nodes hold them, where those stand, and who goes down together.
 
-A node is filled with one of finitely many mixes of replicas, so the fewest nodes are an integer program over mixes: how
-many nodes of each. It is solved exactly, or said not to be.
+Nodes of several gpus are packed at once where zones have only so many GPUs, as these hold for all gpus together; else
+each gpu, and on it each owner that shares with nobody, is packed for itself.
 """
 
-from collections.abc import Sequence
-from importlib import import_module
-from itertools import product
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import combinations
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
-
-_TIME_LIMIT_S = 20.0
-_MOST_TRIED = 200_000
-_MOST_MIXES = 2_000
-_MOST_CHOICES = 20_000
-_SAME_USD = 1e-9
+from tokenfleet.domain.survival import Zone
+from tokenfleet.planner.placement import ANYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +26,60 @@ class Pool:
     spare_count: int
     """Replicas that may fail, one by one."""
     survives_node: bool = False
-    """It keeps ``carrying_count`` when any node is gone."""
+    """It keeps ``left_count`` when any node is gone."""
     isolated: bool = False
     """It shares no node with pools of another owner."""
     owner: str = ""
     """The scenario that it is a pool of; empty: nobody else is."""
+    more_left_count: int = 0
+    """Replicas beyond those that carry which a loss must leave, to ride through it."""
+    most_per_node_count: int | None = None
+    """At most so many replicas on one node; ``None``: as many as fit."""
+    zone_count: int = 0
+    """Zones that may be lost at once."""
+    zones: tuple[Zone, ...] = ()
+    """Where replicas may stand; none named: in any zone that others name."""
+
+    @property
+    def left_count(self) -> int:
+        """Replicas that every loss must leave."""
+        return self.carrying_count + self.more_left_count
+
+    @property
+    def least_count(self) -> int:
+        """No packing has fewer replicas.
+
+        Whichever zones are lost, the others hold enough, so all of them together hold more in proportion.
+        """
+        least = self.left_count + max(self.spare_count, int(self.survives_node))
+        usable = len([zone for zone in self.zones if zone.stands_alone])
+        if not self.zone_count or usable <= self.zone_count:
+            return least
+        return max(least, -(-self.left_count * usable // (usable - self.zone_count)))
+
+    def may_stand_in(self, zone: str) -> bool:
+        """Where a zone must be survivable, those that cannot stand alone would only be paid for."""
+        if not self.zones:
+            return True
+        return any(each.name == zone and (each.stands_alone or not self.zone_count) for each in self.zones)
+
+    def stands_alone_in(self, zone: str) -> bool:
+        """Whether its replicas there serve when every other zone is gone."""
+        return not self.zones or any(each.name == zone and each.stands_alone for each in self.zones)
+
+    def per_node_count(self, gpus_per_node_count: int) -> int:
+        """Replicas that one node may hold."""
+        fit = gpus_per_node_count // self.gpu_count
+        return fit if self.most_per_node_count is None else min(fit, self.most_per_node_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """Nodes of one gpu, and all pools that stand on them."""
+
+    gpus_per_node_count: int
+    usd_per_gpu_hour: float
+    pools: tuple[Pool, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +89,17 @@ class PackedNode:
     node_count: int
     replicas: dict[str, int]
     """Replicas on each of them by pool."""
+    zone: str = ""
+    """Empty where no pool names zones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneLoss:
+    """What is left of a pool when zones are gone."""
+
+    zones: tuple[str, ...]
+    serving_count: int
+    """Its replicas in the other zones, as far as those stand alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +109,46 @@ class Packing:
     gpus_per_node_count: int
     nodes: tuple[PackedNode, ...]
     proved: bool
-    """No packing has fewer nodes; else the time was up, and this is the best one found."""
+    """No packing is cheaper; else the time was up, and this is the best one found."""
+    zones: tuple[Zone, ...] = (ANYWHERE,)
+    """Where nodes may stand, with the GPUs to be had there for nodes of all kinds."""
 
     @property
     def node_count(self) -> int:
         """Nodes of all kinds of mixes."""
         return sum(node.node_count for node in self.nodes)
 
+    def nodes_in(self, zone: str) -> tuple[PackedNode, ...]:
+        """Nodes of one zone."""
+        return tuple(node for node in self.nodes if node.zone == zone)
+
     def replica_count(self, pool: str) -> int:
         """Replicas of a pool on all nodes."""
         return sum(node.node_count * node.replicas.get(pool, 0) for node in self.nodes)
 
+    def by_zone(self, pool: str) -> dict[str, int]:
+        """Replicas of a pool in each zone that has some, in the order of the zones."""
+        found = {zone.name: 0 for zone in self.zones}
+        for node in self.nodes:
+            found[node.zone] += node.node_count * node.replicas.get(pool, 0)
+        return {name: count for name, count in found.items() if count}
+
     def lost_with_a_node(self, pool: str) -> int:
         """Replicas of a pool that the worst node takes with it."""
         return max((node.replicas.get(pool, 0) for node in self.nodes), default=0)
+
+    def zone_losses(self, pool: Pool) -> tuple[ZoneLoss, ...]:
+        """What every loss of as many zones as the pool may lose, at least one, leaves of it."""
+        names = [zone.name for zone in self.zones]
+        return tuple(
+            ZoneLoss(zones=lost, serving_count=self.left_without(pool, lost))
+            for lost in combinations(names, max(1, pool.zone_count))
+        )
+
+    def left_without(self, pool: Pool, lost: Collection[str]) -> int:
+        """Replicas of a pool in the zones that are not lost, as far as those stand alone."""
+        stands = self.by_zone(pool.name).items()
+        return sum(count for zone, count in stands if zone not in lost and pool.stands_alone_in(zone))
 
     def neighbours(self, pool: str) -> tuple[str, ...]:
         """Pools that share a node with this one, and its fate."""
@@ -83,233 +161,97 @@ class Packing:
         return self.node_count * self.gpus_per_node_count - used
 
 
-def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing:
-    """The fewest nodes that hold every pool with what it may lose.
+def zones_of(pools: Sequence[Pool]) -> tuple[Zone, ...]:
+    """All zones that pools name, with the fewest GPUs that anybody says they have; where nobody does, one place."""
+    limits: dict[str, list[int]] = {}
+    for pool in pools:
+        for zone in pool.zones:
+            said = limits.setdefault(zone.name, [])
+            said += [] if zone.gpu_limit_count is None else [zone.gpu_limit_count]
+    return tuple(Zone(name=name, gpu_limit_count=min(said, default=None)) for name, said in limits.items()) or (
+        ANYWHERE,
+    )
+
+
+def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing | None:
+    """The fewest nodes of one kind that hold every pool with what it may lose; see :func:`pack_all`."""
+    shelf = Shelf(gpus_per_node_count=gpus_per_node_count, usd_per_gpu_hour=1.0, pools=tuple(pools))
+    found = pack_all([shelf])
+    return None if found is None else found[0]
+
+
+def pack_all(shelves: Sequence[Shelf], *, sparing: bool = True) -> tuple[Packing, ...] | None:
+    """The cheapest nodes that hold every pool with what it may lose.
 
     A pool that must survive a node gets as many replicas more as its fullest node holds, so it is spread thinly where
-    others fill the rest of the nodes.
+    others fill the rest of the nodes. One that must survive a zone keeps enough in the others, of those that have
+    weights and ingress of their own.
+
+    Args:
+        shelves: Of each gpu, what stands on its nodes.
+        sparing: Of packings as cheap, take the one with fewest GPUs in use; otherwise any.
+
+    Returns:
+        One packing for each shelf; ``None`` where the zones have no room for all of them.
 
     Raises:
-        BadInput: a replica that no node holds, two pools of one name, or more mixes than can be tried.
+        BadInput: a replica that no node holds, two pools of one name, more mixes than can be tried, or no packing is
+            found in time.
     """
-    _check(pools, gpus_per_node_count)
-    shared = [pool for pool in pools if not pool.isolated]
+    from tokenfleet.planner.packing_program import solved
+
+    pools = [pool for shelf in shelves for pool in shelf.pools]
+    _check_names(pools)
+    for shelf in shelves:
+        _check_sizes(shelf)
+    zones = zones_of(pools)
+    blocks = blocks_of(shelves)
+    limited = any(zone.gpu_limit_count is not None for zone in zones)
+    nodes: list[list[PackedNode]] = [[] for _ in shelves]
+    proved = [True] * len(shelves)
+    for together in [blocks] if limited else [[each] for each in blocks]:
+        found = solved([block for _, block in together], zones, sparing=sparing)
+        if found is None:
+            return None
+        for (at, _), mine in zip(together, found.nodes, strict=True):
+            nodes[at] += mine
+            proved[at] &= found.proved
+    places = {zone.name: at for at, zone in enumerate(zones)}
+    return tuple(
+        Packing(
+            gpus_per_node_count=shelf.gpus_per_node_count,
+            nodes=tuple(sorted(mine, key=lambda node: places[node.zone])),
+            proved=sure,
+            zones=zones,
+        )
+        for shelf, mine, sure in zip(shelves, nodes, proved, strict=True)
+    )
+
+
+def blocks_of(shelves: Sequence[Shelf]) -> list[tuple[int, Shelf]]:
+    """Pools that may share nodes, behind the place of the shelf that these stand on."""
+    return [(at, replace(shelf, pools=group)) for at, shelf in enumerate(shelves) for group in _groups(shelf.pools)]
+
+
+def _groups(pools: Sequence[Pool]) -> list[tuple[Pool, ...]]:
+    """Pools that may share nodes: all that are not isolated, and those of each owner that is."""
+    shared = tuple(pool for pool in pools if not pool.isolated)
     apart: dict[str, list[Pool]] = {}
     for pool in pools:
         if pool.isolated:
             apart.setdefault(pool.owner or pool.name, []).append(pool)
-    groups = [*([shared] if shared else []), *apart.values()]
-    packed = [_packed(group, gpus_per_node_count) for group in groups]
-    return Packing(
-        gpus_per_node_count=gpus_per_node_count,
-        nodes=tuple(node for nodes, _ in packed for node in nodes),
-        proved=all(proved for _, proved in packed),
-    )
+    return [*([shared] if shared else []), *map(tuple, apart.values())]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One fleet that serves a scenario, or one pool of it."""
-
-    gpu: str
-    gpus_per_node_count: int
-    usd_per_gpu_hour: float
-    pool: Pool
-
-    @property
-    def least_usd_per_hour(self) -> float:
-        """Price of its own replicas: no packing is cheaper."""
-        used = self.pool.gpu_count * (self.pool.carrying_count + self.pool.spare_count)
-        return used * self.usd_per_gpu_hour
-
-
-def pack_together(ways: Sequence[Sequence[Sequence[Option]]]) -> tuple[int, ...]:
-    """Which way to serve each scenario makes the whole nodes of all of them cheapest.
-
-    A fleet that is dearer alone may share nodes that others leave half empty. Choices are packed in order of what their
-    replicas cost, until that alone is more than the cheapest nodes found.
-
-    Args:
-        ways: Of each scenario, the ways to serve it: one fleet, or several pools.
-
-    Returns:
-        The place of the way chosen in each list; of equal prices, the choice whose replicas cost less.
-
-    Raises:
-        BadInput: as for :func:`pack`, or more choices than can be tried.
-    """
-    count = int(np.prod([float(len(each)) for each in ways]))
-    if count > _MOST_CHOICES:
-        what = f"{len(ways)} scenarios have {count:,} choices of fleets together"
-        raise BadInput.at("gpus", what, "name fewer gpus in each scenario")
-
-    def chosen(choice: tuple[int, ...]) -> list[Option]:
-        return [option for each, at in zip(ways, choice, strict=True) for option in each[at]]
-
-    def least(choice: tuple[int, ...]) -> float:
-        return sum(option.least_usd_per_hour for option in chosen(choice))
-
-    best: tuple[float, tuple[int, ...]] | None = None
-    for choice in sorted(product(*(range(len(each)) for each in ways)), key=lambda choice: (least(choice), choice)):
-        if best is not None and least(choice) >= best[0]:
-            break
-        usd = nodes_usd_per_hour(chosen(choice))
-        if best is None or usd < best[0] - _SAME_USD:
-            best = usd, choice
-    if best is None:
-        raise ValueError("a scenario without a fleet cannot be packed")
-    return best[1]
-
-
-def nodes_usd_per_hour(chosen: Sequence[Option]) -> float:
-    """Price of the whole nodes that hold these fleets, each gpu on nodes of its own."""
-    total = 0.0
-    for gpu in dict.fromkeys(option.gpu for option in chosen):
-        mine = [option for option in chosen if option.gpu == gpu]
-        per_node = mine[0].gpus_per_node_count
-        nodes = pack([option.pool for option in mine], per_node).node_count
-        total += nodes * per_node * max(option.usd_per_gpu_hour for option in mine)
-    return total
-
-
-def room_for_failover(packing: Packing, pools: Sequence[Pool], name: str) -> int:
-    """Replicas of one pool that find room beside those it has while every other pool keeps its carrying ones.
-
-    They go into free GPUs and into those of spare replicas of others, which stop. They still have to start there.
-
-    Args:
-        packing: Where everything stands.
-        pools: What stands there.
-        name: The pool whose demand comes over from elsewhere.
-    """
-    solver = _solver()
-    size = next(pool.gpu_count for pool in pools if pool.name == name)
-    others = [pool for pool in pools if pool.name != name]
-    nodes = [node for node in packing.nodes for _ in range(node.node_count)]
-    # Variables: replicas of the pool that come to each node, then replicas of each other that stop on each node.
-    count = len(nodes) * (1 + len(others))
-    gain = np.concatenate([np.ones(len(nodes)), np.zeros(len(nodes) * len(others))])
-    rows, limits = [], []
-    for at, node in enumerate(nodes):
-        row = np.zeros(count)
-        row[at] = size
-        for index, pool in enumerate(others):
-            row[len(nodes) * (1 + index) + at] = -pool.gpu_count
-        held = sum(pool.gpu_count * node.replicas.get(pool.name, 0) for pool in pools)
-        rows.append(row)
-        limits.append(packing.gpus_per_node_count - held)
-    for index, pool in enumerate(others):
-        row = np.zeros(count)
-        row[len(nodes) * (1 + index) : len(nodes) * (2 + index)] = 1.0
-        rows.append(row)
-        limits.append(max(0, packing.replica_count(pool.name) - pool.carrying_count))
-    most = [packing.gpus_per_node_count // size] * len(nodes)
-    most += [node.replicas.get(pool.name, 0) for pool in others for node in nodes]
-    found = solver.milp(
-        -gain,
-        constraints=solver.LinearConstraint(np.array(rows), ub=np.array(limits, dtype=float)),
-        integrality=np.ones(count),
-        bounds=solver.Bounds(0, np.array(most, dtype=float)),
-    )
-    return round(-float(found.fun)) if found.x is not None else 0
-
-
-def _solver() -> Any:  # noqa: ANN401 - a module without types
-    """The integer programs of an optional extra.
-
-    Raises:
-        BadInput: it is not installed.
-    """
-    try:
-        return import_module("scipy.optimize")
-    except ImportError:
-        mend = "pip install 'tokenfleet[pack]'"
-        raise BadInput.at("pack", "needs scipy, which is not installed", mend) from None
-
-
-def _check(pools: Sequence[Pool], gpus_per_node_count: int) -> None:
+def _check_names(pools: Sequence[Pool]) -> None:
     names = [pool.name for pool in pools]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInput.at("name", f"{', '.join(twice)} stands for several pools", "give each scenario its own name")
-    for pool in pools:
-        if pool.gpu_count > gpus_per_node_count:
-            what = f"a replica of {pool.name} takes {pool.gpu_count} GPUs, a node has {gpus_per_node_count}"
+
+
+def _check_sizes(shelf: Shelf) -> None:
+    for pool in shelf.pools:
+        if pool.gpu_count > shelf.gpus_per_node_count:
+            what = f"a replica of {pool.name} takes {pool.gpu_count} GPUs, a node has {shelf.gpus_per_node_count}"
             raise BadInput.at("tensor_parallel", what, "replicas that span nodes take whole nodes: pack the others")
-
-
-def _mixes(pools: Sequence[Pool], gpus_per_node_count: int) -> npt.NDArray[np.int64]:
-    """Every way to fill a node, fully or not."""
-    most = [gpus_per_node_count // pool.gpu_count for pool in pools]
-    sizes = np.array([pool.gpu_count for pool in pools])
-    fitting = np.zeros((0, len(pools)), dtype=np.int64)
-    tried = np.prod([float(each + 1) for each in most])
-    if tried <= _MOST_TRIED:
-        every = np.array(list(product(*(range(each + 1) for each in most))), dtype=np.int64)
-        used = every @ sizes
-        fitting = np.asarray(every[(used <= gpus_per_node_count) & (used > 0)])
-    if tried > _MOST_TRIED or len(fitting) > _MOST_MIXES:
-        what = f"{len(pools)} pools share a node in too many ways to try"
-        raise BadInput.at("pools", what, "pack fewer at a time, or isolate some")
-    return fitting
-
-
-def _packed(pools: Sequence[Pool], gpus_per_node_count: int) -> tuple[tuple[PackedNode, ...], bool]:
-    """Solves for: nodes of each mix, whether a mix is used, and the most replicas of each pool on one node."""
-    solver = _solver()
-    mixes = _mixes(pools, gpus_per_node_count)
-    kinds, width = mixes.shape
-    count = 2 * kinds + width
-    enough = float(sum(pool.carrying_count + pool.spare_count for pool in pools) + gpus_per_node_count * width)
-    rows, low = [], []
-    for index, pool in enumerate(pools):
-        row = np.zeros(count)
-        row[:kinds] = mixes[:, index]
-        rows.append(row.copy())
-        low.append(float(pool.carrying_count + pool.spare_count))
-        if pool.survives_node:
-            row[2 * kinds + index] = -1.0
-            rows.append(row)
-            low.append(float(pool.carrying_count))
-            rows += _fullest(mixes, index)
-            low += [0.0] * kinds
-    for kind in range(kinds):
-        row = np.zeros(count)
-        row[kind], row[kinds + kind] = -1.0, enough
-        rows.append(row)
-        low.append(0.0)
-    # Nodes count; among packings with as few nodes, the one with the fewest gpus in use.
-    used = mixes @ np.array([pool.gpu_count for pool in pools])
-    weight = 1.0 / (4.0 * enough * gpus_per_node_count)
-    found = solver.milp(
-        np.concatenate([1.0 + weight * used, np.zeros(kinds + width)]),
-        constraints=solver.LinearConstraint(np.array(rows), lb=np.array(low)),
-        integrality=np.ones(count),
-        bounds=solver.Bounds(
-            0, np.concatenate([np.full(kinds, enough), np.ones(kinds), np.full(width, float(gpus_per_node_count))])
-        ),
-        options={"time_limit": _TIME_LIMIT_S},
-    )
-    if found.x is None:
-        raise BadInput.at("pools", "no packing was found in time", "pack fewer pools at a time")
-    nodes = np.rint(found.x[:kinds]).astype(int)
-    packed = tuple(
-        PackedNode(
-            node_count=int(nodes[kind]),
-            replicas={pool.name: int(n) for pool, n in zip(pools, mixes[kind], strict=True) if n},
-        )
-        for kind in np.flatnonzero(nodes)
-    )
-    return packed, found.status == 0
-
-
-def _fullest(mixes: npt.NDArray[np.int64], index: int) -> list[npt.NDArray[np.float64]]:
-    """No mix in use holds more replicas of a pool than its variable for the fullest node says."""
-    kinds, width = mixes.shape
-    rows = []
-    for kind in range(kinds):
-        row = np.zeros(2 * kinds + width)
-        row[kinds + kind] = -float(mixes[kind, index])
-        row[2 * kinds + index] = 1.0
-        rows.append(row)
-    return rows

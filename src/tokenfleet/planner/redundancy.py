@@ -7,7 +7,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.planner import words
-from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, usable_zones, within_quota
+from tokenfleet.planner.placement import LOSSES, fewest_replicas, placed, survivors, usable_zones, within_quota
 
 
 def asked(question: PlanQuestion) -> Redundancy:
@@ -82,24 +82,44 @@ def cannot_survive(question: PlanQuestion, replica: ReplicaPhysics) -> Reason | 
             text=f"The quota of {held} does not hold one replica of {words.layout(replica.deployment)} and its spare.",
             relax="a higher gpu_quota, or less redundancy",
         )
-    wanted = asked(question)
-    usable = usable_zones(wanted)
-    if wanted.zone_count >= len(usable):
-        lame = [zone.name for zone in wanted.zones if not zone.stands_alone]
-        without = f" ({', '.join(lame)} without weights or ingress of its own does not count)" if lame else ""
-        return Reason(
-            kind="redundancy",
-            text=(
-                f"{words.zones(wanted.zone_count)} may be lost, and {words.zones(len(usable))} can serve without the "
-                f"others{without}: nothing would be left."
-            ),
-            relax=f"weights and ingress in {words.zones(wanted.zone_count + 1)}, or redundancy: {{zones: none}}",
-        )
-    return Reason(
+    return too_few_zones(asked(question)) or Reason(
         kind="redundancy",
         text=f"The zones have too few GPUs for {words.layout(replica.deployment)} to survive what may be lost.",
         relax="a higher gpu_limit, or less redundancy",
     )
+
+
+def too_few_zones(wanted: Redundancy) -> Reason | None:
+    """Why no number of replicas survives the loss of zones that is asked for; ``None`` where some number may."""
+    usable = usable_zones(wanted)
+    if wanted.zone_count < len(usable):
+        return None
+    lame = [zone.name for zone in wanted.zones if not zone.stands_alone]
+    without = f" ({', '.join(lame)} without weights or ingress of its own does not count)" if lame else ""
+    return Reason(
+        kind="redundancy",
+        text=(
+            f"{words.zones(wanted.zone_count)} may be lost, and {words.zones(len(usable))} can serve without the "
+            f"others{without}: nothing would be left."
+        ),
+        relax=f"weights and ingress in {words.zones(wanted.zone_count + 1)}, or redundancy: {{zones: none}}",
+    )
+
+
+def more_left(question: PlanQuestion, sized: Sized) -> int:
+    """Replicas beyond those that carry which a loss must leave: what the worst one leaves where it is ridden through.
+
+    None where the spare replicas that survive the losses ride through them as they are.
+    """
+    usual = spare_replicas(question, sized.replica, sized.carrying_count) or 0
+    more = sized.spare_count - usual
+    wanted = asked(question)
+    placement = placed(sized.replica_count, sized.replica, wanted)
+    if more <= 0 or placement is None:
+        return max(0, more)
+    lost = [kind for kind in LOSSES if wanted.count_of(kind)]
+    left = [survivors(placement, kind, wanted.count_of(kind), wanted.zones) for kind in lost]
+    return max(0, min(left) - sized.carrying_count) if left else more
 
 
 def limits_wanted(question: PlanQuestion, replica: ReplicaPhysics, carrying_count: int) -> dict[str, int]:

@@ -11,6 +11,8 @@ from tokenfleet.app.pack_ways import _part
 from tokenfleet.app.pool_sizes import size_pools
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.planner import cheapest, spare_replicas
+from tokenfleet.planner.placement import placed, survivors
+from tokenfleet.planner.redundancy import asked as asked_losses
 from unit.planner import toy
 from unit.planner.conftest import toy_world  # noqa: F401 - a fixture
 
@@ -60,14 +62,17 @@ def test_nodes_are_shared_and_their_bill_is_split(run):
     assert "shares nodes with search" in said
 
 
-def test_what_one_place_cannot_keep_is_refused(run):
-    for name, lost in (("far", "zones: n+1"), ("wide", "nodes: n+2")):
-        text = SCENARIO.format(name=name, rate=6, tensor_parallel=1).replace("nodes: n+1", lost)
-        Path(f"{name}.yaml").write_text(f"{text}zones: [a, b]\n")
-    code, out, err = run("far.yaml", "search.yaml", "wide.yaml")
+def test_what_shared_nodes_cannot_keep_is_refused(run):
+    text = SCENARIO.format(name="wide", rate=6, tensor_parallel=1).replace("nodes: n+1", "nodes: n+2")
+    Path("wide.yaml").write_text(f"{text}zones: [{{name: a, gpu_limit: 8, region: eu}}, b]\n")
+    other = Path("chat.yaml").read_text()
+    Path("chat.yaml").write_text(f"{other}zones: [{{name: a, gpu_limit: 16, region: us}}]\n")
+    code, out, err = run("wide.yaml", "search.yaml", "chat.yaml")
     assert (code, out) == (2, "")
-    assert "redundancy.zones: far is to survive the loss of a zone" in err
-    assert "redundancy.nodes: wide is to survive the loss of 2 nodes" in err
+    said = " ".join(err.split())
+    assert "redundancy.nodes: wide is to survive the loss of 2 nodes" in said
+    assert "zones: wide gives zone a a gpu_limit of 8, chat a gpu_limit of 16; say the same gpu_limit in both" in said
+    assert "zones: wide gives zone a the region eu, chat the region us" in said
 
 
 def test_replicas_that_ride_through_a_loss_come_along(toy_world):  # noqa: F811 - the fixture, not the import
@@ -78,7 +83,14 @@ def test_replicas_that_ride_through_a_loss_come_along(toy_world):  # noqa: F811 
         usual = spare_replicas(question, found.replica, found.carrying_count)
         for riding in (0, 3):
             part = _part(question, "chat", "chat", replace(found, spare_count=usual + riding))
-            assert part.spare_count == question.spare_replica_count + riding
+            assert part.spare_count == question.spare_replica_count
+            assert part.alone_count == found.carrying_count + usual + riding
+            stands = placed(part.alone_count, found.replica, asked_losses(question))
+            kinds = ("replica", *(["node"] if more else []))
+            left = min(survivors(stands, kind, 1) for kind in kinds)
+            # Where nobody had to buy more, what carries is enough.
+            assert part.more_left_count == (left - found.carrying_count if riding else 0)
+            assert (part.more_left_count > 0) == (riding > 0)
 
 
 def test_an_isolated_scenario_shares_with_nobody(run):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.planner.packing import Option, Pool, nodes_usd_per_hour, pack, pack_together, room_for_failover
+from tokenfleet.planner import Option, Pool, nodes_usd_per_hour, pack, pack_together, room_for_failover
 
 
 def pool(name, gpus, carrying, spare=1, **more):

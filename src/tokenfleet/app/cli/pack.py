@@ -24,11 +24,13 @@ def command(face: Face, scenarios: tuple[Path, ...], isolate: tuple[str, ...], n
     Each is planned on every gpu it names; pools that it names, or that its plan buys, are put on nodes one by one. Says
     what stays free, who shares nodes and their fate, who survives the loss of a node, what each pays of the whole
     nodes, and how much of the hottest pool could move in from another region without starving others. A scenario with
-    redundancy: {nodes: n+1} gets as many more replicas as its fullest node holds.
+    redundancy: {nodes: n+1} gets as many more replicas as its fullest node holds; one with {zones: n+1} keeps enough in
+    the zones that are left, and says what each loss leaves.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays
-    from tokenfleet.app.pack import pack_blocks, pack_document, packed
+    from tokenfleet.app.pack import packed
+    from tokenfleet.app.pack_words import pack_blocks, pack_document
     from tokenfleet.app.scenario import load_scenario
     from tokenfleet.app.spreading import spread_replays
 
