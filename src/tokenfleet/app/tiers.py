@@ -1,22 +1,23 @@
 """``tiers``: what a stricter promise to some costs, on replicas of their own or at the front of the queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import Final
 
 import numpy as np
 
 from tokenfleet import planner
 from tokenfleet.app.bought import bought
-from tokenfleet.app.compose import Teller, compose
+from tokenfleet.app.compose import Teller, compose, demand_of
+from tokenfleet.app.named_bought import buy_named
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, Strict
 from tokenfleet.app.slo_types import SloSpec
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.app.summary import Block, replica_name
-from tokenfleet.domain.errors import BadInput
-from tokenfleet.domain.plan import Plan, Sized
+from tokenfleet.domain.errors import BadInput, Problem
+from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.trace import Bools, Trace
@@ -46,16 +47,16 @@ class Tiers:
     why_not: tuple[str, ...]
     premium_fraction: float
     options: tuple[planner.TierOption, ...]
-    plan: Plan | None = None
-    """The plan of pools, where they cost less than the usual fleet: then ``usual`` is ``None``."""
+    usual_pools: Mapping[str, Sized] = field(default_factory=dict)
+    """By name: those of the scenario, or of a plan, where they cost less than one fleet. Then ``usual`` is ``None``."""
     pools: tuple[planner.PoolTiers, ...] = ()
-    """What each way takes of each of them; ``options`` are their sums."""
+    """What each way takes of each of them, or of several together; ``options`` are their sums."""
 
     @property
     def fleets(self) -> tuple[Sized, ...]:
         """What is planned for everybody; empty where nothing keeps that promise."""
-        if self.plan is not None:
-            return self.plan.fleets
+        if self.usual_pools:
+            return tuple(self.usual_pools.values())
         return () if self.usual is None else (self.usual,)
 
 
@@ -67,6 +68,8 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller, replay: plan
     """
     from tokenfleet import simulator
 
+    if scenario.pools is not None:
+        return _of_named(scenario, options, teller, replay or simulator.replay)
     composition = compose(scenario, teller)
     premium = _premium(composition.trace, options, scenario.seed)
     simulator.warm_up(announce=teller.announce)
@@ -77,12 +80,52 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller, replay: plan
             question, trace, made.pools, premium, options.promise.targets(), progress=teller.step
         )
         sums = tuple(_sum(ways) for ways in zip(*(pool.options for pool in pools), strict=True))
-        return Tiers(usual=None, why_not=(), premium_fraction=share, options=sums, plan=made.pools, pools=pools)
+        bought_for_all = {pool.name: sized for pool in made.pools.pools for sized in pool.plan.fleets}
+        return Tiers(
+            usual=None, why_not=(), premium_fraction=share, options=sums, usual_pools=bought_for_all, pools=pools
+        )
     if made.sized is None or made.fleet is None:
         return Tiers(usual=None, why_not=made.why_not, premium_fraction=share, options=())
     asked = replace(question, router=made.fleet.router)
     found = planner.tiers(asked, trace, made.sized, premium, options.promise.targets(), progress=teller.step)
     return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found)
+
+
+def _of_named(scenario: Scenario, options: TierOptions, teller: Teller, replay: planner.Replay) -> Tiers:
+    """The same of pools that the scenario names: the counts of all of them are sought together."""
+    _refuse_offline(scenario)
+    teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
+    demand = demand_of(scenario)
+    premium = _premium(demand[0], options, scenario.seed)
+    made = buy_named(scenario, teller, replay, demand)
+    share = float(premium.mean())
+    if made.system is None:
+        why_not = tuple(reason.text for reason in made.reasons)
+        return Tiers(usual=None, why_not=why_not, premium_fraction=share, options=())
+    found = planner.tiers_of_system(
+        made.question, demand[0], made.system, premium, options.promise.targets(), progress=teller.step
+    )
+    if any(each.cap_fraction is not None for each in made.found.trials.system.named):
+        note = "utilization_cap was not asked for with both tiers"
+        found = replace(found, options=tuple(replace(each, notes=(*each.notes, note)) for each in found.options))
+    return Tiers(
+        usual=None,
+        why_not=(),
+        premium_fraction=share,
+        options=tuple(_sum([option]) for option in found.options),
+        usual_pools={part.name: part.sized for part in made.system.parts},
+        pools=(found,),
+    )
+
+
+def _refuse_offline(scenario: Scenario) -> None:
+    """Offline work has a place in the queue, or a time, of its own."""
+    what, mend = "is offline work, and tiers are of requests that somebody waits for", "leave it out"
+    problems = [] if scenario.batch is None else [Problem("batch", what, mend)]
+    specs = (scenario.pools or {}).items()
+    problems += [Problem(f"pools.{name}.window", what, mend) for name, spec in specs if spec.window is not None]
+    if problems:
+        raise BadInput(problems)
 
 
 def _sum(ways: Sequence[planner.TierOption]) -> planner.TierOption:
@@ -135,7 +178,7 @@ def tiers_blocks(found: Tiers) -> list[Block]:
         return [("Answer", ["no fleet keeps the promise to everybody", *found.why_not])]
     blocks: list[Block] = [
         ("Usual", list(_usual(found))),
-        ("Premium", [f"{found.premium_fraction:.1%} of the requests", *map(_share, found.pools)]),
+        ("Premium", [f"{found.premium_fraction:.1%} of the requests", *_shares(found.pools)]),
     ]
     ranked = sorted(found.options, key=lambda option: option.usd_per_hour or float("inf"))
     blocks += [(_price(option), list(_lines(option, found.pools))) for option in ranked]
@@ -143,14 +186,17 @@ def tiers_blocks(found: Tiers) -> list[Block]:
 
 
 def _usual(found: Tiers) -> Iterator[str]:
-    names = [f"{pool.name}: " for pool in found.plan.pools] if found.plan is not None else [""]
+    names = [f"{name}: " for name in found.usual_pools] or [""]
     for name, sized in zip(names, found.fleets, strict=True):
-        usd = shown_usd(sized.price_usd_per_hour)
-        yield f"{name}{_replicas(sized.replica_count)} of {replica_name(sized)}, {usd}/h, one promise to all"
+        price = f"beside {sized.beside}" if sized.beside else f"{shown_usd(sized.price_usd_per_hour)}/h"
+        yield f"{name}{_replicas(sized.replica_count)} of {replica_name(sized)}, {price}, one promise to all"
 
 
-def _share(pool: planner.PoolTiers) -> str:
-    return f"{pool.premium_fraction:.1%} of those of {' and '.join(pool.pools)}"
+def _shares(pools: Sequence[planner.PoolTiers]) -> list[str]:
+    """Of the requests of each pool, where these are not all."""
+    if len(pools) < 2:
+        return []
+    return [f"{pool.premium_fraction:.1%} of those of {' and '.join(pool.pools)}" for pool in pools]
 
 
 def _replicas(count: int) -> str:

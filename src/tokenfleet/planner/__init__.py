@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
     from tokenfleet.planner.pools_spike import PoolNeeds, PoolsSpike, spike_of_pools
-    from tokenfleet.planner.pools_tiering import PoolTiers, tiers_of_pools
+    from tokenfleet.planner.pools_tiering import PoolTiers, tiers_of_pools, tiers_of_system
     from tokenfleet.planner.priced import PricedPools, priced_pools
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
@@ -133,6 +133,7 @@ _HOME = {
     "system_of_named": "named",
     "tiers": "tiering",
     "tiers_of_pools": "pools_tiering",
+    "tiers_of_system": "pools_tiering",
     "too_few_zones": "redundancy",
     "why_it_lost": "document",
     "without_pools": "named",
@@ -228,6 +229,7 @@ __all__ = [
     "system_of_named",
     "tiers",
     "tiers_of_pools",
+    "tiers_of_system",
     "too_few_zones",
     "why_it_lost",
     "without_pools",

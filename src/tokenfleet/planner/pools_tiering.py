@@ -1,4 +1,4 @@
-"""A premium tier on the pools of a plan: the four ways of one fleet, in every pool."""
+"""A premium tier on several pools, of a plan or of a scenario that names them: the four ways of one fleet."""
 
 from dataclasses import replace
 
@@ -75,6 +75,32 @@ def tiers_of_pools(
     return tuple(_in_pool(asked, trace, pool, premium, promise, progress) for pool in plan.pools)
 
 
+def tiers_of_system(
+    question: PlanQuestion,
+    trace: Trace,
+    system: System,
+    premium: Bools,
+    promise: Slo,
+    *,
+    progress: Progress | None = None,
+) -> PoolTiers:
+    """Sizes the four ways in pools that depend on each other, all of them together.
+
+    Args:
+        question: The promise to the others, what may be lost.
+        trace: The demand of both tiers.
+        system: The pools as they are bought for everybody.
+        premium: Which requests are of the premium tier.
+        promise: To them, through all pools.
+        progress: Told what is being tried.
+
+    Raises:
+        BadInput: a tier without requests.
+    """
+    must_take_in_some(premium)
+    return _Together(question, trace, premium, promise, system, Reporter(progress)).tiers()
+
+
 def _in_pool(
     question: PlanQuestion,
     trace: Trace,
@@ -137,7 +163,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Two pools that every request goes through."""
+    """Pools that depend on each other: two that every request goes through, or those of a way that somebody named."""
 
     question: PlanQuestion
     trace: Trace
@@ -186,20 +212,21 @@ class _Together:
                 seen[counts] = judged(record, first_rows, first), judged(record, second_rows, second)
             return all(tier is None or tier.kept for tier in seen[counts])
 
-        start = tuple(part.sized.carrying_count for part in system.parts)
-        usd = tuple(part.sized.price_usd_per_hour / part.sized.replica_count for part in system.parts)
+        start = tuple(part.sized.carrying_count for part in system.own)
+        usd = tuple(part.sized.price_usd_per_hour / part.sized.replica_count for part in system.own)
         counts = cheapest_counts(enough, start, usd, cap_factor=MOST_TIMES)
         last = max(seen) if counts is None else counts
         return _Seen(None if counts is None else self._bought(system, counts), *seen[last])
 
     def _bought(self, system: System, counts: Counts) -> tuple[Sized, ...] | None:
-        made = []
-        for part, count in zip(system.parts, counts, strict=True):
-            spare = spare_replicas(self.question, part.sized.replica, count)
-            if spare is None:
+        spare: dict[str, int] = {}
+        carrying = system.with_counts(counts)
+        for part in carrying.own:
+            count = spare_replicas(self.question, part.sized.replica, part.sized.carrying_count)
+            if count is None:
                 return None
-            made.append(replace(part.sized, carrying_count=count, spare_count=spare))
-        return tuple(made)
+            spare[part.name] = count
+        return tuple(replace(part.sized, spare_count=spare[part.host]) for part in carrying.parts)
 
     def _own(self, premium: _Seen, others: _Seen) -> TierOption:
         both = None if premium.bought is None or others.bought is None else (*premium.bought, *others.bought)
