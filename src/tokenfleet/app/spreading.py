@@ -1,6 +1,7 @@
 """Where replays run ahead of the one awaited: threads of this process, or the workers of a Ray cluster."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -22,6 +23,8 @@ T = TypeVar("T")
 _AHEAD_PER_WORKER: Final = 2
 _LONG_REQUESTS: Final = 500_000
 """Of longer traces one replay at a time: there may be no memory for two."""
+_SWITCH_S: Final = 0.001
+"""So soon a thread lets another have the interpreter: a replay gives it up and wants it back at every long table."""
 
 
 @contextmanager
@@ -92,7 +95,9 @@ def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> 
     def started(work: Callable[[], T], /) -> Callable[[], T]:
         return pool.submit(work).result
 
+    before_s = sys.getswitchinterval()
     try:
+        sys.setswitchinterval(min(before_s, _SWITCH_S))
         if cores > 1:
             yield Spread(unless_left, on_thread, cores, verdicts, recall, start=started)
         else:
@@ -101,6 +106,7 @@ def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> 
         # Nobody waits for the parts of an answer that are under way: they end with the replay they are at.
         leaving.set()
         pool.shutdown(cancel_futures=True)
+        sys.setswitchinterval(before_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Serving engines: what each version does when nobody sets anything."""
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from tokenfleet.catalog.tables import Row, number, rows
 from tokenfleet.domain.errors import BadInput
@@ -46,7 +46,7 @@ def engine(name: str, *, gpu: Gpu, where: str = "engine") -> EngineSettings:
         raise BadInput.at(
             where, f"the rules of {asked} {wanted} are not in the catalog", f"take the nearest: {choices}"
         )
-    return _settings(_row(asked, found, gpu), gpu)
+    return _settings_of(asked, found, gpu)
 
 
 def _split(name: str) -> tuple[str, str | None]:
@@ -55,6 +55,12 @@ def _split(name: str) -> tuple[str, str | None]:
     if match is None:
         return name.lower(), None
     return _SPELLINGS.get(match[1], match[1]), match[2]
+
+
+@lru_cache(maxsize=256)
+def _settings_of(engine_name: str, version: str, gpu: Gpu) -> EngineSettings:
+    """Asked again for every fleet that somebody reads the name of."""
+    return _settings(_row(engine_name, version, gpu), gpu)
 
 
 def _row(engine_name: str, version: str, gpu: Gpu) -> Row:

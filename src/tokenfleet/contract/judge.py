@@ -30,13 +30,13 @@ class _Reading:
     @cached_property
     def finished(self) -> Bools:
         """Requests that got their whole answer."""
-        finished: Bools = (self.record.status == Status.FINISHED) & np.isfinite(self.record.finish_s)
+        finished: Bools = (self.record.status == int(Status.FINISHED)) & np.isfinite(self.record.finish_s)
         return finished
 
     @cached_property
     def stayed(self) -> Bools | None:
         """Requests that their user did not leave; ``None``: all."""
-        stayed: Bools = self.record.status != Status.CANCELLED
+        stayed: Bools = self.record.status != int(Status.CANCELLED)
         return None if stayed.all() else stayed
 
     @cached_property

@@ -95,7 +95,7 @@ def at_best(record: RunRecord) -> RunRecord:
     if record.cut_s is None:
         return record
     soonest_s = np.maximum(record.arrival_s, record.cut_s)
-    served = record.status == Status.FINISHED
+    served = record.status == int(Status.FINISHED)
     first_open = served & np.isnan(record.first_token_s) & (record.output_tokens > 0)
     finish_open = served & np.isnan(record.finish_s)
     coming = int(np.maximum(record.output_tokens.astype(np.int64) - 1, 0)[served].sum() - record.gaps.count.sum())

@@ -28,6 +28,8 @@ _ROUNDS = 2
 _LOWEST_LOAD = 1.0 / 4.0
 _STRIDE = 1.25
 _CLEARLY_MORE = 1.04
+_PLAINLY_MORE = 1.5
+"""Without which limit a fleet carries so much more is known: it is not asked how much more still."""
 _TELEMETRY_SAMPLES_IN_WINDOW = 50
 
 
@@ -94,15 +96,21 @@ class Loads:
         """The first step from the lowest load on."""
         return self.step_at_least(_LOWEST_LOAD)
 
-    def largest_kept(self, keeps: Callable[[float], bool], start: int) -> Load | None:
+    def largest_kept(self, keeps: Callable[[float], bool], start: int, highest: int | None = None) -> Load | None:
         """The largest of these loads that ``keeps`` the promise where the next one breaks it.
 
         Strides by a quarter away from ``start``, which is asked first, then bisects.
 
+        Args:
+            keeps: Asked with a load.
+            start: The step to begin with.
+            highest: The last step to ask; that of all loads unless given.
+
         Returns:
             ``None`` when even the lowest load breaks it.
         """
-        good, bad = self._upwards(keeps, start) if keeps(self.factor(start)) else self._downwards(keeps, start)
+        top = self.highest if highest is None else highest
+        good, bad = self._upwards(keeps, start, top) if keeps(self.factor(start)) else self._downwards(keeps, start)
         if good is None:
             return None
         if bad is None:
@@ -115,9 +123,9 @@ class Loads:
                 bad = middle
         return Load(self.factor(good), False)
 
-    def _upwards(self, keeps: Callable[[float], bool], good: int) -> tuple[int, int | None]:
-        while good < self.highest:
-            probe = min(self.highest, good + self.steps_per_stride)
+    def _upwards(self, keeps: Callable[[float], bool], good: int, highest: int) -> tuple[int, int | None]:
+        while good < highest:
+            probe = min(highest, good + self.steps_per_stride)
             if not keeps(self.factor(probe)):
                 return good, probe
             good = probe
@@ -185,7 +193,11 @@ class LimitSearch:
             )
 
         while waiting and len(uses) < _ROUNDS and not load.at_least:
-            binding, beyond = self._binding({limit: lifted(replica, limit, shares) for limit in waiting}, load)
+            highest = self._loads.highest
+            if uses:
+                # Where the others bind is not asked, so neither is it how far the second reaches.
+                highest = min(highest, self._loads.step_at_least(load.factor * _PLAINLY_MORE))
+            binding, beyond = self._binding({limit: lifted(replica, limit, shares) for limit in waiting}, load, highest)
             note(binding, at_least=False)
             waiting.remove(binding)
             replica, load = lifted(replica, binding, shares), beyond
@@ -193,8 +205,8 @@ class LimitSearch:
             note(limit, at_least=True)
         return tuple(uses)
 
-    def _binding(self, without: dict[Limit, ReplicaPhysics], load: Load) -> tuple[Limit, Load]:
-        """The limit whose absence lets the fleet carry the most, and how much that is.
+    def _binding(self, without: dict[Limit, ReplicaPhysics], load: Load, highest: int) -> tuple[Limit, Load]:
+        """The limit whose absence lets the fleet carry the most, and how much that is, up to the ``highest`` step.
 
         Whoever does not beat the best so far by 4 % is out after one replay; of equals the fuller resource, which
         comes first, is named.
@@ -202,8 +214,8 @@ class LimitSearch:
         binding, best = next(iter(without)), load
         for limit, replica in without.items():
             start = self._loads.step_at_least(best.factor * _CLEARLY_MORE)
-            if start <= self._loads.highest and self._keeps(replica, self._loads.factor(start)):
-                found = self._loads.largest_kept(partial(self._keeps, replica), start)
+            if start <= highest and self._keeps(replica, self._loads.factor(start)):
+                found = self._loads.largest_kept(partial(self._keeps, replica), start, highest)
                 binding, best = limit, found or best
         return binding, best
 

@@ -14,7 +14,7 @@ from tokenfleet.planner.capped import UTILIZATION_CAP, at_cap, keeps_cap
 from tokenfleet.planner.counting import CLEARLY, below_near_misses, smallest_enough, wider_count
 from tokenfleet.planner.outdone import Outdone
 from tokenfleet.planner.progress import Reporter
-from tokenfleet.planner.redundancy import largest, over_quota, quota_full, spare_of_a_part, spare_replicas
+from tokenfleet.planner.redundancy import asked, largest, over_quota, quota_full, spare_of_a_part, spare_surviving
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.room import ROOM_BYTES
 from tokenfleet.planner.traffic import Traffic
@@ -78,13 +78,18 @@ class Found:
     """Those that broke the promise at the largest count worth asking."""
     failures: list[Failure] = field(default_factory=list)
     anomalies: list[str] = field(default_factory=list)
+    _sorted: list[Answer] = field(default_factory=list)
+    _best: tuple[Answer, ...] = ()
+    """Of the families among ``_sorted``."""
 
-    def best_of_families(self) -> list[Answer]:
+    def best_of_families(self) -> tuple[Answer, ...]:
         """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
-        best: dict[Family, Answer] = {}
-        for answer in self.answers:
-            best.setdefault(answer.candidate.family, answer)
-        return list(best.values())
+        if self._sorted != self.answers:
+            best: dict[Family, Answer] = {}
+            for answer in self.answers:
+                best.setdefault(answer.candidate.family, answer)
+            self._sorted, self._best = list(self.answers), tuple(best.values())
+        return self._best
 
     @property
     def outpriced(self) -> tuple[Outpriced, ...]:
@@ -145,6 +150,7 @@ class Search:
         self._traffic = traffic
         self._question = question
         self._stands_for = question.stands_for_count
+        self._losses = asked(question)
         self._reporter = reporter
         self._ceiling_usd_per_hour = ceiling_usd_per_hour
         self._done_fraction = 0.0
@@ -339,7 +345,7 @@ class Search:
 
     def _paid(self, candidate: Candidate, carrying_count: int) -> float | None:
         """Spare replicas that so many carrying ones make one pay for, a share of them where the demand is a part."""
-        spare = spare_replicas(self._question, candidate.replica, carrying_count * self._stands_for)
+        spare = spare_surviving(self._losses, candidate.replica, carrying_count * self._stands_for)
         return None if spare is None else spare / self._stands_for
 
     def _spare_count(self, candidate: Candidate, carrying_count: int) -> int:

@@ -41,6 +41,21 @@ def test_the_largest_kept_load_is_within_three_percent_below_the_limit(limit, st
     assert found <= limit < 1.03 * found or found == LOADS.factor(LOADS.highest)
 
 
+@given(st.floats(0.3, 3.9), st.integers(-20, 0), st.integers(0, 20))
+def test_no_load_beyond_the_highest_is_asked_about(limit, start, highest):
+    asked: list[float] = []
+
+    def keeps(factor: float) -> bool:
+        asked.append(factor)
+        return factor <= limit
+
+    found = LOADS.largest_kept(keeps, start, highest)
+    assert max(asked) <= LOADS.factor(highest)
+    assert found is not None
+    assert found.at_least == (LOADS.factor(highest) <= limit)
+    assert found.factor == min(asked_about(limit)[1], LOADS.factor(highest))
+
+
 def test_below_the_lowest_load_there_is_none():
     assert asked_about(0.2)[1] is None
 
