@@ -70,10 +70,12 @@ class Ground:
 class Drilled:
     """What came of the drills."""
 
-    grounds: tuple[Ground, ...]
-    """Empty when no fleet keeps the promise in the first place."""
+    fleets: Mapping[str | None, ReplicaGroup]
+    """By pool, ``None``: there is one fleet. Empty when none keeps the promise in the first place."""
     why_not: tuple[str, ...]
     drills: tuple[Drill, ...]
+    notes: tuple[str, ...] = ()
+    """What the drills took for granted."""
 
     @property
     def failed(self) -> tuple[Drill, ...]:
@@ -102,23 +104,29 @@ def drilled(
 
     harder = options.plan()
     composition = compose(scenario, teller)
-    _must_fit(options, composition.trace)
-    document = _contract(paper, composition, today) if paper is not None else None
+    must_fit(options, composition.trace)
+    document = contract_at(paper, composition.resolved, today) if paper is not None else None
     simulator.warm_up(announce=teller.announce)
     grounds, why_not = _grounds(scenario, composition, plan, options.replicas, teller)
     if not grounds:
-        return Drilled(grounds=(), why_not=why_not, drills=())
+        return Drilled(fleets={}, why_not=why_not, drills=())
     for ground in grounds:
         check_room(ground.trace, Fleet(groups=(ground.group,), router=ground.router))
+    fleets = {ground.pool: ground.group for ground in grounds}
     if document is not None:
-        _must_be_of(document, grounds, paper)
+        must_be_of(document, fleets, paper)
     results = tuple(drill for ground in grounds for drill in _drills(composition, ground, harder, teller))
     if document is not None and paper is not None:
         contract.write_contract(contract.with_drills(document, results, made_on=today), paper)
-    return Drilled(grounds=grounds, why_not=(), drills=results)
+    return Drilled(fleets=fleets, why_not=(), drills=results)
 
 
-def _must_fit(options: DrillOptions, trace: Trace) -> None:
+def must_fit(options: DrillOptions, trace: Trace) -> None:
+    """Refuse a burst that outlasts the demand.
+
+    Raises:
+        BadInput: it does.
+    """
     if options.burst_length > trace.duration_s:
         lasts, ends = shown_duration(options.burst_length), shown_duration(trace.duration_s)
         what = f"the burst lasts {lasts}, the demand {ends}"
@@ -182,19 +190,34 @@ def _of_pools(pools: PlannedPools, trace: Trace, replicas: int | None) -> tuple[
     )
 
 
-def _contract(paper: Path, composition: Composition, today: date) -> dict[str, object]:
+def contract_at(paper: Path, resolved: dict[str, object], today: date) -> dict[str, object]:
+    """The contract that results are written into.
+
+    Args:
+        paper: Its file.
+        resolved: What a plan of the scenario rests on.
+        today: The day of the drills.
+
+    Raises:
+        BadInput: no contract, or one that is void or expired.
+    """
     document = contract.read_contract(paper)
-    checked = contract.check_contract(document, today=today, resolved=composition.resolved)
+    checked = contract.check_contract(document, today=today, resolved=resolved)
     if checked.state != "valid":
         raise BadInput.at(str(paper), "; ".join(checked.reasons), "plan again, and drill the new contract")
     return document
 
 
-def _must_be_of(document: dict[str, object], grounds: Sequence[Ground], paper: Path | None) -> None:
+def must_be_of(document: Mapping[str, object], fleets: Mapping[str | None, ReplicaGroup], paper: Path | None) -> None:
+    """Refuse a contract about other fleets than those that are drilled.
+
+    Raises:
+        BadInput: it is about others.
+    """
     promised = contract.fleets_of(document)
-    mine = {ground.pool: _size_of(ground.group) for ground in grounds}
+    mine = {pool: _size_of(group) for pool, group in fleets.items()}
     if promised != mine:
-        said, drilled = (_said(fleets) for fleets in (promised, mine))
+        said, drilled = (_said(each) for each in (promised, mine))
         what = f"is about {said}, the drills about {drilled}"
         raise BadInput.at(str(paper), what, "drill the fleet of the contract: give its plan with --plan")
 
@@ -212,27 +235,30 @@ def _said(fleets: Mapping[str | None, tuple[str, int, int]]) -> str:
 def drill_document(found: Drilled) -> dict[str, object]:
     """For machines."""
     return {
-        "passed": not found.failed if found.grounds else None,
-        "replica_count": sum(ground.group.replica_count for ground in found.grounds) if found.grounds else None,
+        "passed": not found.failed if found.fleets else None,
+        "replica_count": sum(group.replica_count for group in found.fleets.values()) if found.fleets else None,
         "why_not": list(found.why_not),
         "drills": [asdict(each) for each in found.drills],
+        "notes": list(found.notes),
     }
 
 
 def drill_blocks(found: Drilled) -> list[Block]:
     """For a person."""
-    if not found.grounds:
+    if not found.fleets:
         return [("Answer", ["no fleet keeps the promise in usual times", *found.why_not])]
-    blocks: list[Block] = [("Fleet", [_fleet_line(ground) for ground in found.grounds])]
+    blocks: list[Block] = [("Fleet", [_fleet_line(pool, group) for pool, group in found.fleets.items()])]
     blocks += [(_verdict(each), _lines(each)) for each in found.drills]
     done = [each for each in found.drills if each.passed is not None]
     blocks.append(("Drills", [f"{len(done) - len(found.failed)} of {len(done)} passed"]))
+    if found.notes:
+        blocks.append(("Assumed", list(found.notes)))
     return blocks
 
 
-def _fleet_line(ground: Ground) -> str:
-    said = words.fleet(ground.group.replica, ground.group.replica_count)
-    return f"{ground.pool}: {said}" if ground.pool else said
+def _fleet_line(pool: str | None, group: ReplicaGroup) -> str:
+    said = words.fleet(group.replica, group.replica_count)
+    return f"{pool}: {said}" if pool else said
 
 
 def _verdict(drill: Drill) -> str:

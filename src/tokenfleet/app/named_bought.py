@@ -14,7 +14,7 @@ from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_question import IMAGES, PoolSystem, pool_system
-from tokenfleet.app.pools_run import promised
+from tokenfleet.app.pools_run import promised, who_waits
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.slo_types import takes_in_words
 from tokenfleet.domain.errors import BadInput, Problem
@@ -25,6 +25,7 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.stages import Call, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, Workload
 from tokenfleet.domain.world import Admission, World
+from tokenfleet.planner.systems import Longs
 from tokenfleet.planner.traffic import Traffic
 
 _KEPT: Final = 24
@@ -127,20 +128,45 @@ class NamedWay:
             return None
         return with_lane(self._asked, self._named[name], calls, None)
 
-    def waited_for(self, trace: Trace, run: StagedRun, /) -> RunRecord | None:
+    def who_waits(self, trace: Trace, /) -> Bools | None:
+        """Which requests are no offline work; ``None``: all of them are not."""
+        return who_waits(self._system(trace))
+
+    def waited_for(self, trace: Trace, run: StagedRun, among: Bools | None = None, /) -> RunRecord | None:
         """The requests that are no offline work; ``None``: all of them."""
-        found = promised(self._system(trace), run)
+        found = promised(self._system(trace), run, among)
         return None if found is run.record else found
+
+    def of_copies(self, trace: Trace, made: Trace, rows: Longs, /) -> "NamedWay":
+        """The way of requests that are copies of those of ``trace``, whatever is drawn for others."""
+        usual = self._system(trace)
+        sent = replace(made, input_tokens=usual.trace.input_tokens[rows])
+        if usual.batch is not None and usual.trace.priority is not None:
+            sent = replace(sent, priority=usual.trace.priority[rows])
+        system = replace(
+            usual,
+            trace=sent,
+            pools=simulator.narrowed(usual.pools, rows),
+            batch=None if usual.batch is None else usual.batch[rows],
+        )
+        found = NamedWay(self._asked)
+        found._known.update(self._known)
+        found._named = self._named
+        found._keep(made, system)
+        return found
 
     def _system(self, trace: Trace) -> PoolSystem:
         if id(trace) not in self._known:
             system = pool_system(self._asked, trace, is_part=True)
-            self._known[id(trace)] = trace, system
             self._named = {each.name: each for each in system.named}
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
+            self._keep(trace, system)
         self._known.move_to_end(id(trace))
         return self._known[id(trace)][1]
+
+    def _keep(self, trace: Trace, system: PoolSystem) -> None:
+        self._known[id(trace)] = trace, system
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
 
 
 def _like(usual: Fleet, asked: Fleet) -> Fleet:

@@ -28,7 +28,7 @@ from tokenfleet.contract.quantile import order_statistic
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord, Status
+from tokenfleet.domain.run import RunRecord, Status, requests_of
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.stages import Call, Gate, Hold, PoolRun, Pools, StagedRun, Wait
 from tokenfleet.domain.trace import Bools, Floats, Trace, Workload, rows_of
@@ -311,15 +311,24 @@ def judged(
     return contract.judged_in_parts(slo, judge)
 
 
-def promised(system: PoolSystem, staged: StagedRun) -> RunRecord:
-    """The requests that the promise is about: all but batch and those that wait for a daily window, unless all do."""
+def who_waits(system: PoolSystem) -> Bools | None:
+    """The requests that the promise is about: no batch, and none that wait for a daily window; ``None``: all.
+
+    All, too, where none would be left.
+    """
     held = [stage.takes for stage in system.pools.stages if isinstance(stage, Hold)]
     held += [] if system.batch is None else [system.batch]
     free = ~np.logical_or.reduce(held) if held else np.zeros(0, dtype=np.bool_)
-    if not free.any():
-        return staged.record
+    return free if free.any() else None
+
+
+def promised(system: PoolSystem, staged: StagedRun, among: Bools | None = None) -> RunRecord:
+    """The requests that the promise is about, all of them or some; see :func:`who_waits`."""
+    free = who_waits(system)
+    if free is None:
+        return staged.record if among is None else requests_of(staged.record, among)
     pools = [each.name for each in system.named if each.behind not in system.windows]
-    found = simulator.of_requests(staged, free, pools)
+    found = simulator.of_requests(staged, free if among is None else free & among, pools)
     has_both = system.batch is not None and system.batch.any()
     return with_gaps_of(found, INTERACTIVE, is_all=not has_both)
 

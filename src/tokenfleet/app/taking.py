@@ -159,9 +159,9 @@ def _named(wanted: Sequence[str], codes: Ints, names: tuple[str, ...], where: st
 
 
 def time_of_day_s(trace: Trace) -> float:
-    """Seconds after midnight UTC at second 0 of the trace; 0 where it has no dates."""
+    """Seconds after midnight UTC at second 0 of the trace; its own clock where it has no dates."""
     if trace.start_utc is None:
-        return 0.0
+        return trace.time_of_day_s
     from datetime import UTC, datetime
 
     return datetime.fromisoformat(trace.start_utc).astimezone(UTC).timestamp() % DAY_S

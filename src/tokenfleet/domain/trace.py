@@ -123,13 +123,23 @@ COLUMNS = (
 def rows_of(trace: Trace, rows: slice | npt.NDArray[np.integer] | Bools) -> Trace:
     """Some requests of a trace, in the order asked for, with its clock and its prefix tree.
 
-    What the log says happened to them is left behind; their labels, which say what they are, are not.
+    What the log says happened to them is left behind; their labels and models, which say what they are, are not.
     """
     known: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
     chosen = {name: column[rows] for name, column in known.items() if column is not None}
-    seen = trace.observed
-    kept = Observed(label=seen.label[rows], labels=seen.labels) if seen is not None and seen.label is not None else None
-    return replace(trace, observed=kept, **chosen)
+    return replace(trace, observed=_kinds_of(trace.observed, rows), **chosen)
+
+
+def _kinds_of(seen: Observed | None, rows: slice | npt.NDArray[np.integer] | Bools) -> Observed | None:
+    """What a log says of what some requests are; ``None`` where it says nothing."""
+    if seen is None or (seen.model is None and seen.label is None):
+        return None
+    return Observed(
+        model=None if seen.model is None else seen.model[rows],
+        models=seen.models,
+        label=None if seen.label is None else seen.label[rows],
+        labels=seen.labels,
+    )
 
 
 def members(class_bits: Ints | None, classes: tuple[str, ...], name: str, count: int) -> Bools:

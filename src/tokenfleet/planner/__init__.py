@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.packing_conflict import Conflict, TooFewGpus, conflict
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
+    from tokenfleet.planner.pools_drilling import DrilledPool, drills_of_pools
     from tokenfleet.planner.pools_spike import PoolNeeds, PoolsSpike, spike_of_pools
     from tokenfleet.planner.pools_tiering import PoolTiers, tiers_of_pools, tiers_of_system
     from tokenfleet.planner.priced import PricedPools, priced_pools
@@ -53,6 +54,7 @@ _HOME = {
     "Conflict": "packing_conflict",
     "DRILLS": "drilling",
     "DrillPlan": "drilling",
+    "DrilledPool": "pools_drilling",
     "Endured": "spike",
     "EqualGpus": "equal_gpus",
     "Event": "spike",
@@ -101,6 +103,7 @@ _HOME = {
     "conflict": "packing_conflict",
     "described_gpus": "buying",
     "drills": "drilling",
+    "drills_of_pools": "pools_drilling",
     "excess_of": "trading",
     "filled": "utilization",
     "gpus_by_slot": "money",
@@ -151,6 +154,7 @@ __all__ = [
     "Cheapest",
     "Conflict",
     "DrillPlan",
+    "DrilledPool",
     "Endured",
     "EqualGpus",
     "Event",
@@ -197,6 +201,7 @@ __all__ = [
     "conflict",
     "described_gpus",
     "drills",
+    "drills_of_pools",
     "excess_of",
     "filled",
     "gpus_by_slot",

@@ -16,7 +16,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.survival import CoursePoint, LossCase, LossKind, Moment, Placement, Recovery, Rollout, Zone
-from tokenfleet.domain.trace import Floats
+from tokenfleet.domain.trace import Floats, Trace
 from tokenfleet.domain.world import Admission, Clients, Happening, World
 from tokenfleet.planner.recovery import recovery
 from tokenfleet.planner.replays import Replays
@@ -53,27 +53,35 @@ class Scene:
     @property
     def fullest_s(self) -> float:
         """When most tokens are in flight, among the arrivals of the peak window."""
-        record = self.record
-        first, last = np.searchsorted(record.arrival_s, list(self.traffic.window_s))
-        if first == last:
-            return self.traffic.window_s[0]
-        moments = record.arrival_s[first:last]
-        held = record.input_tokens.astype(np.float64) + record.output_tokens
-        done = np.isfinite(record.finish_s)
-        order = np.argsort(record.finish_s[done], kind="stable")
-        gone = np.concatenate([[0.0], np.cumsum(held[done][order])])
-        came = np.concatenate([[0.0], np.cumsum(held)])
-        arrived = came[np.searchsorted(record.arrival_s, moments, side="right")]
-        finished = gone[np.searchsorted(record.finish_s[done][order], moments, side="right")]
-        return float(moments[int(np.argmax(arrived - finished))])
+        return fullest_s(self.record, self.traffic.window_s)
 
     def in_flight_tokens(self, at_s: float) -> Floats:
         """Tokens of the requests that each replica holds at a moment."""
-        record = self.record
-        held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica >= 0)
-        tokens = record.input_tokens[held].astype(np.float64) + record.output_tokens[held]
-        found = np.bincount(record.replica[held], weights=tokens, minlength=self.placement.replica_count)
-        return found.astype(np.float64)
+        return in_flight_tokens(self.record, at_s, self.placement.replica_count)
+
+
+def fullest_s(record: RunRecord, window_s: tuple[float, float]) -> float:
+    """When most tokens are in flight, among the arrivals of a window; its start where nobody arrives in it."""
+    first, last = np.searchsorted(record.arrival_s, list(window_s))
+    if first == last:
+        return window_s[0]
+    moments = record.arrival_s[first:last]
+    held = record.input_tokens.astype(np.float64) + record.output_tokens
+    done = np.isfinite(record.finish_s)
+    order = np.argsort(record.finish_s[done], kind="stable")
+    gone = np.concatenate([[0.0], np.cumsum(held[done][order])])
+    came = np.concatenate([[0.0], np.cumsum(held)])
+    arrived = came[np.searchsorted(record.arrival_s, moments, side="right")]
+    finished = gone[np.searchsorted(record.finish_s[done][order], moments, side="right")]
+    return float(moments[int(np.argmax(arrived - finished))])
+
+
+def in_flight_tokens(record: RunRecord, at_s: float, replica_count: int) -> Floats:
+    """Tokens of the requests that each of so many replicas holds at a moment."""
+    held = (record.arrival_s <= at_s) & (record.finish_s > at_s) & (record.replica >= 0)
+    tokens = record.input_tokens[held].astype(np.float64) + record.output_tokens[held]
+    found = np.bincount(record.replica[held], weights=tokens, minlength=replica_count)
+    return found.astype(np.float64)
 
 
 def scene_of(
@@ -175,19 +183,27 @@ def rolled_out(scene: Scene, rollout: Rollout) -> Moment | None:
 
 
 def _until(scene: Scene, end_s: float) -> tuple[Scene, int]:
-    """The scene with a demand that goes on so long, and how often it had to be repeated for that.
-
-    Nobody knows what comes after a demand but that it is taken to come again. Where that is more than can be replayed,
-    the demand stays as it is.
-    """
-    whole = scene.longer or scene.traffic
+    """The scene with a demand that goes on so long, and how often it had to be repeated for that."""
     if scene.traffic.trace.duration_s >= end_s:
         return scene, 1
-    times = max(1, ceil(end_s / max(_MINUTE_S, whole.trace.duration_s)))
-    if times * whole.trace.request_count > _MOST_REPEATED:
+    whole = scene.longer or scene.traffic
+    times = times_until(whole.trace, end_s)
+    if times is None:
         return scene, 1
     repeated = Traffic(workload.repeated(whole.trace, times), scene.traffic.window_s)
     return replace(scene, traffic=repeated, longer=None), times
+
+
+def times_until(trace: Trace, end_s: float) -> int | None:
+    """How often a demand must come, one after the other, to go on so long.
+
+    Nobody knows what comes after a demand but that it is taken to come again.
+
+    Returns:
+        ``None`` where that is more than can be replayed.
+    """
+    times = max(1, ceil(end_s / max(_MINUTE_S, trace.duration_s)))
+    return None if times * trace.request_count > _MOST_REPEATED else times
 
 
 ReadyAt = Callable[[int, float], float]
@@ -243,37 +259,41 @@ def _all_ready_s(replicas: Sequence[int], time_s: float, ready_at: ReadyAt) -> f
 def worst(scene: Scene, kind: LossKind, count: int, at_s: float) -> tuple[int, ...]:
     """Replicas that go with the worst ``count`` of a kind: most replicas first, then most tokens in flight."""
     tokens = scene.in_flight_tokens(at_s)
+    return worst_of(scene.placement, scene.zones, tokens, kind, count)
+
+
+def worst_of(
+    placement: Placement, zones: Sequence[Zone], tokens: Floats, kind: LossKind, count: int
+) -> tuple[int, ...]:
+    """The same where replicas stand at ``placement`` and hold so many ``tokens`` each."""
     if kind == "replica":
         order = np.argsort(-tokens, kind="stable")
         return tuple(sorted(int(each) for each in order[:count]))
-    members = _members(scene, kind)
+    alone = {zone.name for zone in zones if zone.stands_alone}
+    by_zone = in_zones(placement)
+    members = [group for name, group in by_zone.items() if name in alone] if kind == "zone" else _on_nodes(placement)
     members.sort(key=lambda group: (-len(group), -float(tokens[group].sum())))
     gone = [replica for group in members[:count] for replica in group]
     if kind == "zone":
-        alone = {zone.name for zone in scene.zones if zone.stands_alone}
-        gone += [replica for name, group in _by_zone(scene.placement).items() if name not in alone for replica in group]
+        gone += [replica for name, group in by_zone.items() if name not in alone for replica in group]
     return tuple(sorted(set(gone)))
 
 
-def _members(scene: Scene, kind: LossKind) -> list[list[int]]:
-    """The replicas of each node, or of each zone that serves without the others."""
-    if kind == "zone":
-        alone = {zone.name for zone in scene.zones if zone.stands_alone}
-        return [group for name, group in _by_zone(scene.placement).items() if name in alone]
+def _on_nodes(placement: Placement) -> list[list[int]]:
+    """The replicas of each node."""
     groups = []
     first = 0
-    for node in scene.placement.nodes:
+    for node in placement.nodes:
         groups.append(list(range(first, first + node.replica_count)))
         first += node.replica_count
     return groups
 
 
-def _by_zone(placement: Placement) -> dict[str, list[int]]:
+def in_zones(placement: Placement) -> dict[str, list[int]]:
+    """The replicas of each zone."""
     found: dict[str, list[int]] = {}
-    first = 0
-    for node in placement.nodes:
-        found.setdefault(node.zone, []).extend(range(first, first + node.replica_count))
-        first += node.replica_count
+    for node, group in zip(placement.nodes, _on_nodes(placement), strict=True):
+        found.setdefault(node.zone, []).extend(group)
     return found
 
 

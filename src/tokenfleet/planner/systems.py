@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet import simulator
 from tokenfleet.contract import judged_in_parts
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.run import RunRecord, Turmoil
+from tokenfleet.domain.run import RunRecord, Turmoil, requests_of
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Call, Gate, Handover, Pools, StagedRun
 from tokenfleet.domain.trace import Bools, Trace, rows_of
@@ -24,6 +25,8 @@ from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import Verdict
+
+Longs = npt.NDArray[np.int64]
 
 
 def members_of(trace: Trace, takes: Takes | None) -> Bools:
@@ -84,8 +87,20 @@ class Way(Protocol):
     def world(self, name: str, calls: Trace, /) -> World | None:
         """What is around a pool at all times; ``None``: nothing."""
 
-    def waited_for(self, trace: Trace, run: StagedRun, /) -> RunRecord | None:
-        """Of a run of ``trace`` the requests that somebody waits for; ``None``: all of them."""
+    def who_waits(self, trace: Trace, /) -> Bools | None:
+        """Which requests of a demand somebody waits for; ``None``: all of them."""
+
+    def waited_for(self, trace: Trace, run: StagedRun, among: Bools | None = None, /) -> RunRecord | None:
+        """Of a run of ``trace`` the requests, of these or of all, that somebody waits for; ``None``: all of them."""
+
+    def of_copies(self, trace: Trace, made: Trace, rows: Longs, /) -> "Way":
+        """The way of ``made``, each of whose requests goes where the one of ``trace`` does whose copy it is.
+
+        Args:
+            trace: A demand.
+            made: Another one, of requests as long as those they are copies of.
+            rows: The row of ``trace`` of each of them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,30 +195,9 @@ class System:
         high: StagedRun | None = None,
         first_token_factor: float = 1.0,
     ) -> Verdict:
-        """The promise to those who wait, and its deadlines to all; with its range at both ends of the error band."""
-        way = self.way
-
-        def judged(slo: Slo, everybody: bool) -> Verdict:
-            def of(each: StagedRun) -> RunRecord:
-                waited_for = None if way is None or everybody else way.waited_for(traffic.trace, each)
-                return each.record if waited_for is None else waited_for
-
-            return Replays(slo, replays.router, clients=replays.clients).judged(
-                traffic,
-                of(run),
-                low=None if low is None else of(low),
-                high=None if high is None else of(high),
-                first_token_factor=first_token_factor,
-            )
-
-        of_all = judged(replays.slo, False)
-        if way is None or way.waited_for(traffic.trace, run) is None:
-            return of_all
-        return replace(
-            of_all,
-            peak=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).peak),
-            overall=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).overall),
-        )
+        """As :func:`verdict_of`."""
+        runs = run, low, high
+        return verdict_of(self.way, replays, traffic, runs, first_token_factor=first_token_factor)
 
     def replayed(
         self,
@@ -235,6 +229,52 @@ class System:
             worlds=world,
             run=replays.replay,
         )
+
+
+def verdict_of(
+    way: Way | None,
+    replays: Replays,
+    traffic: Traffic,
+    runs: tuple[StagedRun, StagedRun | None, StagedRun | None],
+    *,
+    first_token_factor: float = 1.0,
+    among: Bools | None = None,
+) -> Verdict:
+    """The promise to those who wait, and its deadlines to all; with its range at both ends of the error band.
+
+    Args:
+        way: How requests go through pools that somebody named; ``None``: nobody did.
+        replays: Judges.
+        traffic: What was replayed.
+        runs: As predicted, and with the shortest and the longest steps of the error band where they were replayed.
+        first_token_factor: Error band of first tokens.
+        among: The requests that are asked after; ``None``: all.
+    """
+    run, low, high = runs
+
+    def judged(slo: Slo, everybody: bool) -> Verdict:
+        def of(each: StagedRun) -> RunRecord:
+            waited_for = None if way is None or everybody else way.waited_for(traffic.trace, each, among)
+            if waited_for is not None:
+                return waited_for
+            return each.record if among is None else requests_of(each.record, among)
+
+        return Replays(slo, replays.router, clients=replays.clients).judged(
+            traffic,
+            of(run),
+            low=None if low is None else of(low),
+            high=None if high is None else of(high),
+            first_token_factor=first_token_factor,
+        )
+
+    of_all = judged(replays.slo, False)
+    if way is None or way.waited_for(traffic.trace, run) is None:
+        return of_all
+    return replace(
+        of_all,
+        peak=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).peak),
+        overall=judged_in_parts(replays.slo, lambda slo, everybody: judged(slo, everybody).overall),
+    )
 
 
 def _fleet(part: SizedPool, *, spare: bool, power: int) -> Fleet:

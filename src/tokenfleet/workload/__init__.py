@@ -31,9 +31,17 @@ if TYPE_CHECKING:
     from tokenfleet.workload.profiling import profile
     from tokenfleet.workload.read import FORMATS_IN_PARTS, format_names, format_of, read_trace
     from tokenfleet.workload.report import profile_facts, quality_lines
-    from tokenfleet.workload.scale import Grower, cut_inputs, cut_requests, grow, peak_window, repeated
+    from tokenfleet.workload.scale import (
+        Grower,
+        cut_inputs,
+        cut_requests,
+        grow,
+        peak_window,
+        repeated,
+        repeated_with_rows,
+    )
     from tokenfleet.workload.splicing import splice, stretch
-    from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge
+    from tokenfleet.workload.surging import FRONT_FRACTION, Shape, surge, surge_with_rows
     from tokenfleet.workload.synthesizing import synthesize
     from tokenfleet.workload.trace_file import write_trace
 
@@ -77,6 +85,7 @@ _HOME = {
     "read_trace": "read",
     "repeated": "scale",
     "repeated_history": "history",
+    "repeated_with_rows": "scale",
     "save_profile": "profile_file",
     "shared_input_tokens": "prefixes",
     "units_of": "prefixes",
@@ -84,6 +93,7 @@ _HOME = {
     "splice": "splicing",
     "stretch": "splicing",
     "surge": "surging",
+    "surge_with_rows": "surging",
     "synthesize": "synthesizing",
     "synthesize_like": "like",
     "write_trace": "trace_file",
@@ -130,12 +140,14 @@ __all__ = [
     "read_trace",
     "repeated",
     "repeated_history",
+    "repeated_with_rows",
     "save_profile",
     "shared_input_tokens",
     "snapshot_of_answer",
     "splice",
     "stretch",
     "surge",
+    "surge_with_rows",
     "synthesize",
     "synthesize_like",
     "units_of",

@@ -35,10 +35,15 @@ def grow(trace: Trace, factor: float) -> Trace:
     Raises:
         BadInput: a factor of 0 or less, above 1,000, or so small that no request is left.
     """
-    return grown_with_copies(trace, factor)[0]
+    return Grower(trace).grown(factor)
 
 
 def repeated(trace: Trace, times: int) -> Trace:
+    """As :func:`repeated_with_rows`, the trace alone."""
+    return repeated_with_rows(trace, times)[0]
+
+
+def repeated_with_rows(trace: Trace, times: int) -> tuple[Trace, Longs]:
     """The same demand ``times`` times, one after the other, each beginning with a whole minute.
 
     Those who come again are other people: as in :func:`grow`, they share with the first ones only what several
@@ -48,21 +53,19 @@ def repeated(trace: Trace, times: int) -> Trace:
         trace: Any trace.
         times: 1 or more.
 
+    Returns:
+        The new trace, and of each of its requests the row of ``trace`` that it is, or behaves as.
+
     Raises:
         BadInput: more than 1,000 times.
     """
     if times == 1:
-        return trace
-    grown, copy = grown_with_copies(trace, float(times))
+        return trace, np.arange(trace.request_count)
+    grown, copy, rows = Grower(trace).grown_with_rows(float(times))
     period_s = max(1.0, np.ceil(trace.duration_s / MINUTE_S)) * MINUTE_S
     arrival = grown.arrival_s + copy * period_s
     when = np.argsort(arrival, kind="stable")
-    return replace(rows_of(grown, when), arrival_s=arrival[when])
-
-
-def grown_with_copies(trace: Trace, factor: float) -> tuple[Trace, Longs]:
-    """As :func:`grow`, and which copy each request is: 0 is the original, on its own time."""
-    return Grower(trace).grown_with_copies(factor)
+    return replace(rows_of(grown, when), arrival_s=arrival[when]), rows[when]
 
 
 class Grower:
@@ -74,16 +77,16 @@ class Grower:
 
     def grown(self, factor: float) -> Trace:
         """As :func:`grow` does."""
-        return self.grown_with_copies(factor)[0]
+        return self.grown_with_rows(factor)[0]
 
-    def grown_with_copies(self, factor: float) -> tuple[Trace, Longs]:
-        """As :func:`grown_with_copies` does."""
+    def grown_with_rows(self, factor: float) -> tuple[Trace, Longs, Longs]:
+        """The same; which copy each request is, 0 the original, on its own time; and of which row of the trace."""
         trace = self._trace
         if not 0 < factor <= 1000:
             mend = "give a factor above 0 and up to 1,000, such as 1.3 for 30 % more"
             raise BadInput.at("growth", f"is {factor:g}", mend)
         if factor == 1:
-            return trace, np.zeros(trace.request_count, dtype=np.int64)
+            return trace, np.zeros(trace.request_count, dtype=np.int64), np.arange(trace.request_count)
         unit = self._unit
         copies = self._dealt(factor)
         rows = np.repeat(np.arange(trace.request_count), copies[unit])
@@ -108,7 +111,7 @@ class Grower:
             session=None if session is None else renumbered(session[when]),
             observed=None if trace.observed is None else select(trace.observed, rows[when]),
         )
-        return grown, copy[when]
+        return grown, copy[when], rows[when]
 
     @cached_property
     def _unit(self) -> Longs:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.trace import Floats, Ints, Observed, Trace, rows_of
-from tokenfleet.workload.scale import grown_with_copies
+from tokenfleet.workload.scale import Grower, Longs
 
 Shape = Literal["flat", "ramp", "hill", "front"]
 """How what comes on top of the usual fills its time: as the usual does; rising to its end; rising to its middle and
@@ -17,6 +17,13 @@ FRONT_FRACTION: Final = 0.1
 
 
 def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape: Shape = "flat") -> Trace:
+    """As :func:`surge_with_rows`, the trace alone."""
+    return surge_with_rows(trace, start_s=start_s, length_s=length_s, factor=factor, shape=shape)[0]
+
+
+def surge_with_rows(
+    trace: Trace, *, start_s: float, length_s: float, factor: float, shape: Shape = "flat"
+) -> tuple[Trace, Longs]:
     """The same trace with ``factor`` times its demand for a while.
 
     More users who behave as those of that stretch do: copies share what several of them shared before, such as system
@@ -28,6 +35,9 @@ def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape
         length_s: How long it lasts.
         factor: Demand of that stretch against the usual, above 1.
         shape: How the requests on top fill that stretch.
+
+    Returns:
+        The new trace, and of each of its requests the row of ``trace`` that it is, or behaves as.
 
     Raises:
         BadInput: a factor of 1 or less or above 1,000, or a stretch in which nobody asks for anything.
@@ -42,13 +52,14 @@ def surge(trace: Trace, *, start_s: float, length_s: float, factor: float, shape
             f"from {start_s:g} s to {end_s:g} s holds no request to take for a pattern",
             f"the demand lasts {trace.duration_s:g} s: choose a time inside",
         )
-    grown, copy = grown_with_copies(rows_of(trace, np.arange(first, last)), factor)
+    grown, copy, pattern = Grower(rows_of(trace, np.arange(first, last))).grown_with_rows(factor)
     # Copies come seconds before or after their original; those that would leave the stretch come in at its other end.
     inside = np.mod(grown.arrival_s - start_s, length_s) / length_s
     placed = np.minimum(start_s + length_s * _placed(inside, shape), np.nextafter(end_s, start_s))
     arrival_s = np.where(copy == 0, grown.arrival_s, placed)
     rest = np.concatenate([np.arange(first), np.arange(last, trace.request_count)])
-    return _joined(rows_of(trace, rest), replace(grown, arrival_s=arrival_s), trace)
+    surged, order = _joined(rows_of(trace, rest), replace(grown, arrival_s=arrival_s), trace)
+    return surged, np.concatenate([rest, first + pattern])[order]
 
 
 def _placed(share: Floats, shape: Shape) -> Floats:
@@ -60,8 +71,11 @@ def _placed(share: Floats, shape: Shape) -> Floats:
     return share * FRONT_FRACTION if shape == "front" else share
 
 
-def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
-    """Both on one clock. The tree of ``grown`` begins with that of ``usual``, so its numbers hold for both."""
+def _joined(usual: Trace, grown: Trace, before: Trace) -> tuple[Trace, Longs]:
+    """Both on one clock, and their order.
+
+    The tree of ``grown`` begins with that of ``usual``, so its numbers hold for both.
+    """
     arrival_s = np.concatenate([usual.arrival_s, grown.arrival_s])
     order = np.argsort(arrival_s, kind="stable")
 
@@ -75,9 +89,8 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         None if left is None or right is None else np.concatenate([left, right])
         for left, right in ((usual.kv_delivered, grown.kv_delivered), (usual.priority, grown.priority))
     )
-    labels = column(_labels(usual), _labels(grown))
     sessions = 0 if before.session is None else int(before.session.max(initial=-1)) + 1
-    return Trace(
+    joined = Trace(
         arrival_s=arrival_s[order],
         input_tokens=np.concatenate([usual.input_tokens, grown.input_tokens])[order],
         output_tokens=np.concatenate([usual.output_tokens, grown.output_tokens])[order],
@@ -93,10 +106,12 @@ def _joined(usual: Trace, grown: Trace, before: Trace) -> Trace:
         start_utc=before.start_utc,
         time_of_day_s=before.time_of_day_s,
         observed=None
-        if labels is None or before.observed is None
-        else Observed(label=labels, labels=before.observed.labels),
+        if usual.observed is None or grown.observed is None
+        else Observed(
+            model=column(usual.observed.model, grown.observed.model),
+            models=usual.observed.models,
+            label=column(usual.observed.label, grown.observed.label),
+            labels=usual.observed.labels,
+        ),
     )
-
-
-def _labels(trace: Trace) -> Ints | None:
-    return None if trace.observed is None else trace.observed.label
+    return joined, order

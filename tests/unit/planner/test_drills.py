@@ -45,6 +45,9 @@ def test_what_cannot_be_drilled_is_said_and_does_not_fail():
     assert found["zone"].passed is None
     assert found["rollout"].passed is None
     assert "cold_start" in found["rollout"].how
+    at_once = replace(nowhere, rollout=Rollout(max_unavailable_count=4, max_surge_count=0, ready_after_s=20.0))
+    (gone,) = drills(at_once, TRACE, REPLICA, 4, DrillPlan(names=("rollout",)))
+    assert (gone.passed, gone.how) == (False, "nothing is left to serve")
     (alone,) = drills(nowhere, TRACE, REPLICA, 1, DrillPlan(names=("replica",)))
     assert (alone.passed, alone.how) == (False, "nothing is left to serve")
 

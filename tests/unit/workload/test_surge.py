@@ -87,3 +87,26 @@ def test_copies_share_the_system_prompts_of_the_usual():
 def test_what_is_no_surge_is_bad_input(start, length, factor, what):
     with pytest.raises(BadInput, match=what):
         workload.surge(trace(), start_s=start, length_s=length, factor=factor)
+
+
+def test_each_request_is_known_by_the_one_that_it_behaves_as():
+    usual = trace()
+    made, rows = workload.surge_with_rows(usual, start_s=200.0, length_s=100.0, factor=2.5)
+    again, source = workload.repeated_with_rows(usual, 3)
+    for other, of in ((made, rows), (again, source)):
+        for column in ("input_tokens", "output_tokens", "tenant"):
+            assert np.array_equal(getattr(other, column), getattr(usual, column)[of])
+    assert set(rows) == set(range(usual.request_count))
+    assert np.array_equal(np.bincount(source), np.full(usual.request_count, 3))
+    inside_s = inside(usual, 200.0, 300.0)
+    assert set(rows[np.flatnonzero(~np.isin(made.arrival_s, usual.arrival_s))]) <= set(np.flatnonzero(inside_s))
+
+
+def test_models_are_kept_like_labels():
+    usual = trace()
+    model = np.arange(usual.request_count, dtype=np.int32) % 3
+    named = replace(usual, observed=Observed(model=model, models=("a", "b", "c")))
+    made, rows = workload.surge_with_rows(named, start_s=200.0, length_s=100.0, factor=2.0)
+    assert made.observed.models == ("a", "b", "c")
+    assert np.array_equal(made.observed.model, model[rows])
+    assert made.observed.label is None

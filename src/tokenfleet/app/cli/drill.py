@@ -33,10 +33,13 @@ def command(
 
     ramp: demand rises to the peak and stays. burst: half as much again for half a minute. replica, node, zone: the
     worst one fails at the fullest moment, its requests are lost and sent again. rollout: a new version from the
-    beginning of the peak. flood: one tenant sends prompts as long as the longest. Exits with 1 when a drill fails.
+    beginning of the peak. flood: one tenant sends prompts as long as the longest. Of pools that SCENARIO names a
+    replica, a node and a rollout are drilled in each, all else in all of them together. Exits with 1 when a drill
+    fails.
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.drill import DrillOptions, drill_blocks, drill_document, drilled
+    from tokenfleet.app.named_drill import drilled_named
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
 
     face.action = "drill"
@@ -44,7 +47,8 @@ def command(
     values = {name: value for name, value in options.items() if value not in (None, ())}
     harder = checked(DrillOptions, values, lambda path: f"--{path[0]}".replace("_", "-"))
     with shown(face) as teller, placed(lines_of(scenario)):
-        found = drilled(asked, harder, plan=plan, paper=contract, today=date.today(), teller=teller)
+        how = drilled if asked.pools is None else drilled_named
+        found = how(asked, harder, plan=plan, paper=contract, today=date.today(), teller=teller)
     if face.json:
         face.document(drill_document(found))
     else:
