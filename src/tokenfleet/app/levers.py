@@ -26,6 +26,7 @@ RISKS: Final[Mapping[str, str]] = {
     "fp8 KV cache": "quality at your longest contexts",
     "smaller or distilled model": "answers of the smaller model on your own tasks",
     "routing by tier": "whether the easy requests are those sent there; answers of the smaller model to them",
+    "output cap": "whoever asks again costs more than was saved",
     "shorter prompts": "answers with less context; time of the compressor itself",
     "prefix cache": "cache shared by tenants: timing leaks",
     "batching window": "TTFT of long prompts",
@@ -300,7 +301,7 @@ def capped_outputs(trace: Trace, cap_tokens: int | None) -> tuple[Trace, str, st
     cap = cap_tokens or int(np.quantile(trace.output_tokens, _CAP_QUANTILE))
     shorter = replace(trace, output_tokens=np.minimum(trace.output_tokens, cap).astype(np.int32))
     cut = float(np.mean(trace.output_tokens > cap))
-    risk = f"{cut:.1%} of the answers are cut; whoever asks again costs more than was saved"
+    risk = f"{cut:.1%} of the answers are cut; {RISKS['output cap']}"
     return shorter, f"at most {cap:,} output tokens", risk
 
 

@@ -23,6 +23,7 @@ from tokenfleet.domain.trace import Bools, Trace, Workload
 from tokenfleet.domain.ways import RouterOfEquals
 
 _STEPS: Final = {"max_batched_tokens": None, "max_sequence_count": None}
+_NOTHING_GENERATED: Final = "nothing is generated here"
 _Skip = Callable[[NamedPool], str]
 """Why a lever leaves a pool as it is; empty where it does not."""
 
@@ -93,6 +94,11 @@ class _Pools:
     def named(self) -> tuple[NamedPool, ...]:
         return self.base.found.trials.system.named
 
+    @property
+    def generates(self) -> bool:
+        """Whether any request has an answer of tokens."""
+        return bool(self.demand[0].output_tokens.any())
+
     def tries(self, options: Options) -> Iterator[_Try]:
         """All levers but another router."""
         yield from self._smaller_numbers()
@@ -100,8 +106,7 @@ class _Pools:
             yield self._smaller_model(options.smaller_model)
             why = "which requests go to which pool is said by takes: name a pool that serves the smaller model"
             yield self._try("routing by tier", f"some requests to {options.smaller_model}", nothing=why)
-        outputs, change, risk = capped_outputs(self.demand[0], options.output_cap)
-        yield self._try("output cap", change, text=outputs, risk=risk)
+        yield self._capped(options)
         prompts, change = cut_prompts(self.demand[0], options.prompt_cut)
         yield self._try("shorter prompts", change, text=prompts)
         yield self._prefix_cache()
@@ -270,9 +275,18 @@ class _Pools:
         asked = self.asked.model_copy(update={"pools": pools})
         return self._try(name, f"{smaller} in {', '.join(taken)}", asked, notes=tuple(notes))
 
+    def _capped(self, options: Options) -> _Try:
+        name = "output cap"
+        if not self.generates:
+            return self._try(name, "fewer output tokens", nothing=_NOTHING_GENERATED)
+        outputs, change, risk = capped_outputs(self.demand[0], options.output_cap)
+        return self._try(name, change, text=outputs, risk=risk)
+
     def _prefix_cache(self) -> _Try:
         name, said = "prefix cache", "prefix_caching: on"
         keeps = [each for each in self.named if each.keeps_kv]
+        if not keeps:
+            return self._try(name, said, nothing="no pool keeps KV")
         if all(each.replica.deployment.engine.prefix_caching for each in keeps):
             return self._try(name, said, nothing="it is on already")
         if self.demand[0].prefix_node is None:
@@ -303,7 +317,9 @@ class _Pools:
         change, spec, nothing = drafting(self.asked, options)
         engine = self.asked.engine.model_copy(update={"speculation": spec})
         asked = self.asked if spec is None else self.asked.model_copy(update={"engine": engine})
-        if spec is not None and self.asked.batch is not None:
+        if not self.generates:
+            nothing = _NOTHING_GENERATED
+        elif spec is not None and self.asked.batch is not None:
             nothing = "batch has a lane in the pools, which is replayed without drafts"
         return self._try(name, change, asked, nothing=nothing)
 

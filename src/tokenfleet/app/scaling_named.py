@@ -91,7 +91,8 @@ def _notes(line: "Line", run: StagedRun, *, has_doors: bool) -> Iterator[str]:
     """What the GPU-hours hold besides, and what is left out."""
     for each in line.system.named:
         if each.scaling is None and each.beside is None:
-            count = sum(group.replica_count for group in each.fleet.groups)
+            # A new version that events bring stands behind it in the fleet.
+            count = each.fleet.groups[0].replica_count
             hours = gpu_hours(run.pools[each.name].record, each.fleet)
             replicas = "1 replica" if count == 1 else f"{count} replicas"
             yield f"{each.name} stays at {replicas}: {hours:.3g} of the GPU-hours"

@@ -176,3 +176,23 @@ def test_nothing_is_drafted_where_nothing_is_generated(tmp_path) -> None:
     system = pool_system(asked, demand_of(asked)[0])
     drafts = {each.name: each.replica.deployment.engine.speculation is not None for each in system.named}
     assert drafts == {"rank": False, "small": True, "main": True}
+
+
+def test_what_is_only_read_has_no_answers_to_cap_or_to_draft(capsys, tmp_path) -> None:
+    rows = "".join(f"{0.05 * row:.2f},{300 + row % 200},0\n" for row in range(600))
+    (tmp_path / "log.csv").write_text(f"time_s,input_tokens,output_tokens\n{rows}")
+    text = """\
+name: embed
+workload: {trace: LOG, zero_output: keep}
+model: BAAI/bge-m3
+slo: {e2e_p95: 500ms}
+gpus: l4
+precision: bf16
+pools: {main: {}}
+"""
+    found = by_name(levers(capsys, tmp_path, text.replace("LOG", str(tmp_path / "log.csv")), "--acceptance", "70%"))
+    for name in ("output cap", "speculative decoding"):
+        assert found[name]["why_not"] == "nothing is generated here"
+    assert found["fp8 KV cache"]["why_not"] == "main stays as it is: it keeps no KV"
+    assert found["prefix cache"]["why_not"] == "no pool keeps KV"
+    assert found["shorter prompts"]["pools_slo"]["e2e_p95"] <= 0.5

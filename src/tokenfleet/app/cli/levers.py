@@ -197,7 +197,8 @@ def _pool_lines(found: "PricedPools", base: "PricedPools | None" = None) -> list
         if before.get(name) != said:
             price = f"beside {sized.beside}" if sized.beside else f"{shown_usd(sized.price_usd_per_hour)}/h"
             lines.append(f"{name}: {said}, {price}")
-    return [*lines, f"{len(found.names)} pools, {shown_usd(found.price_usd_per_hour)}/h"]
+    pools = "1 pool" if len(found.names) == 1 else f"{len(found.names)} pools"
+    return [*lines, f"{pools}, {shown_usd(found.price_usd_per_hour)}/h"]
 
 
 def _named_words(sized: "Sized") -> str:
