@@ -7,7 +7,9 @@ from tokenfleet import simulator
 from tokenfleet.app.compose import Teller
 from tokenfleet.app.pools_doors import gates_of, without_gates
 from tokenfleet.app.pools_fleet import NamedPool
+from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_question import PoolSystem, pool_system
+from tokenfleet.app.pools_run import promised, who_waits
 from tokenfleet.app.pools_world import PoolWorlds, admission_before, check_pool_events, in_pool
 from tokenfleet.app.scaling_compare import present_slo, ways_of
 from tokenfleet.app.scaling_pools import ScaledPool, ScaledPools, most_of
@@ -18,7 +20,7 @@ from tokenfleet.app.world_question import clients_of
 from tokenfleet.contract import judge_minutes
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
@@ -59,7 +61,7 @@ def compared_named(asked: Scenario, text: Trace, teller: Teller) -> ScaledPools:
     run = line.run(fleets, scalers)
     return ScaledPools(
         pools=pools,
-        minutes=judge_minutes(run.record, pools[0].setting.slo),
+        minutes=judge_minutes(promised(line.system, run), pools[0].setting.slo),
         gpu_hours=sum(
             gpu_hours(run.pools[each.name].record, fleets[each.name]) for each in system.named if each.beside is None
         ),
@@ -76,12 +78,11 @@ def _refuse(asked: Scenario) -> None:
         problems.append(Problem("pools", what, "write autoscaling: {max: 8} under each pool to scale"))
     if asked.users is not None:
         problems.append(Problem("users", "send requests as fast as they are answered, each way other ones", mend))
-    if asked.batch is not None:
-        problems.append(Problem("batch", "is offline work, and ways are judged by minutes of those who wait", mend))
+    what = "holds offline work, and ways to scale a pool are judged by the minutes of those who wait"
     problems += [
-        Problem(f"pools.{name}.window", "holds offline work, and ways are judged by minutes of those who wait", mend)
+        Problem(f"pools.{name}.window", what, "leave its autoscaling out, or the window")
         for name, spec in specs.items()
-        if spec.window is not None
+        if spec.window is not None and spec.is_scaled
     ]
     if problems:
         raise BadInput(problems)
@@ -96,6 +97,8 @@ def _notes(line: "Line", run: StagedRun, *, has_doors: bool) -> Iterator[str]:
             hours = gpu_hours(run.pools[each.name].record, each.fleet)
             replicas = "1 replica" if count == 1 else f"{count} replicas"
             yield f"{each.name} stays at {replicas}: {hours:.3g} of the GPU-hours"
+    if line.waits is not None:
+        yield "Minutes are those of requests that somebody waits for; simulate says what becomes of offline work."
     if has_doors:
         yield "Ladders are left out: ways to scale are compared with nothing given up."
 
@@ -115,6 +118,7 @@ def _compared(line: "Line", pool: NamedPool, spec: AutoscalingSpec, calls: Trace
         replay=place,
         calls=calls,
         alone=place.alone,
+        among=line.waits,
     )
     cold_start = cold_start_of(line.asked, spec, pool.fleet)[1]
     return ScaledPool(name=pool.name, found=found, setting=setting, cold_start=cold_start)
@@ -127,6 +131,7 @@ class Line:
         """Take the pools of a scenario, nobody at the doors before them."""
         self.asked, self.system = asked, system
         self.scaled = {each.name: (each, each.scaling) for each in system.named if each.scaling is not None}
+        self.waits = who_waits(system)
 
     def ways(self, pool: NamedPool, spec: AutoscalingSpec, calls: Trace) -> tuple[ScalingSetting, list[Way]]:
         """What all ways to scale a pool have in common, and the ways: the scenario's own first.
@@ -147,9 +152,9 @@ class Line:
         around = PoolWorlds(self.asked, self.system.named)
 
         def world(name: str, calls: Trace) -> World | None:
-            if name in worlds:
-                return worlds[name]
-            return self.still(name) if name in self.scaled else around(name, calls)
+            if name not in self.scaled:
+                return around(name, calls)
+            return with_lane(self.asked, self.scaled[name][0], calls, worlds.get(name) or self.still(name))
 
         clients = self.asked.clients
         return simulator.replay_stages(
@@ -178,8 +183,14 @@ class InLine:
         """Replays the demand with ``fleet`` in the pool, and ``world`` around it."""
         if trace is not self._line.system.trace:
             raise ValueError("pools of a scenario are replayed with the demand that they were looked up for")
-        fleets = {**self._line.system.pools.fleets, self._name: fleet}
-        return in_its_place(self._line.run(fleets, {} if world is None else {self._name: world}), self._name)
+        line = self._line
+        run = line.run({**line.system.pools.fleets, self._name: fleet}, {} if world is None else {self._name: world})
+        found = in_its_place(run, self._name)
+        if line.waits is None:
+            return found
+        seen = promised(line.system, run)
+        gaps = {"gaps": seen.gaps, "peak_gaps": seen.peak_gaps, "class_gaps": seen.class_gaps}
+        return replace(requests_of(found, line.waits), **gaps)
 
     def alone(self, spaced: Trace, rows: Longs) -> RunRecord:
         """Replays some requests of the demand, sent one at a time, with one quiet replica of each kind."""

@@ -27,7 +27,7 @@ from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.slo import Slo
-from tokenfleet.domain.trace import Floats, Trace, rows_of
+from tokenfleet.domain.trace import Bools, Floats, Trace, rows_of
 from tokenfleet.domain.world import HOLDS_GPUS, Admission, Clients, Happening, World
 from tokenfleet.planner.spread import Replay
 from tokenfleet.simulator.autoscaling import Autoscaler
@@ -197,6 +197,7 @@ def compare_scaling(
     replay: Replay | None = None,
     calls: Trace | None = None,
     alone: Alone | None = None,
+    among: Bools | None = None,
 ) -> ScalingComparison:
     """Replay every way to scale on the same traffic.
 
@@ -209,6 +210,7 @@ def compare_scaling(
         told: Called with the name of each way before its replay.
         replay: Runs replays instead of the simulator, such as those of one pool in its place among others.
         calls: What comes to the replicas, where that is not all of the traffic, or more than one call of a request.
+        among: Requests of ``trace`` that ``replay`` tells of, where these are not all.
         alone: Replays some requests, of these rows of ``trace``, one at a time; ``replay`` does unless given.
 
     Returns:
@@ -217,7 +219,8 @@ def compare_scaling(
     told("fixed counts")
     run = replay or simulator.replay
     whole = _fixed(trace, setting, setting.fleet.groups[0].replica_count, run)
-    slow = _slow_alone(trace, setting, whole, alone or (lambda spaced, _rows: run(spaced, setting.fleet)))
+    told_of = np.arange(trace.request_count) if among is None else np.flatnonzero(among)
+    slow = _slow_alone(trace, told_of, setting, whole, alone or (lambda spaced, _rows: run(spaced, setting.fleet)))
     fixed = _smallest_fixed(trace, setting, _mendable(whole, slow), slow, run)
     comes = trace if calls is None else calls
     capacity = capacity_per_s or busiest_minute_per_s(comes) / fixed.most_count
@@ -323,13 +326,13 @@ def busiest_minute_per_s(trace: Trace) -> float:
     return float(counts.max(initial=0)) / span_s
 
 
-def _slow_alone(trace: Trace, setting: ScalingSetting, whole: Scaled, sent: Alone) -> Marks:
+def _slow_alone(trace: Trace, told_of: Longs, setting: ScalingSetting, whole: Scaled, sent: Alone) -> Marks:
     """Minutes that break even where each request has a replica to itself, which no way to scale can mend.
 
     Asked of those that the whole fleet breaks: their requests are sent again one at a time.
     """
     broken = whole.minutes.any_broken
-    rows = np.flatnonzero(broken[(trace.arrival_s // MINUTE_S).astype(np.int64)])
+    rows = told_of[broken[(trace.arrival_s[told_of] // MINUTE_S).astype(np.int64)]]
     if not len(rows):
         return np.zeros_like(broken)
     # Further apart than any took among all the others, and not so far that a long log leaves the clock.

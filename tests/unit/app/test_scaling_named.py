@@ -89,17 +89,51 @@ def test_a_replica_carries_calls_and_not_requests(capsys, tmp_path) -> None:
     )
 
 
-def test_as_written_is_what_a_simulation_of_the_scenario_does(capsys, tmp_path) -> None:
-    (pool,) = compared(capsys, tmp_path, APART)["pools"]
+NIGHT = """\
+name: night
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 10min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: l40s
+precision: fp8
+cold_start: 40s
+pools:
+  bulk: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}}
+  main: {autoscaling: {policy: [queue], min: 1, max: 4, stable: 1min, cool_down: 30s}}
+"""
+LANE = (
+    NIGHT.replace('  bulk: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}}\n', "")
+    + 'batch: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}, slots: 50%}\n'
+)
+
+
+@pytest.mark.parametrize(("text", "name"), [(APART, "main-prefill"), (NIGHT, "main"), (LANE, "main")])
+def test_as_written_is_what_a_simulation_of_the_scenario_does(capsys, tmp_path, text, name) -> None:
+    (pool,) = compared(capsys, tmp_path, text)["pools"]
     code, _, err = ended(capsys, "simulate", tmp_path / "it.yaml", "-o", tmp_path / "sim", "--quiet")
     assert (code, err) == (0, "")
     summary = json.loads((tmp_path / "sim" / "summary.json").read_text())
     hours = {each["name"]: each["gpu_hours"] for each in summary["pools"]}
     written = ways(pool)["as written"]
-    assert pool["pool"] == "main-prefill"
-    assert written["gpu_hours"] == pytest.approx(hours["main-prefill"], rel=1e-9)
+    assert pool["pool"] == name
+    assert written["gpu_hours"] == pytest.approx(hours[name], rel=1e-9)
     assert written["broken_minute_count"] == summary["scaling"]["broken_minute_count"]
-    assert written["change_count"] == summary["scaling"]["pools"]["main-prefill"]["change_count"]
+    assert written["minute_count"] == summary["scaling"]["minute_count"]
+    assert written["change_count"] == summary["scaling"]["pools"][name]["change_count"]
+
+
+def test_minutes_are_those_of_who_waits(capsys, tmp_path) -> None:
+    """Whoever waits for the night is late for every promise, and breaks no minute."""
+    found = compared(capsys, tmp_path, NIGHT)
+    assert found["pools"][0]["slow_alone_minute_count"] == 0
+    assert found["pools"][0]["fixed_is_enough"]
+    assert found["together"]["broken_minute_count"] == 0
+    code, out, _ = ended(capsys, "scaling", tmp_path / "it.yaml", "--quiet")
+    assert code == 0
+    assert "Minutes are those of requests that somebody waits for" in out
+    # Slow alone are only those that are told of.
+    slow = compared(capsys, tmp_path, NIGHT.replace("ttft_p95: 2s", "ttft_p95: 60ms"))
+    assert 0 < slow["pools"][0]["slow_alone_minute_count"] <= 10
 
 
 def test_a_request_that_is_slow_alone_is_asked_for_with_its_own_way(capsys, tmp_path) -> None:
@@ -156,12 +190,7 @@ ladder:
     [
         (CHAIN[CHAIN.index("pools:") :], "pools: {main: {}}\n", "pools: no pool says how many replicas it may have"),
         ("precision: fp8\n", "precision: fp8\nusers: {count: 9, think: 1s}\n", "users: send requests as fast"),
-        ("precision: fp8\n", "precision: fp8\nbatch: {takes: {share: 10%}}\n", "batch: is offline work"),
-        (
-            "takes: {input_up_to: 500}",
-            'takes: {input_up_to: 500}, window: {opens: "22:00", closes: "06:00"}',
-            "pools.small.window: holds offline work",
-        ),
+        ("main: {", 'main: {window: {opens: "22:00", closes: "06:00"}, ', "pools.main.window: holds offline work"),
         ("policy: [queue], max: 4", "policy: [ttft], max: 4", "pools.rank.autoscaling.policy: ttft, and nothing"),
     ],
 )
