@@ -189,8 +189,8 @@ class InLine:
         if line.waits is None:
             return found
         seen = promised(line.system, run)
-        gaps = {"gaps": seen.gaps, "peak_gaps": seen.peak_gaps, "class_gaps": seen.class_gaps}
-        return replace(requests_of(found, line.waits), **gaps)
+        rows = requests_of(found, line.waits)
+        return replace(rows, gaps=seen.gaps, peak_gaps=seen.peak_gaps, class_gaps=seen.class_gaps)
 
     def alone(self, spaced: Trace, rows: Longs) -> RunRecord:
         """Replays some requests of the demand, sent one at a time, with one quiet replica of each kind."""
