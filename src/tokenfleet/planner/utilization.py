@@ -22,6 +22,8 @@ from tokenfleet.planner.traffic import Traffic
 _MOST_REQUESTS = 4_000
 _FULL = (0.1, 0.9)
 """Between these shares of all endings every replica has as much as it can take."""
+_WAVES = 4
+"""Requests of a replica over those that run in it together: with fewer it fills, runs dry, and is never just full."""
 _SQUEEZED = 1e-6
 """All requests come in about a millionth of their time, in their order."""
 
@@ -44,6 +46,9 @@ class Saturated:
 def saturated(trace: Trace, fleet: Fleet, replay: _Replays) -> Saturated | None:
     """What a fleet gets through when all requests wait for it from the beginning.
 
+    Of equal replicas as many are replayed as the requests keep full: where all wait at once, each does what it would do
+    beside more of them, but for prompts that it finds in its cache.
+
     Args:
         trace: What is asked; of more than 4,000 requests those in the middle.
         fleet: Who serves it.
@@ -54,13 +59,33 @@ def saturated(trace: Trace, fleet: Fleet, replay: _Replays) -> Saturated | None:
     """
     first = max(0, (trace.request_count - _MOST_REQUESTS) // 2)
     part = rows_of(trace, slice(first, first + _MOST_REQUESTS))
-    record = replay(replace(part, arrival_s=(part.arrival_s - part.arrival_s[0]) * _SQUEEZED), fleet)
+    kept = _kept_full(fleet, part)
+    record = replay(replace(part, arrival_s=(part.arrival_s - part.arrival_s[0]) * _SQUEEZED), kept)
     ended_s = np.sort(record.finish_s[record.status == Status.FINISHED])
     low, high = (int(len(ended_s) * share) for share in _FULL)
     if high <= low or ended_s[high] <= ended_s[low]:
         return None
     rate_per_s = float((high - low) / (ended_s[high] - ended_s[low]))
-    return Saturated(rate_per_s=rate_per_s, work=cost.token_work(record, rate_per_s=rate_per_s))
+    more = _replica_count(fleet) / _replica_count(kept)
+    return Saturated(rate_per_s=rate_per_s * more, work=cost.token_work(record, rate_per_s=rate_per_s))
+
+
+def _kept_full(fleet: Fleet, trace: Trace) -> Fleet:
+    """As many of the replicas, where all are equal, as get enough requests to be full for most of the time."""
+    if len(fleet.groups) > 1:
+        return fleet
+    (group,) = fleet.groups
+    replica = group.replica
+    # Half of the output is there on average.
+    context = float(trace.input_tokens.mean()) + float(trace.output_tokens.mean()) / 2.0
+    held = replica.kv_block_count // max(1, replica.sequence_blocks(context))
+    together = max(1, min(replica.deployment.engine.max_sequence_count, held))
+    count = min(group.replica_count, max(1, trace.request_count // (_WAVES * together)))
+    return replace(fleet, groups=(replace(group, replica_count=count),))
+
+
+def _replica_count(fleet: Fleet) -> int:
+    return sum(group.replica_count for group in fleet.groups)
 
 
 def full_replicas(replays: Replays, detail: Traffic, sized: Sized) -> Saturated | None:
@@ -111,7 +136,7 @@ def filled(
     mean = calls.request_count / max(calls.duration_s, window_s[1] - window_s[0])
     if full is None:
         return None
-    total = sum(group.replica_count for group in fleet.groups)
+    total = _replica_count(fleet)
     busiest = max(peak, mean)
     return Filled(
         saturated_rate_per_s=full.rate_per_s,

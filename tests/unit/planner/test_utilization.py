@@ -35,6 +35,17 @@ def test_a_fleet_that_always_has_somebody_waiting_does_what_its_slots_do():
     assert two == pytest.approx(2 * one, rel=0.03)
 
 
+@pytest.mark.parametrize("count", [7, 40, 200])
+def test_many_replicas_are_as_full_as_few(count):
+    """Of 200 replicas each would get five requests: what it then does is fill and run dry."""
+    outputs = np.random.default_rng(5).integers(5, 96, 1000).astype(np.int32)
+    trace = replace(toy.trace(count=1000), output_tokens=outputs)
+    one, many = (saturated(trace, fleet(each, slots=16), toy.replay) for each in (1, count))
+    assert many.rate_per_s / count == pytest.approx(one.rate_per_s, rel=0.05)
+    assert many.work.input_s == pytest.approx(one.work.input_s, rel=0.05)
+    assert many.work.output_s == pytest.approx(one.work.output_s, rel=0.05)
+
+
 def test_so_few_requests_say_nothing():
     assert saturated(toy.trace(count=1), fleet(1), toy.replay) is None
 
