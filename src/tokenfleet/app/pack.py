@@ -24,6 +24,8 @@ class Shared:
     """Nodes if no pool shared any; ``None`` where the zones have no room for that."""
     free_by_zone: dict[str, int | None]
     """GPUs to be had in each zone beside those of all nodes; ``None``: as many as are wanted."""
+    free_by_quota: dict[planner.Quota, int]
+    """GPUs that each quota leaves beside those that are held under it, on nodes of all gpus."""
 
     @property
     def usd_per_hour(self) -> float:
@@ -38,17 +40,40 @@ class Shared:
     @property
     def hottest_room_count(self) -> int:
         """Replicas of the hottest pool that find room beside what stands, if others' spare ones stop."""
-        return planner.room_for_failover(self.packing, self.pools, self.hottest.name)
+        return planner.room_for_failover(
+            self.packing, self.pools, self.hottest.name, quota_left_count=self._quota_left_count
+        )
+
+    @property
+    def _quota_left_count(self) -> int | None:
+        quota = self.hottest.quota
+        return None if quota is None else self.free_by_quota[quota]
 
     @property
     def more_nodes_for_hottest_count(self) -> int | None:
-        """Empty nodes more with which all replicas that carry the hottest pool find room; ``None``: zones have none."""
+        """Empty nodes more with which all replicas that carry the hottest pool find room.
+
+        ``None`` where zones have none, or its quota does not allow so many.
+        """
         per_node = self.packing.gpus_per_node_count
         missing = max(0, self.hottest.carrying_count - self.hottest_room_count)
+        if missing and not self._quota_allows_hottest:
+            return None
         more = -(-missing // self.hottest.per_node_count(per_node))
         free = [gpus for zone, gpus in self.free_by_zone.items() if self.hottest.may_stand_in(zone)]
         limits = [gpus // per_node for gpus in free if gpus is not None]
         return more if len(limits) < len(free) or more <= sum(limits) else None
+
+    @property
+    def _quota_allows_hottest(self) -> bool:
+        """Whether all that carry it could come if there were nodes enough, spare replicas under the quota stopped."""
+        left = self._quota_left_count
+        if left is None:
+            return True
+        for pool in self.pools:
+            if pool.quota == self.hottest.quota and pool != self.hottest:
+                left += (self.packing.replica_count(pool.name) - pool.carrying_count) * pool.gpu_count
+        return left >= self.hottest.carrying_count * self.hottest.gpu_count
 
     @property
     def hottest(self) -> planner.Pool:
@@ -189,7 +214,7 @@ def _shared(chosen: Sequence[planner.Option]) -> tuple[Shared, ...]:
     if packings is None:
         raise ValueError("fleets were chosen that have no room")
     apart = planner.pack_all([replace(shelf, pools=tuple(map(_alone, shelf.pools))) for shelf in shelves])
-    free = _free_by_zone(packings)
+    zones, quotas = _free_by_zone(packings), _free_by_quota(shelves, packings)
     return tuple(
         Shared(
             gpu=gpu,
@@ -197,7 +222,8 @@ def _shared(chosen: Sequence[planner.Option]) -> tuple[Shared, ...]:
             pools=shelf.pools,
             packing=packing,
             apart_node_count=None if apart is None else apart[at].node_count,
-            free_by_zone=free,
+            free_by_zone=zones,
+            free_by_quota=quotas,
         )
         for at, (gpu, shelf, packing) in enumerate(zip(gpus, shelves, packings, strict=True))
     )
@@ -220,3 +246,13 @@ def _free_by_zone(packings: Sequence[planner.Packing]) -> dict[str, int | None]:
     return {
         zone.name: None if zone.gpu_limit_count is None else zone.gpu_limit_count - taken[zone.name] for zone in zones
     }
+
+
+def _free_by_quota(shelves: Sequence[planner.Shelf], packings: Sequence[planner.Packing]) -> dict[planner.Quota, int]:
+    free: dict[planner.Quota, int] = {}
+    for shelf, packing in zip(shelves, packings, strict=True):
+        for pool in shelf.pools:
+            if pool.quota is not None:
+                held = packing.replica_count(pool.name) * pool.gpu_count
+                free[pool.quota] = free.get(pool.quota, pool.quota.gpu_count) - held
+    return free

@@ -41,6 +41,7 @@ class Part:
     def pool(self, asked: Scenario, isolated: frozenset[str]) -> planner.Pool:
         """What has to stand on nodes."""
         alone = self.name in isolated
+        quota = asked.losses.gpu_quota_count
         return planner.Pool(
             name=self.name,
             owner=self.name if alone else self.scenario,
@@ -52,6 +53,7 @@ class Part:
             most_per_node_count=asked.redundancy.replicas_per_node,
             zone_count=asked.losses.zone_count,
             zones=asked.losses.zones,
+            quota=None if quota is None else planner.Quota(scenario=self.scenario, gpu_count=quota),
             isolated=alone or self.scenario in isolated,
         )
 

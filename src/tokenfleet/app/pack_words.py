@@ -242,7 +242,8 @@ def _failover(shared: Shared) -> str:
     pool, more = shared.hottest, shared.more_nodes_for_hottest_count
     room = "all" if shared.hottest_room_count >= pool.carrying_count else f"{shared.hottest_room_count} of the"
     if more is None:
-        rest = "; the zones have no GPUs left for nodes that would hold them all"
+        which = "its zones" if shared.hottest.quota is None else "its zones or its quota"
+        rest = f"; {which} have no GPUs left for all of them"
     elif more:
         usd = more * shared.packing.gpus_per_node_count * shared.price_usd_per_gpu_hour
         rest = f"; {_plural(more, 'node')} more ({shown_usd(usd)}/h) would hold them all"

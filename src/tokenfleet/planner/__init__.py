@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
-    from tokenfleet.planner.packing import PackedNode, Packing, Pool, Shelf, ZoneLoss, pack, pack_all
+    from tokenfleet.planner.packing import PackedNode, Packing, Pool, Quota, Shelf, ZoneLoss, pack, pack_all
     from tokenfleet.planner.packing_choice import Option, nodes_usd_per_hour, pack_together, shelves_of
     from tokenfleet.planner.packing_conflict import Conflict, TooFewGpus, conflict
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
@@ -79,6 +79,7 @@ _HOME = {
     "PoolsSpike": "pools_spike",
     "PricedPools": "priced",
     "Progress": "progress",
+    "Quota": "packing",
     "Recall": "recalling",
     "Replay": "spread",
     "RungRide": "rungs",
@@ -178,6 +179,7 @@ __all__ = [
     "PoolsSpike",
     "PricedPools",
     "Progress",
+    "Quota",
     "Recall",
     "Replay",
     "RungRide",

@@ -8,16 +8,19 @@ from tokenfleet.planner.packing import PackedNode, Packing, Pool
 from tokenfleet.planner.packing_program import integer_programs
 
 
-def room_for_failover(packing: Packing, pools: Sequence[Pool], name: str) -> int:
+def room_for_failover(
+    packing: Packing, pools: Sequence[Pool], name: str, *, quota_left_count: int | None = None
+) -> int:
     """Replicas of one pool that find room beside those it has while every other pool keeps its carrying ones.
 
     They go into free GPUs and into those of spare replicas of others, which stop. They still have to start there. Who
-    is isolated stays so, and no replica goes to a zone that its pool may not stand in.
+    is isolated stays so, no replica goes to a zone that its pool may not stand in, and a quota holds.
 
     Args:
         packing: Where everything stands.
         pools: What stands there.
         name: The pool whose demand comes over from elsewhere.
+        quota_left_count: GPUs that its quota leaves beside all that are held under it; ``None``: nobody says.
     """
     solver = integer_programs()
     moving = next(pool for pool in pools if pool.name == name)
@@ -40,6 +43,14 @@ def room_for_failover(packing: Packing, pools: Sequence[Pool], name: str) -> int
         row[len(nodes) * (1 + index) : len(nodes) * (2 + index)] = 1.0
         rows.append(row)
         limits.append(max(0, packing.replica_count(pool.name) - pool.carrying_count))
+    if quota_left_count is not None:
+        row = np.zeros(count)
+        row[: len(nodes)] = moving.gpu_count
+        for index, pool in enumerate(others):
+            if pool.quota == moving.quota:
+                row[len(nodes) * (1 + index) : len(nodes) * (2 + index)] = -pool.gpu_count
+        rows.append(row)
+        limits.append(quota_left_count)
     most = [_most(moving, node, packing, pools) for node in nodes]
     most += [node.replicas.get(pool.name, 0) for pool in others for node in nodes]
     found = solver.milp(

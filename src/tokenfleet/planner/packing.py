@@ -15,6 +15,14 @@ from tokenfleet.planner.placement import ANYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """GPUs that all pools under it may hold together, free ones of their nodes left aside."""
+
+    scenario: str
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """Replicas of one scenario."""
 
@@ -39,6 +47,8 @@ class Pool:
     """Zones that may be lost at once."""
     zones: tuple[Zone, ...] = ()
     """Where replicas may stand; none named: in any zone that others name."""
+    quota: Quota | None = None
+    """``None``: nobody says."""
 
     @property
     def left_count(self) -> int:
@@ -206,10 +216,9 @@ def pack_all(shelves: Sequence[Shelf], *, sparing: bool = True) -> tuple[Packing
         _check_sizes(shelf)
     zones = zones_of(pools)
     blocks = blocks_of(shelves)
-    limited = any(zone.gpu_limit_count is not None for zone in zones)
     nodes: list[list[PackedNode]] = [[] for _ in shelves]
     proved = [True] * len(shelves)
-    for together in [blocks] if limited else [[each] for each in blocks]:
+    for together in [blocks] if hang_together(pools) else [[each] for each in blocks]:
         found = solved([block for _, block in together], zones, sparing=sparing)
         if found is None:
             return None
@@ -226,6 +235,11 @@ def pack_all(shelves: Sequence[Shelf], *, sparing: bool = True) -> tuple[Packing
         )
         for shelf, mine, sure in zip(shelves, nodes, proved, strict=True)
     )
+
+
+def hang_together(pools: Sequence[Pool]) -> bool:
+    """Whether what some pools take leaves less for others on other nodes: zones, or a quota, have only so much."""
+    return any(pool.quota or any(zone.gpu_limit_count is not None for zone in pool.zones) for pool in pools)
 
 
 def blocks_of(shelves: Sequence[Shelf]) -> list[tuple[int, Shelf]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
-from tokenfleet.planner.packing import Pool, Shelf, pack_all
+from tokenfleet.planner.packing import Packing, Pool, Shelf, hang_together, pack_all
 
 _MOST_CHOICES = 20_000
 _SAME_USD = 1e-9
@@ -30,6 +30,7 @@ class Option:
 
 Ways = Sequence[Sequence[Sequence[Option]]]
 """Of each scenario, the ways to serve it: one fleet, or several pools."""
+_Known = dict[tuple[Shelf, ...], tuple[Packing, ...] | None]
 
 
 def pack_together(ways: Ways) -> tuple[int, ...] | None:
@@ -51,14 +52,11 @@ def pack_together(ways: Ways) -> tuple[int, ...] | None:
     if any(not each for each in ways):
         raise ValueError("a scenario without a fleet cannot be packed")
     best: tuple[float, tuple[int, ...]] | None = None
-    known: dict[tuple[Shelf, ...], float | None] = {}
+    known: _Known = {}
     for choice, chosen in choices(ways):
         if best is not None and _least_usd_per_hour(chosen) >= best[0]:
             break
-        shelves = shelves_of(chosen)
-        if shelves not in known:
-            known[shelves] = _usd_per_hour(shelves)
-        usd = known[shelves]
+        usd = _usd_per_hour(shelves_of(chosen), known)
         if usd is not None and (best is None or usd < best[0] - _SAME_USD):
             best = usd, choice
     return None if best is None else best[1]
@@ -66,7 +64,7 @@ def pack_together(ways: Ways) -> tuple[int, ...] | None:
 
 def nodes_usd_per_hour(chosen: Sequence[Option]) -> float | None:
     """Price of the whole nodes that hold these fleets, each gpu on nodes of its own; ``None`` where no room is."""
-    return _usd_per_hour(shelves_of(chosen))
+    return _usd_per_hour(shelves_of(chosen), {})
 
 
 def shelves_of(chosen: Sequence[Option]) -> tuple[Shelf, ...]:
@@ -84,13 +82,18 @@ def shelves_of(chosen: Sequence[Option]) -> tuple[Shelf, ...]:
     return tuple(shelves)
 
 
-def _usd_per_hour(shelves: tuple[Shelf, ...]) -> float | None:
-    packed = pack_all(shelves, sparing=False)
-    if packed is None:
-        return None
+def _usd_per_hour(shelves: tuple[Shelf, ...], known: _Known) -> float | None:
+    """Price of all nodes; each gpu is asked for once where what stands on others leaves it no less."""
+    together = hang_together([pool for shelf in shelves for pool in shelf.pools])
     total = 0.0
-    for found, shelf in zip(packed, shelves, strict=True):
-        total += found.node_count * found.gpus_per_node_count * shelf.usd_per_gpu_hour
+    for part in [shelves] if together else [(shelf,) for shelf in shelves]:
+        if part not in known:
+            known[part] = pack_all(part, sparing=False)
+        packed = known[part]
+        if packed is None:
+            return None
+        for found, shelf in zip(packed, part, strict=True):
+            total += found.node_count * found.gpus_per_node_count * shelf.usd_per_gpu_hour
     return total
 
 

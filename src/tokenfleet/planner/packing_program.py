@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.survival import Zone
-from tokenfleet.planner.packing import PackedNode, Pool, Shelf
+from tokenfleet.planner.packing import PackedNode, Pool, Quota, Shelf
 
 _TIME_LIMIT_S = 20.0
 _MOST_TRIED = 200_000
@@ -173,6 +173,7 @@ class _Program:
                 self._rows += [(row, low, np.inf) for row, low in _survival(grid, index, zones)]
                 self._rows += [(row, -np.inf, 0.0) for row in _levels(grid, index)]
         self._rows += [(row, -np.inf, limit) for row, limit in self._limits()]
+        self._rows += [(row, -np.inf, limit) for row, limit in self._quotas()]
         self._rows += [(row, 0.0, np.inf) for row in self._order()]
 
     @cached_property
@@ -258,6 +259,17 @@ class _Program:
             if self._beyond:
                 parts.append((np.array([self._nodes_end + at]), np.array([-1])))
             yield _Row.of(parts), float(zone.gpu_limit_count)
+
+    def _quotas(self) -> Iterator[tuple[_Row, float]]:
+        """The pools of a scenario hold no more GPUs than its quota."""
+        parts: dict[Quota, list[tuple[Ints, npt.NDArray[Any]]]] = {}
+        for grid in self._grids:
+            for index, pool in enumerate(grid.block.pools):
+                if pool.quota is not None:
+                    held = grid.held(index, grid.every_zone())
+                    parts.setdefault(pool.quota, []).append((held.columns, held.factors * pool.gpu_count))
+        for quota, held_by_all in parts.items():
+            yield _Row.of(held_by_all), float(quota.gpu_count)
 
     def _order(self) -> Iterator[_Row]:
         """Of zones that are alike, the first has most nodes: what is the same packing is not sought twice."""

@@ -74,7 +74,7 @@ def test_a_lost_zone_leaves_every_pool_its_carrying_replicas(run):
     assert "apart they would have no room" in said(text)
     assert "a: 1 node, 8 GPUs of 8; lost, it leaves chat 3 of 6, search 2 of 4" in said(text)
     assert "c: nothing stands there" in said(text)
-    assert "the zones have no GPUs left for nodes that would hold them all" in said(text)
+    assert "its zones have no GPUs left for all of them" in said(text)
 
 
 def test_a_scenario_alone_stands_as_its_plan_has_it(run):
@@ -132,6 +132,25 @@ def test_whoever_has_no_room_alone_is_left_out(run):
     write("chat", 2, 1, zones="[a, {name: b, weights: false}]")
     _, out, _ = run("pack", "chat.yaml", "search.yaml")
     assert "1 zone may be lost, and 1 zone can serve without the others" in said(out)
+
+
+def test_what_a_scenario_says_of_nodes_and_its_quota_holds_here_too(run):
+    def nodes(more, redundancy="{nodes: n+1}"):
+        write("chat", 12, 2, redundancy=redundancy, zones="[]")
+        text = Path("chat.yaml").read_text()
+        Path("chat.yaml").write_text(f"{text}{more}")
+        _, out, _ = run("pack", "chat.yaml", "--json")
+        (shared,) = json.loads(out)["nodes"]
+        (pool,) = shared["pools"]
+        return shared["node_count"], pool["replica_count"]
+
+    # Three carry: two nodes of three each, or one more where no more than two may stand on one, or five be held.
+    assert nodes("") == (2, 6)
+    assert nodes("", "{nodes: n+1, replicas_per_node: 2}") == (3, 5)
+    assert nodes("autoscaling: {max: 5, gpu_quota: 10}\n") == (3, 5)
+    code, out, _ = run("pack", "chat.yaml")
+    assert code == 0
+    assert "its zones or its quota have no GPUs left for all of them" in said(out)
 
 
 DESK = """\

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.survival import PlacedNode, Placement, Redundancy, Zone
-from tokenfleet.planner import Option, Pool, Shelf, conflict, nodes_usd_per_hour, pack, pack_all, pack_together
+from tokenfleet.planner import Option, Pool, Quota, Shelf, conflict, nodes_usd_per_hour, pack, pack_all, pack_together
 from tokenfleet.planner.failover import room_for_failover
 from tokenfleet.planner.placement import fewest_replicas, placed, survivors
 from unit.planner import toy
@@ -135,6 +135,16 @@ def test_a_limit_holds_for_nodes_of_all_gpus_together():
     assert pack_all([large, replace(small, pools=(pool("search", 4, 3, lost=0, at=at),))]) is None
 
 
+def test_dear_nodes_are_saved_before_many_cheap_ones():
+    """The third zone has 8 GPUs: there they save one node at $24 of a pool, or two at $4 of another."""
+    at = (Zone(name="a"), Zone(name="b"), Zone(name="c", gpu_limit_count=8))
+    dear = Shelf(gpus_per_node_count=8, usd_per_gpu_hour=3.0, pools=(pool("dear", 8, 2, at=at),))
+    cheap = Shelf(gpus_per_node_count=4, usd_per_gpu_hour=1.0, pools=(pool("cheap", 4, 4, at=at),))
+    first, second = pack_all([dear, cheap])
+    assert first.by_zone("dear") == {"a": 1, "b": 1, "c": 1}
+    assert second.by_zone("cheap") == {"a": 4, "b": 4}
+
+
 def test_who_names_no_zones_stands_in_any():
     pools = [pool("chat", 6, 1, at=zones("ab")), Pool(name="search", gpu_count=2, carrying_count=2, spare_count=0)]
     packing = pack(pools, 8)
@@ -169,6 +179,26 @@ def test_a_loss_leaves_more_where_it_is_ridden_through():
     assert pack([replace(still, survives_node=False)], 8).replica_count("chat") == 4
 
 
+def test_a_quota_holds_for_all_pools_of_a_scenario():
+    alone = pool("chat", 1, 3, lost=0, at=(), survives_node=True)
+    # Two nodes of three replicas each; with five GPUs three nodes, of two at most.
+    assert pack([alone], 8).node_count == 2
+    quota = Quota(scenario="chat", gpu_count=5)
+    assert pack([replace(alone, quota=quota)], 8).node_count == 3
+    assert pack([replace(alone, quota=replace(quota, gpu_count=3))], 8) is None
+    both = [replace(alone, name=name, quota=quota) for name in ("chat.a", "chat.b")]
+    shelves = [Shelf(gpus_per_node_count=8, usd_per_gpu_hour=1.0, pools=(each,)) for each in both]
+    assert pack_all(shelves) is None
+    roomier = replace(quota, gpu_count=9)
+    shelves = [replace(each, pools=(replace(each.pools[0], quota=roomier),)) for each in shelves]
+    found = pack_all(shelves)
+    assert sum(packing.replica_count(each.name) for packing, each in zip(found, both, strict=True)) <= 9
+    assert sum(packing.node_count for packing in found) == 7
+    packed, free = pack([alone], 8), {"quota_left_count": 1}
+    assert room_for_failover(packed, [alone], "chat") == 10
+    assert room_for_failover(packed, [alone], "chat", **free) == 1
+
+
 # ---- against every other way to stand
 
 
@@ -196,6 +226,9 @@ def fewest(pools, per_node, limits, most):
                 continue
             if any(not each.may_stand_in(zone) for each, at in zip(pools, stands, strict=True) for zone, _ in at):
                 continue
+            apart = [index for index, each in enumerate(pools) if each.isolated]
+            if any(mix[index] and sum(map(bool, mix)) > 1 for _, mix in nodes for index in apart):
+                continue
             used.append(sum(each.gpu_count * n for each, at in zip(pools, stands, strict=True) for _, n in at))
         if used:
             return count, min(used)
@@ -211,6 +244,7 @@ drawn_pools = st.lists(
             "survives_node": st.booleans(),
             "zone_count": st.integers(0, 1),
             "lame": st.sampled_from(["", "", "b", "c"]),
+            "isolated": st.booleans(),
         }
     ),
     min_size=1,
@@ -239,6 +273,55 @@ def test_no_brute_force_finds_cheaper_nodes_in_zones(drawn, limits):
         assert best == (packing.node_count, used)
     else:
         assert best is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 1), st.booleans()), min_size=2, max_size=2),
+    st.sampled_from([(1.0, 1.0), (1.0, 1.3), (2.0, 1.0)]),
+    st.lists(st.sampled_from([None, 2, 4, 6, 8]), min_size=2, max_size=2),
+)
+def test_no_brute_force_finds_a_cheaper_bill_of_two_gpus(drawn, usd, limits):
+    """Nodes of two and of four GPUs share what each zone has."""
+    limits = dict(zip("ab", limits, strict=True))
+    at = tuple(Zone(name=name, gpu_limit_count=limit) for name, limit in limits.items())
+    sizes = (2, 4)
+    pools = [
+        pool(str(index), gpus, carrying, lost=lost, at=at, survives_node=node)
+        for index, (gpus, carrying, lost, node) in enumerate(drawn)
+    ]
+    shelves = [
+        Shelf(gpus_per_node_count=size, usd_per_gpu_hour=price, pools=(each,))
+        for size, price, each in zip(sizes, usd, pools, strict=True)
+    ]
+    found = pack_all(shelves)
+    stands = []
+    for each, size, price in zip(pools, sizes, usd, strict=True):
+        mine = set()
+        for count in range(1, 7):
+            for nodes in arrangements([each], size, limits, count):
+                if kept(each, [(zone, mix[0]) for zone, mix in nodes]):
+                    held = Counter(zone for zone, _ in nodes)
+                    mine.add((count * size * price, held["a"] * size, held["b"] * size))
+        stands.append(mine)
+    bills = [
+        first[0] + second[0]
+        for first, second in product(*stands)
+        if all(limits[zone] is None or first[1 + i] + second[1 + i] <= limits[zone] for i, zone in enumerate("ab"))
+    ]
+    if found is None:
+        assert not bills
+        return
+    for packing, each in zip(found, pools, strict=True):
+        check(packing, [each])
+    for zone, limit in limits.items():
+        held = sum(
+            node.node_count * packing.gpus_per_node_count for packing in found for node in packing.nodes_in(zone)
+        )
+        assert limit is None or held <= limit
+    bill = sum(packing.node_count * size * price for packing, size, price in zip(found, sizes, usd, strict=True))
+    if all(packing.node_count <= 6 for packing in found):
+        assert bill == pytest.approx(min(bills))
 
 
 # ---- against the placement of a plan
@@ -348,6 +431,13 @@ def test_the_smallest_reason_is_one_scenario_then_two_then_as_many_as_it_takes()
     assert three.places == (0, 1, 2)
     assert sum(each.needed_gpu_count - each.gpu_limit_count for each in three.short) == 8
     assert pack_together([large, tiny]) == (0, 0)
+
+
+def test_limits_that_would_do_are_few_gpus_more_before_they_are_few_nodes():
+    """Two nodes in each zone would be six; seven take 7 GPUs more than there are, those six 15."""
+    at = tuple(Zone(name=name, gpu_limit_count=limit) for name, limit in (("a", 24), ("b", 24), ("c", 1)))
+    found = conflict([[(option("h100_sxm", 3.0, pool("chat", 8, 4, at=at)),)]])
+    assert [(each.zone, each.needed_gpu_count) for each in found.short] == [("c", 8)]
 
 
 @settings(max_examples=25, deadline=None)
