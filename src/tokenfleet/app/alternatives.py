@@ -1,6 +1,7 @@
 """Own, rent, both, or an API: a plan's fleet beside other ways to serve the same demand, from facts of the scenario."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -19,6 +20,7 @@ from tokenfleet.planner import described_gpus, gpus_by_slot
 
 _MONTHS_PER_YEAR = 12.0
 _DAY_S = 86_400.0
+_IN_BATCHES = ", in batches"
 _PAID_BY_USE = ("on_demand", "spot")
 """Terms whose idle hours cost nothing: against the others no share of use decides, but the two prices."""
 
@@ -41,26 +43,32 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         note="the plan, all hours, at its price" + (", what cannot be had included" if scarce > 1.0 else ""),
     )
     beside = service(bill, asked.beside, gpu_count=sum(sized.gpu_count for sized in plan.fleets))
+    hosted = hosted_usd_per_hour(bill, beside)
+    if hosted is not None:
+        hosted += bill.total_usd_per_hour * (scarce - 1.0)
     ways = (
         rented,
         *_owned(plan, trace, asked),
-        *_apis(plan, hosted_usd_per_hour(bill, beside), bill.span_s, record, asked),
+        *_apis(plan, hosted, bill.span_s, record, asked),
     )
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
 
 
 def _scarcity(plan: Plan) -> float:
     """What an hour of need costs over its price on demand, as the purchase counts it: more where it may not be had."""
-    facts, price = plan.question.buying, plan.fleets[0].price
-    if price.term != "on_demand":
+    facts = plan.question.buying
+    if any(sized.price.term != "on_demand" for sized in plan.fleets):
         return 1.0
-    usd = price.price_usd_per_gpu_hour
-    rent = cost.Rent(
-        on_demand_usd_per_gpu_hour=usd,
-        obtainable_fraction=facts.obtainable_fraction,
-        shortage_usd_per_gpu_hour=facts.shortage_usd_per_gpu_hour,
+    expected = sum(
+        sized.gpu_count
+        * cost.Rent(
+            on_demand_usd_per_gpu_hour=sized.price.price_usd_per_gpu_hour,
+            obtainable_fraction=facts.obtainable_fraction,
+            shortage_usd_per_gpu_hour=facts.shortage_usd_per_gpu_hour,
+        ).expected_usd_per_gpu_hour
+        for sized in plan.fleets
     )
-    return rent.expected_usd_per_gpu_hour / usd
+    return expected / sum(sized.gpu_count * sized.price.price_usd_per_gpu_hour for sized in plan.fleets)
 
 
 def _owned(plan: Plan, trace: Trace, asked: CompareSpec) -> Iterator[Alternative]:
@@ -143,13 +151,13 @@ def _apis(
     tokens_per_s = total * parts / span_s
     per_request = total / len(record.arrival_s)
     rows = cost.host_or_buy(
-        [price for price in catalog.api_prices() if price.model in asked.apis],
+        _api_prices(plan, asked),
         mix=cost.TokenMix(
             input_fraction=inputs / total, cached_fraction=cached / total, output_fraction=outputs / total
         ),
         demand_tokens_per_month=tokens_per_s * HOURS_PER_MONTH * 3600.0,
         hosted_usd_per_hour=hosted,
-        capacity_tokens_per_s=(plan.sustained_rate_per_s or plan.peak_rate_per_s) * per_request,
+        capacity_tokens_per_s=_most_per_s(plan) * per_request,
     )
     for row in rows:
         name = f"api {row.provider} {row.model}"
@@ -157,12 +165,49 @@ def _apis(
             yield _unknown(name, "a price it needs is not published")
             continue
         cheaper = "hosting is cheaper" if row.hosting_is_cheaper else "the API is cheaper"
+        when = "; answers come when it has time, within a day as a rule" if row.model.endswith(_IN_BATCHES) else ""
         yield Alternative(
             name=name,
             usd_per_month=row.api_usd_per_month,
             break_even_utilization_fraction=row.break_even_utilization_fraction,
             break_even_tokens_per_month=row.break_even_tokens_per_month,
-            note=f"${row.api_usd_per_million_tokens:.3g} per million tokens of this mix ({row.as_of}); {cheaper} here",
+            note=(
+                f"${row.api_usd_per_million_tokens:.3g} per million tokens of this mix ({row.as_of}); "
+                f"{cheaper} here{when}"
+            ),
+        )
+
+
+def _most_per_s(plan: Plan) -> float:
+    """Requests a second that the fleet sustains for a month: within its promise, and no more than full replicas do.
+
+    A peak of work that can wait may be many times what gets done meanwhile.
+    """
+    sustained = plan.sustained_rate_per_s or plan.peak_rate_per_s
+    parts = [each.plan for each in plan.pools] or [plan]
+    full = [
+        plan.peak_rate_per_s * each.saturated_rate_per_s / each.peak_rate_per_s
+        for each in parts
+        if each.saturated_rate_per_s is not None and each.peak_rate_per_s > 0.0
+    ]
+    return min([sustained, *full])
+
+
+def _api_prices(plan: Plan, asked: CompareSpec) -> Iterator[catalog.ApiPrice]:
+    """Of each model that was asked for; where nobody waits for an answer, what it costs in batches too."""
+    for price in catalog.api_prices():
+        if price.model not in asked.apis:
+            continue
+        yield price
+        if plan.question.slo.latency or price.batch_input_usd_per_million_tokens is None:
+            continue
+        yield replace(
+            price,
+            model=f"{price.model}{_IN_BATCHES}",
+            input_usd_per_million_tokens=price.batch_input_usd_per_million_tokens,
+            # Nobody publishes what a cached token costs in a batch: it is read like any other.
+            cached_input_usd_per_million_tokens=price.batch_input_usd_per_million_tokens,
+            output_usd_per_million_tokens=price.batch_output_usd_per_million_tokens,
         )
 
 

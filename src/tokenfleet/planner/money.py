@@ -192,11 +192,12 @@ def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> Counts:
     slot_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
     if slot_count == 0:
         return np.zeros(0, dtype=np.int64)
-    minute = np.minimum((trace.arrival_s // 60.0).astype(np.int64), slot_count * minutes)
+    minute = (trace.arrival_s // 60.0).astype(np.int64)
     tokens = trace.input_tokens.astype(np.float64) + trace.output_tokens
-    by_minute = np.bincount(minute, weights=tokens, minlength=slot_count * minutes + 1)[: slot_count * minutes]
-    peak_of_slot = by_minute.reshape(slot_count, minutes).max(axis=1)
-    highest = peak_of_slot.max()
+    by_minute = np.bincount(minute, weights=tokens, minlength=slot_count * minutes)
+    peak_of_slot = by_minute[: slot_count * minutes].reshape(slot_count, minutes).max(axis=1)
+    # The peak may lie in what is left of a slot at the end.
+    highest = by_minute.max()
     share = peak_of_slot / highest if highest > 0.0 else np.ones(slot_count)
     needed: Counts = np.ceil(chosen.carrying_count * share - 1e-9).astype(np.int64)
     return needed

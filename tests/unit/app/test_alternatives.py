@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tokenfleet import catalog
-from tokenfleet.app.alternatives import _needed
+from tokenfleet.app.alternatives import _needed, _scarcity
 from tokenfleet.app.cli import main
 from tokenfleet.app.compare_types import OwnedSpec
 from tokenfleet.app.compose import compose
@@ -87,6 +87,47 @@ def test_what_cannot_be_had_is_counted_in_every_way_to_rent(made, tmp_path):
     plenty = next(way for way in document["cost"]["alternatives"]["ways"] if way["name"] == "owned")
     even = "break_even_utilization_fraction"
     assert ways["owned"][even] == pytest.approx(plenty[even] / expected)
+
+
+def test_what_cannot_be_had_is_counted_for_each_pool_at_its_price_and_against_apis(made, tmp_path):
+    cheap, dear = sized(usd=1.0, tensor_parallel=1, carrying=1), sized(usd=3.0, tensor_parallel=1, carrying=5)
+    buying = Buying(obtainable_fraction=0.5, shortage_usd_per_gpu_hour=20.0)
+    asked = SimpleNamespace(fleets=(cheap, dear), question=replace(toy.question([], []), buying=buying))
+    # Two gpus at 1 and six at 3 dollars, each half of its time at 20.
+    assert _scarcity(asked) == pytest.approx((2 * 10.5 + 6 * 11.5) / (2 * 1.0 + 6 * 3.0))
+    scarce = "buy: {busy_hours: 10, quiet: 50%, obtainable: 50%, usd_per_missing_gpu_hour: 20}\n"
+    document = planned(tmp_path, SCENARIO + f"compare: {{apis: [{an_api().model}]}}\n" + scarce)
+    rented, api = document["cost"]["alternatives"]["ways"]
+    usual = next(way for way in made[0]["cost"]["alternatives"]["ways"] if way["name"].startswith("api"))
+    factor = rented["usd_per_month"] / (document["cost"]["total_usd_per_hour"] * 730)
+    even = "break_even_tokens_per_month"
+    assert api[even] == pytest.approx(usual[even] * factor)
+
+
+def test_work_that_waits_is_held_against_batch_prices_and_what_full_replicas_do(tmp_path):
+    text = SCENARIO.replace("{ttft_p99: 2s, itl_p99: 80ms, error_rate: 0.1%}", "{done_within: 2h}")
+    text = text.replace("mean_rate: 4, duration: 5min", "mean_rate: 8, duration: 20min")
+    price = next(each for each in catalog.api_prices() if each.batch_input_usd_per_million_tokens)
+    document = planned(tmp_path, text + f"compare: {{apis: [{price.model}]}}\n")
+    ways = {way["name"]: way for way in document["cost"]["alternatives"]["ways"]}
+    usual = ways[f"api {price.provider} {price.model}"]
+    batch = ways[f"api {price.provider} {price.model}, in batches"]
+    lengths = document["workload"]
+    share = lengths["input_tokens"]["mean"] / (lengths["input_tokens"]["mean"] + lengths["output_tokens"]["mean"])
+    blended = [
+        share * inputs + (1.0 - share) * outputs
+        for inputs, outputs in (
+            (price.input_usd_per_million_tokens, price.output_usd_per_million_tokens),
+            (price.batch_input_usd_per_million_tokens, price.batch_output_usd_per_million_tokens),
+        )
+    ]
+    assert batch["usd_per_month"] / usual["usd_per_month"] == pytest.approx(blended[1] / blended[0], rel=1e-3)
+    assert "within a day" in batch["note"]
+    # A peak of work that waits may be any size: a month of it is what full replicas get done.
+    each = sum(lengths[kind]["mean"] for kind in ("input_tokens", "output_tokens"))
+    most = document["peak"]["saturated_rate_per_s"] * each * 730 * 3600
+    share_of_it = usual["break_even_tokens_per_month"] / most
+    assert usual["break_even_utilization_fraction"] == pytest.approx(share_of_it, rel=0.01)
 
 
 def test_against_a_reservation_no_share_of_use_decides(made, tmp_path):

@@ -76,6 +76,14 @@ def test_hours_ask_for_gpus_by_their_busiest_minute(quotes):
     assert "spot" not in {line.name for line in bought.lines}
 
 
+def test_a_peak_in_the_last_part_of_an_hour_is_the_peak_all_the_same():
+    """The fleet was sized for it: the fullest whole hour needs no more than its share."""
+    arrivals = np.concatenate([np.arange(25) * 3600.0, 25 * 3600.0 + np.arange(5) * 1.0])
+    equal = np.full(len(arrivals), 100, dtype=np.int32)
+    trace = Trace(arrival_s=arrivals, input_tokens=equal, output_tokens=equal)
+    assert carrying_by_slot(of_ten().chosen, trace, 3600.0).tolist() == [2] * 25
+
+
 def test_a_day_that_somebody_describes_stands_for_a_short_trace(quotes):
     bought = purchase(of_ten(DAY), toy.trace())
     assert (bought.hour_count, bought.described) == (24, True)
