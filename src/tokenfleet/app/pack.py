@@ -130,8 +130,8 @@ def packed(
     pools of a plan that buys pools. A scenario for which its zones have no room even alone is left out.
 
     Raises:
-        BadInput: as for a plan; two scenarios of one name, an isolated one that is not among them, two that contradict
-            each other about a zone, or one that is to survive more than a node at once.
+        BadInput: as for a plan; two scenarios of one name, an isolated one that is not among them, or two that
+            contradict each other about a zone.
     """
     from tokenfleet import simulator
 

@@ -48,7 +48,7 @@ class Part:
             gpu_count=self.deployment.layout.gpu_count,
             carrying_count=self.carrying_count,
             spare_count=self.spare_count,
-            survives_node=asked.redundancy.nodes != "none",
+            node_count=asked.losses.node_count,
             more_left_count=self.more_left_count,
             most_per_node_count=asked.redundancy.replicas_per_node,
             zone_count=asked.losses.zone_count,
@@ -90,16 +90,12 @@ def ways_of(asked: Scenario, teller: Teller, replay: planner.Replay | None) -> t
 
 
 def refuse_unpackable(scenarios: Sequence[Scenario]) -> None:
-    """Refuses what nodes that are shared cannot keep, and zones of which two scenarios say different things.
+    """Refuses zones of which two scenarios say different things.
 
     Raises:
-        BadInput: a scenario wants to do without several nodes at once, or contradicts another.
+        BadInput: a scenario contradicts another.
     """
     problems = list(_contradictions(scenarios))
-    for asked in scenarios:
-        if asked.losses.node_count > 1:
-            what = f"{asked.name} is to survive the loss of {asked.losses.node_count} nodes at once"
-            problems.append(Problem("redundancy.nodes", what, "pack knows how to do without one: nodes: n+1"))
     if problems:
         raise BadInput(problems)
 

@@ -82,7 +82,7 @@ def _pool_document(pool: planner.Pool, shared: Shared, found: Packed) -> dict[st
         "replica_count": packing.replica_count(pool.name),
         "carrying_replica_count": pool.carrying_count,
         "by_zone": packing.by_zone(pool.name) if found.zones else {},
-        "lost_with_a_node_count": packing.lost_with_a_node(pool.name),
+        "lost_with_a_node_count": packing.lost_with_nodes(pool.name),
         "survives_node": _survives_node(packing, pool),
         "zone_losses": [
             {
@@ -101,7 +101,10 @@ def _pool_document(pool: planner.Pool, shared: Shared, found: Packed) -> dict[st
 
 
 def _survives_node(packing: planner.Packing, pool: planner.Pool) -> bool:
-    return packing.replica_count(pool.name) - packing.lost_with_a_node(pool.name) >= pool.left_count
+    return (
+        packing.replica_count(pool.name) - packing.lost_with_nodes(pool.name, max(1, pool.node_count))
+        >= pool.left_count
+    )
 
 
 def _node_count(found: Packed, zone: str) -> int:
@@ -201,7 +204,8 @@ def _apart(shared: Shared) -> str:
 
 def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
     packing = shared.packing
-    lost = packing.lost_with_a_node(pool.name)
+    nodes = max(1, pool.node_count)
+    lost = "a lost node takes" if nodes == 1 else f"{nodes} lost nodes take"
     keeps = _keeps(_survives_node(packing, pool))
     beside = packing.neighbours(pool.name)
     shares = f"shares nodes with {', '.join(beside)}" if beside else "alone on its nodes"
@@ -209,7 +213,8 @@ def _pool_line(shared: Shared, pool: planner.Pool, found: Packed) -> str:
     carry = "carries" if pool.carrying_count == 1 else "carry"
     replicas = f"{_plural(packing.replica_count(pool.name), 'replica')} of {deployment_name(deployment)}"
     return (
-        f"{pool.name}: {replicas}, {pool.carrying_count} {carry}; a lost node takes {lost} and it {keeps}; "
+        f"{pool.name}: {replicas}, {pool.carrying_count} {carry}; {lost} "
+        f"{packing.lost_with_nodes(pool.name, nodes)} and it {keeps}; "
         f"{_worst_zone(packing, pool) if found.zones else ''}{shares}; {shown_usd(shared.share_usd_per_hour(pool))}/h"
     )
 

@@ -33,8 +33,8 @@ class Pool:
     """Replicas that carry the peak alone."""
     spare_count: int
     """Replicas that may fail, one by one."""
-    survives_node: bool = False
-    """It keeps ``left_count`` when any node is gone."""
+    node_count: int = 0
+    """Nodes that may be lost at once."""
     isolated: bool = False
     """It shares no node with pools of another owner."""
     owner: str = ""
@@ -61,7 +61,7 @@ class Pool:
 
         Whichever zones are lost, the others hold enough, so all of them together hold more in proportion.
         """
-        least = self.left_count + max(self.spare_count, int(self.survives_node))
+        least = self.left_count + max(self.spare_count, self.node_count)
         usable = len([zone for zone in self.zones if zone.stands_alone])
         if not self.zone_count or usable <= self.zone_count:
             return least
@@ -143,9 +143,10 @@ class Packing:
             found[node.zone] += node.node_count * node.replicas.get(pool, 0)
         return {name: count for name, count in found.items() if count}
 
-    def lost_with_a_node(self, pool: str) -> int:
-        """Replicas of a pool that the worst node takes with it."""
-        return max((node.replicas.get(pool, 0) for node in self.nodes), default=0)
+    def lost_with_nodes(self, pool: str, count: int = 1) -> int:
+        """Replicas of a pool that the worst nodes take with them."""
+        held = [node.replicas.get(pool, 0) for node in self.nodes for _ in range(min(count, node.node_count))]
+        return sum(sorted(held, reverse=True)[:count])
 
     def zone_losses(self, pool: Pool) -> tuple[ZoneLoss, ...]:
         """What every loss of as many zones as the pool may lose, at least one, leaves of it."""
@@ -193,7 +194,7 @@ def pack(pools: Sequence[Pool], gpus_per_node_count: int) -> Packing | None:
 def pack_all(shelves: Sequence[Shelf], *, sparing: bool = True) -> tuple[Packing, ...] | None:
     """The cheapest nodes that hold every pool with what it may lose.
 
-    A pool that must survive a node gets as many replicas more as its fullest node holds, so it is spread thinly where
+    A pool that must survive nodes gets as many replicas more as its fullest ones hold, so it is spread thinly where
     others fill the rest of the nodes. One that must survive a zone keeps enough in the others, of those that have
     weights and ingress of their own.
 

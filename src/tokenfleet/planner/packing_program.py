@@ -1,8 +1,9 @@
 """The integer program of packing: how many nodes of each mix of replicas stand in each zone.
 
 A node is filled with one of finitely many mixes, so a packing is a count of nodes for each mix and zone. What a pool
-may lose is linear in these counts but for the fullest node, which takes a few yes-or-no variables: for every pool and
-number, whether any node holds so many of its replicas. It is solved exactly, or said not to be.
+may lose is linear in these counts but for the fullest nodes, which take a few yes-or-no variables: for every pool and
+number, whether any node holds so many of its replicas, and whether a second does. It is solved exactly, or said not to
+be.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,9 +99,7 @@ class _Grid:
     def __init__(self, block: Shelf, zones: Sequence[Zone], start: int) -> None:
         self.block, self._zones, self._start = block, zones, start
         self.mixes = _mixes(block.pools, block.gpus_per_node_count)
-        self._levels = [
-            pool.per_node_count(block.gpus_per_node_count) if pool.survives_node else 0 for pool in block.pools
-        ]
+        self._levels = [pool.per_node_count(block.gpus_per_node_count) * pool.node_count for pool in block.pools]
 
     @property
     def node_column_count(self) -> int:
@@ -134,7 +133,7 @@ class _Grid:
         return _Row.of([(self.columns(zone), self.mixes[:, index]) for zone in zones])
 
     def level_columns(self, index: int) -> Ints:
-        """Whether any node holds one replica of a pool, two..."""
+        """Whether any node holds one replica of a pool, two..., then whether two nodes do, as many as may be lost."""
         begin = self._start + self.node_column_count + sum(self._levels[:index])
         return np.arange(begin, begin + self._levels[index])
 
@@ -171,7 +170,7 @@ class _Program:
         for grid in self._grids:
             for index in range(len(grid.block.pools)):
                 self._rows += [(row, low, np.inf) for row, low in _survival(grid, index, zones)]
-                self._rows += [(row, -np.inf, 0.0) for row in _levels(grid, index)]
+                self._rows += [(row, -np.inf, most) for row, most in _levels(grid, index)]
         self._rows += [(row, -np.inf, limit) for row, limit in self._limits()]
         self._rows += [(row, -np.inf, limit) for row, limit in self._quotas()]
         self._rows += [(row, 0.0, np.inf) for row in self._order()]
@@ -292,7 +291,7 @@ def _survival(grid: _Grid, index: int, zones: Sequence[Zone]) -> Iterator[tuple[
     pool = grid.block.pools[index]
     everywhere = grid.held(index, grid.every_zone())
     yield everywhere, float(pool.left_count + pool.spare_count)
-    if pool.survives_node:
+    if pool.node_count:
         columns = grid.level_columns(index)
         fullest = (columns, np.full(len(columns), -1))
         yield _Row.of([(everywhere.columns, everywhere.factors), fullest]), float(pool.left_count)
@@ -302,19 +301,24 @@ def _survival(grid: _Grid, index: int, zones: Sequence[Zone]) -> Iterator[tuple[
             yield grid.held(index, [at for at in own if at not in lost]), float(pool.left_count)
 
 
-def _levels(grid: _Grid, index: int) -> Iterator[_Row]:
-    """A node holds no more of a pool than its yes-or-no variables say."""
-    for count, column in enumerate(grid.level_columns(index), start=1):
-        holds = grid.mixes[:, index] >= count
+def _levels(grid: _Grid, index: int) -> Iterator[tuple[_Row, float]]:
+    """Nodes hold no more of a pool than its yes-or-no variables say.
+
+    The fullest node holds as many replicas as there are numbers that any node holds, the second fullest as many as
+    there are numbers that two hold.
+    """
+    pool, per_node = grid.block.pools[index], grid.block.gpus_per_node_count
+    for at, column in enumerate(grid.level_columns(index)):
+        others, count = divmod(at, pool.per_node_count(per_node))
+        holds = grid.mixes[:, index] > count
         parts = [(grid.columns(zone), holds.astype(float)) for zone in grid.every_zone()]
-        enough = _enough(grid.block.pools[index], grid.block.gpus_per_node_count)
-        nodes = enough // count * len(parts)
-        yield _Row.of([*parts, (np.array([column]), np.array([-float(nodes)]))])
+        nodes = _enough(pool, per_node) // (count + 1) * len(parts)
+        yield _Row.of([*parts, (np.array([column]), np.array([-float(nodes)]))]), float(others)
 
 
 def _enough(pool: Pool, gpus_per_node_count: int) -> int:
     """Replicas of a pool in one zone beyond which one is there to no purpose: no loss needs it."""
-    lost = pool.per_node_count(gpus_per_node_count) if pool.survives_node else 0
+    lost = pool.per_node_count(gpus_per_node_count) * pool.node_count
     return pool.left_count + max(1, pool.spare_count, lost)
 
 
