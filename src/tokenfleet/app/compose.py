@@ -133,7 +133,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
 
 def _refuse_named_pools(scenario: Scenario) -> None:
     if scenario.pools is not None:
-        mend = "tokenfleet plan plans them, drill and simulate replay them; leave pools out for one fleet"
+        mend = "tokenfleet plan plans them, simulate replays them; leave pools out for one fleet"
         raise BadInput.at("pools", "are named here, and this command is about a fleet that a plan chooses", mend)
 
 

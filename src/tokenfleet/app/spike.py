@@ -15,7 +15,7 @@ from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.scaling_question import batch_of, check_before_pools, ladder_of, without_effect
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tokens
-from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
+from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked, usual_of
 from tokenfleet.app.spike_words import (
     burst_lines,
     carry_said,
@@ -97,7 +97,7 @@ def spike(
     from tokenfleet import simulator
 
     composition = compose(scenario, teller)
-    event = _event(composition.trace, options)
+    event = event_asked(composition.trace, options)
     simulator.warm_up(announce=teller.announce)
     base = bought(composition, teller, replay)
     spec = scenario.ladder
@@ -110,8 +110,9 @@ def spike(
         if ladder is not None:
             check_before_pools(ladder, "ladder")
         return pools_spiked(
-            composition,
-            base.pools,
+            composition.question,
+            composition.trace,
+            *usual_of(base.pools),
             event,
             teller,
             bursting=bursting,
@@ -156,7 +157,12 @@ def _with_batch(trace: Trace, batch: Bools | None) -> Trace:
     return replace(trace, class_bits=bits.astype(np.int32), classes=(*trace.classes, planner.BATCH))
 
 
-def _event(trace: Trace, options: SpikeOptions) -> planner.Event | None:
+def event_asked(trace: Trace, options: SpikeOptions) -> planner.Event | None:
+    """The event that options name; ``None``: none.
+
+    Raises:
+        BadInput: it is said in two ways, or is outside of the demand.
+    """
     given = [name for name in ("factor", "tokens", "requests") if getattr(options, name) is not None]
     if not given:
         if options.at is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from tokenfleet import planner
-from tokenfleet.app.compose import Composition, Teller
+from tokenfleet.app.compose import Teller
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_usd
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.spike_words import (
@@ -17,6 +17,7 @@ from tokenfleet.app.spike_words import (
     ladder_lines,
     let_go_line,
     moment_said,
+    prepared_lines,
     replicas_said,
     scale_back_s,
     start_said,
@@ -24,7 +25,7 @@ from tokenfleet.app.spike_words import (
 )
 from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.control import Ladder
-from tokenfleet.domain.plan import Plan, Sized
+from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Trace
 
@@ -35,7 +36,10 @@ _HOUR_S = 3600.0
 class PoolsSpiked:
     """Everything the command says of pools."""
 
-    plan: Plan
+    usual: planner.System
+    """As they are planned, with their spare replicas."""
+    who: Mapping[str, str]
+    """Whom each serves, in words."""
     ready: Mapping[str, Ready]
     """By pool."""
     known: planner.PoolsSpike | None
@@ -52,7 +56,10 @@ class PoolsSpiked:
         if self.known is None or not pool.added_replica_count:
             return None
         lead_s = pool.warm.lead_s if pool.warm else 0.0
-        return self.known.event.start_s - self.ready[pool.name].high_s - lead_s
+        # Those that share GPUs come together.
+        host = pool.usual.beside or pool.name
+        high_s = max(self.ready[part.name].high_s for part in self.usual.parts if part.host == host)
+        return self.known.event.start_s - high_s - lead_s
 
     def reserve_gpu_hours(self, pool: planner.PoolNeeds) -> float | None:
         """What is added to a pool, from trigger to the end."""
@@ -62,9 +69,16 @@ class PoolsSpiked:
         return pool.added_gpu_count * (self.scale_back_s - trigger_s) / _HOUR_S
 
 
+def usual_of(plan: Plan) -> tuple[planner.System, dict[str, str]]:
+    """The pools of a plan, and whom each serves."""
+    return planner.system_of(plan.pools, plan.handover), {pool.name: pool.who for pool in plan.pools}
+
+
 def pools_spiked(
-    composition: Composition,
-    plan: Plan,
+    question: PlanQuestion,
+    trace: Trace,
+    usual: planner.System,
+    who: Mapping[str, str],
     event: planner.Event | None,
     teller: Teller,
     *,
@@ -76,8 +90,10 @@ def pools_spiked(
     """Asks the pools of a plan for an event and for bursts.
 
     Args:
-        composition: The scenario, resolved.
-        plan: Of several pools.
+        question: What is asked of all of them.
+        trace: The usual demand.
+        usual: The pools that are planned for it.
+        who: Whom each serves, in words.
         event: ``None`` where none is known.
         teller: Told what is being done.
         bursting: The demand of bursts, with the requests that ``shed_batch`` refuses as a class of their own.
@@ -85,23 +101,22 @@ def pools_spiked(
         ladder: Stands in front of all pools; ``None``: nothing is given up.
         notes: Rungs that this demand cannot show.
     """
-    question, trace = composition.question, composition.trace
-    starts = {pool.name: ready(cold_start_s, sized.replica) for pool in plan.pools for sized in pool.plan.fleets}
+    starts = {part.name: ready(cold_start_s, part.sized.replica) for part in usual.parts}
     known = None
     if event is not None:
         teller.say("replaying the event")
         after_s = {name: start.typical_s for name, start in starts.items()}
-        known = planner.spike_of_pools(question, trace, plan, event, ready_after_s=after_s, progress=teller.step)
+        known = planner.spike_of_pools(question, trace, usual, who, event, ready_after_s=after_s, progress=teller.step)
     teller.say("looking for the largest burst")
     found = planner.bursts_of_pools(
         question,
         bursting,
-        plan,
+        usual,
         queue_limit_count=question.admission.queue_limit_count,
         ladder=ladder,
         progress=teller.step,
     )
-    return PoolsSpiked(plan=plan, ready=starts, known=known, bursts=found, notes=notes)
+    return PoolsSpiked(usual=usual, who=who, ready=starts, known=known, bursts=found, notes=notes)
 
 
 def pools_spike_document(found: PoolsSpiked) -> dict[str, object]:
@@ -110,7 +125,7 @@ def pools_spike_document(found: PoolsSpiked) -> dict[str, object]:
     needs = {} if known is None else {pool.name: pool for pool in known.pools}
     return {
         "usual": None,
-        "pools": [_pool(found, name, who, sized, needs.get(name)) for name, who, sized in _usual(found.plan)],
+        "pools": [_pool(found, name, who, sized, needs.get(name)) for name, who, sized in _usual(found)],
         "why_not": [],
         "ready": {name: asdict(start) for name, start in found.ready.items()},
         "event": None if known is None else _event(found, known),
@@ -152,22 +167,25 @@ def _pool(found: PoolsSpiked, name: str, who: str, usual: Sized, needs: planner.
     }
 
 
-def _usual(plan: Plan) -> Iterator[tuple[str, str, Sized]]:
-    return ((pool.name, pool.who, sized) for pool in plan.pools for sized in pool.plan.fleets)
+def _usual(found: PoolsSpiked) -> Iterator[tuple[str, str, Sized]]:
+    return ((part.name, found.who[part.name], part.sized) for part in found.usual.parts)
 
 
 def pools_spike_blocks(found: PoolsSpiked) -> Iterator[Block]:
     """The same for a person."""
     lines = [
         f"{name}: {replicas_said(sized.replica_count)} of {replica_name(sized)}, {hour_said(sized)} ({who})"
-        for name, who, sized in _usual(found.plan)
+        for name, who, sized in _usual(found)
     ]
-    yield "Usual", [*lines, f"{len(lines)} pools, {shown_usd(found.plan.price_usd_per_hour or 0.0)}/h"]
+    count = "1 pool" if len(lines) == 1 else f"{len(lines)} pools"
+    yield "Usual", [*lines, f"{count}, {shown_usd(found.usual.price_usd_per_hour)}/h"]
     if found.known is not None:
         yield from _known_blocks(found, found.known)
     yield "Bursts", list(burst_lines(found.bursts))
     if any(burst.rungs for burst in found.bursts):
         yield "Ladder", ["one door in front of all pools", *ladder_lines(found.bursts), *found.notes]
+    elif found.notes:
+        yield "Assumed", list(found.notes)
 
 
 def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Block]:
@@ -185,7 +203,10 @@ def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Blo
     if known.endured is None:
         return
     yield "When", list(_when(found, known))
-    yield "Warm", [line for pool in pools for line in _warm(found, pool)]
+    warm = [line for pool in pools for line in _warm(found, pool)]
+    if not all(pool.warming_is_asked for pool in pools):
+        warm.append("what prefixes that are warmed save is not tried: prompts sent ahead go to no pool that is named")
+    yield "Warm", warm
 
 
 def _asked(pool: planner.PoolNeeds) -> str:
@@ -207,7 +228,8 @@ def _needs(pool: planner.PoolNeeds) -> str:
 
 
 def _when(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[str]:
-    grown = [pool for pool in known.pools if pool.added_replica_count]
+    # What stands beside another pool comes with it.
+    grown = [pool for pool in known.pools if pool.added_replica_count and pool.usual.beside is None]
     if not grown:
         yield "nothing to start: the usual pools are enough"
         return
@@ -228,5 +250,6 @@ def _when(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[str]:
 
 
 def _warm(found: PoolsSpiked, pool: planner.PoolNeeds) -> Iterator[str]:
-    lines = warm_lines(pool.warm, found.ready[pool.name], pool.added_replica_count)
+    ready, added_count = found.ready[pool.name], pool.added_replica_count
+    lines = warm_lines(pool.warm, ready, added_count) if pool.warming_is_asked else prepared_lines(ready, added_count)
     return (f"{pool.name}: {line}" for line in lines)

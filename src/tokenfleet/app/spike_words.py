@@ -26,11 +26,7 @@ def moment_said(time_s: float) -> str:
 
 def warm_lines(warm: planner.Warmed | None, ready: Ready | None, added_count: int) -> Iterator[str]:
     """What to have at hand before the event, and what warming prefixes does to its first minute."""
-    if ready is not None and ready.prepared_high_s is not None and added_count:
-        yield (
-            f"image, weights on local disk and compiled graphs on nodes that stand ready: a start takes at most "
-            f"{shown_duration(ready.prepared_high_s)} instead of {shown_duration(ready.high_s)}"
-        )
+    yield from prepared_lines(ready, added_count)
     if warm is None:
         yield "no prompt beginnings are shared, so there is no prefix to warm"
         return
@@ -43,6 +39,15 @@ def warm_lines(warm: planner.Warmed | None, ready: Ready | None, added_count: in
         f"{_time(cold.ttft_p99_s)} cold, {_time(hot.ttft_p99_s)} warm; input from the cache {cold.cached_fraction:.0%} "
         f"cold, {hot.cached_fraction:.0%} warm"
     )
+
+
+def prepared_lines(ready: Ready | None, added_count: int) -> Iterator[str]:
+    """What to have at hand for the replicas that are added."""
+    if ready is not None and ready.prepared_high_s is not None and added_count:
+        yield (
+            f"image, weights on local disk and compiled graphs on nodes that stand ready: a start takes at most "
+            f"{shown_duration(ready.prepared_high_s)} instead of {shown_duration(ready.high_s)}"
+        )
 
 
 def burst_lines(bursts: Sequence[planner.Burst]) -> Iterator[str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
     from tokenfleet.planner.spread import Pending, Replay, Spread
-    from tokenfleet.planner.systems import System, in_place, pools_of, requests_of_pool
+    from tokenfleet.planner.systems import System, in_place, pools_of, requests_of_pool, system_of
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.trading import balanced, excess_of, sizes_between
     from tokenfleet.planner.utilization import Filled, filled
@@ -134,6 +134,7 @@ _HOME = {
     "spare_surviving": "redundancy",
     "spike_of_pools": "pools_spike",
     "split_trials": "splits",
+    "system_of": "systems",
     "system_of_named": "named",
     "tiers": "tiering",
     "tiers_of_pools": "pools_tiering",
@@ -233,6 +234,7 @@ __all__ = [
     "spare_surviving",
     "spike_of_pools",
     "split_trials",
+    "system_of",
     "system_of_named",
     "tiers",
     "tiers_of_pools",

@@ -9,7 +9,7 @@ import numpy as np
 from tokenfleet import workload
 from tokenfleet.contract import conservative_rank
 from tokenfleet.control import Ladder
-from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
+from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.survival import Recovery
@@ -21,7 +21,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import settled
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.rungs import Bearer, RungRide, Shock, ridden, watched_fleet, watched_pools
-from tokenfleet.planner.systems import System, system_of
+from tokenfleet.planner.systems import Longs, System, seen_of
 from tokenfleet.planner.traffic import Traffic, followed, stretch
 
 BURST_LENGTHS_S = (10.0, 60.0, 300.0)
@@ -92,7 +92,7 @@ def bursts(
 def bursts_of_pools(
     question: PlanQuestion,
     trace: Trace,
-    plan: Plan,
+    pools: System,
     *,
     queue_limit_count: int | None = None,
     ladder: Ladder | None = None,
@@ -103,13 +103,12 @@ def bursts_of_pools(
     Args:
         question: The promise and the router.
         trace: The usual demand.
-        plan: Of several pools, for it.
+        pools: Planned for it.
         queue_limit_count: Requests that may wait at one replica.
         ladder: What is given up under pressure, at one door in front of all pools.
         progress: Told what is being tried.
     """
-    bearer = _Pools(Replays.of(question), system_of(plan.pools, plan.handover))
-    return _bursts(bearer, question, trace, queue_limit_count, ladder, progress)
+    return _bursts(_Pools(Replays.of(question), pools), question, trace, queue_limit_count, ladder, progress)
 
 
 def _bursts(
@@ -144,6 +143,9 @@ class _Bearer(Bearer, Protocol):
     said: str
     has_spare: bool
 
+    def follow(self, usual: Trace, made: Trace, rows: Longs) -> None:
+        """Be told whose copies the requests of ``made`` are."""
+
     def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
         """Whether the promise is kept, with the spare replicas there or gone."""
 
@@ -156,6 +158,9 @@ class _OneFleet:
         self.replays, self._sized = replays, sized
         self.said = words.fleet(sized.replica, sized.replica_count)
         self.has_spare = sized.spare_count > 0
+
+    def follow(self, usual: Trace, made: Trace, rows: Longs) -> None:
+        """All replicas are alike: nothing hangs on it."""
 
     def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
         count = self._sized.replica_count if spare else self._sized.carrying_count
@@ -174,12 +179,18 @@ class _Pools:
         self.said = f"{len(system.parts)} pools"
         self.has_spare = any(part.sized.spare_count for part in system.parts)
 
+    def follow(self, usual: Trace, made: Trace, rows: Longs) -> None:
+        way = self._system.way
+        if way is not None:
+            self._system = replace(self._system, way=way.of_copies(usual, made, rows))
+
     def keeps(self, traffic: Traffic, *, spare: bool) -> bool:
         return self._system.judged(self.replays, traffic, spare=spare).kept
 
     def record(self, traffic: Traffic, world: World | None = None) -> RunRecord:
         worlds = None if world is None else {part.name: world for part in self._system.parts}
-        return self._system.replayed(self.replays, traffic, spare=True, worlds=worlds).record
+        run = self._system.replayed(self.replays, traffic, spare=True, worlds=worlds)
+        return seen_of(self._system.way, traffic, run)
 
     def watched(self, traffic: Traffic, ladder: Ladder, clients: Clients) -> tuple[RunRecord, int]:
         return watched_pools(self.replays, self._system, traffic, ladder, clients)
@@ -198,7 +209,8 @@ def _burst(
     def surged(factor: float, part: Traffic = traffic) -> Traffic:
         if factor <= 1.0:
             return part
-        trace = workload.surge(part.trace, start_s=start_s, length_s=length_s, factor=factor)
+        trace, rows = workload.surge_with_rows(part.trace, start_s=start_s, length_s=length_s, factor=factor)
+        bearer.follow(part.trace, trace, rows)
         return Traffic(trace, workload.peak_window(trace))
 
     def largest(*, spare: bool) -> float:

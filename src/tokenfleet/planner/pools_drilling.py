@@ -53,7 +53,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.recovery import recovery
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.systems import Longs, Way, verdict_of
+from tokenfleet.planner.systems import Longs, Way, seen_of, verdict_of, with_lane_of
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.verdict import Verdict
 
@@ -123,10 +123,7 @@ class _Ground:
         worlds = around or {}
 
         def world(name: str, calls: Trace) -> World | None:
-            usual, happens = demand.way.world(name, calls), worlds.get(name)
-            if happens is None or usual is None:
-                return happens or usual
-            return replace(happens, batch=usual.batch, lane=usual.lane)
+            return with_lane_of(demand.way.world(name, calls), worlds.get(name))
 
         self.replays.count += len(self.pools)
         sent, pools = self.through(demand, counts or {})
@@ -152,7 +149,7 @@ class _Ground:
 
     def seen(self, demand: _Demand, run: StagedRun) -> RunRecord:
         """Of a run the requests that somebody waits for."""
-        return demand.way.waited_for(demand.traffic.trace, run) or run.record
+        return seen_of(demand.way, demand.traffic, run)
 
     def recovery(
         self, demand: _Demand, run: StagedRun, left: Callable[[], Mapping[str, int]] | None = None

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenfleet.domain.plan import Plan, PlanQuestion, Reason, Sized
+from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
+from tokenfleet.domain.stages import Call
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner.answer import cheapest
@@ -15,9 +16,18 @@ from tokenfleet.planner.letting_go import LetGo, let_go, without_added
 from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.spike import SAMPLE_S, Endured, Event, all_through, around, ended_s, endured, with_event
+from tokenfleet.planner.spike import (
+    SAMPLE_S,
+    Endured,
+    Event,
+    all_through,
+    around_with_rows,
+    ended_s,
+    endured,
+    event_with_rows,
+)
 from tokenfleet.planner.splits import question_to
-from tokenfleet.planner.systems import SizedPool, System, in_place, requests_of_pool, system_of
+from tokenfleet.planner.systems import SizedPool, System, in_place, requests_of_pool, seen_of
 from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic
 from tokenfleet.planner.warming import Warmed, warmed
 
@@ -44,6 +54,8 @@ class PoolNeeds:
     """Why there is none."""
     warm: Warmed | None
     """See :func:`tokenfleet.planner.warming.warmed`."""
+    warming_is_asked: bool = True
+    """Whether warming was tried; it is not in pools that somebody named."""
 
     @property
     def added_replica_count(self) -> int:
@@ -52,8 +64,9 @@ class PoolNeeds:
 
     @property
     def added_gpu_count(self) -> int:
-        """Their GPUs."""
-        return self.added_replica_count * self.usual.replica.deployment.layout.gpu_count
+        """Their GPUs; those that they share count where they belong."""
+        each = 0 if self.usual.beside is not None else self.usual.replica.deployment.layout.gpu_count
+        return self.added_replica_count * each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +88,8 @@ class PoolsSpike:
 def spike_of_pools(
     question: PlanQuestion,
     trace: Trace,
-    plan: Plan,
+    usual: System,
+    who: Mapping[str, str],
     event: Event,
     *,
     ready_after_s: Mapping[str, float],
@@ -84,12 +98,13 @@ def spike_of_pools(
     """Sizes every pool of a plan for an event, and says what the usual ones would make of it.
 
     Pools side by side are sized like the pools of a plan, each by the promise to its own requests; where one prefills
-    and one decodes, counts of both are sought together.
+    and one decodes, and where somebody named the pools, counts of all are sought together.
 
     Args:
         question: The promise, what may be lost.
         trace: The usual demand.
-        plan: Of several pools.
+        usual: The pools that are planned for it.
+        who: Whom each serves, in words.
         event: When, how long, how much.
         ready_after_s: How long a start takes in each pool, to see what asking too late does.
         progress: Told what is being tried.
@@ -97,22 +112,32 @@ def spike_of_pools(
     Raises:
         BadInput: an event outside of the trace.
     """
-    surged = with_event(trace, event)
-    usual_traffic, traffic = (around(each, event) for each in (trace, surged))
-    longer = around(surged, event, following_count=FOLLOWING_REQUESTS)
+    surged, rows = event_with_rows(trace, event)
+    usual_traffic, usual_part = around_with_rows(trace, event)
+    traffic, part = around_with_rows(surged, event)
+    longer, longer_part = around_with_rows(surged, event, following_count=FOLLOWING_REQUESTS)
+    way = usual.way
+    if way is not None:
+        everybody = np.arange(trace.request_count)
+        for made, copied in (
+            (usual_traffic, everybody[usual_part]),
+            (traffic, rows[part]),
+            (longer, rows[longer_part]),
+        ):
+            way = way.of_copies(trace, made.trace, copied)
     asked = replace(question, splits=(), apart=None)
-    work = _Work(asked, traffic, longer, event, system_of(plan.pools, plan.handover), Reporter(progress), progress)
-    work.reporter.say("verifying", f"the event on {len(plan.pools)} pools", 0.1)
+    work = _Work(asked, traffic, longer, event, replace(usual, way=way), Reporter(progress), progress)
+    work.reporter.say("verifying", f"the event on {len(usual.parts)} pools", 0.1)
     as_is = work.endured(work.system, spare=True)
-    found = work.sized() if plan.handover is None else work.sized_together(as_is)
+    found = work.sized_together(as_is) if work.depend else work.sized()
     needed = None if any(sized is None for sized, _ in found) else work.with_fleets([sized for sized, _ in found])
     carried = None if needed is None else work.endured(needed, spare=False)
     return PoolsSpike(
         event=event,
         usual=as_is,
         pools=tuple(
-            _needs(work, pool.who, part, usual_traffic, each, needed)
-            for pool, part, each in zip(plan.pools, work.system.parts, found, strict=True)
+            _needs(work, who[part.name], part, usual_traffic, each, needed)
+            for part, each in zip(work.system.parts, found, strict=True)
         ),
         endured=carried,
         late=None if needed is None else work.asked_late(needed, ready_after_s),
@@ -138,6 +163,11 @@ class _Work:
     def replays(self) -> Replays:
         """The door to the simulator."""
         return Replays.of(self.question)
+
+    @property
+    def depend(self) -> bool:
+        """Whether what one pool needs hangs on the others."""
+        return self.system.handover is not None or self.system.way is not None
 
     def sized(self) -> list[_Found]:
         """Each pool side by side for its own part of the event."""
@@ -169,7 +199,7 @@ class _Work:
         counts = outlook.needed(self.traffic, self.system, kept=kept, most_times=most)
         bought = None if counts is None else outlook.bought(counts)
         if bought is None:
-            text = f"Not even {most} times the planned replicas of both pools keep the promise through it."
+            text = f"Not even {most} times the planned replicas of all pools keep the promise through it."
             return [(None, (Reason(kind="capacity", text=text),))] * len(self.system.parts)
         return [(sized, ()) for sized in bought]
 
@@ -189,15 +219,20 @@ class _Work:
         for each in waiting:
             together[: len(each)] += each
         count = sum(pool.record.replica_count for pool in run.pools.values())
-        record = replace(run.record, replica_count=count)
         return endured(
-            replays,
+            system.verdict(replays, traffic, run),
+            replays.slo,
             traffic,
             self.event,
-            record,
+            replace(seen_of(system.way, traffic, run), replica_count=count),
             int(together.max(initial=0)),
-            longer=lambda: system.replayed(replays, self.longer, spare=spare, worlds=worlds).record,
+            longer=lambda: self.followed(system, spare=spare, worlds=worlds),
         )
+
+    def followed(self, system: System, *, spare: bool, worlds: Mapping[str, World] | None) -> RunRecord:
+        """The event with more of what follows it, as those see it who wait."""
+        run = system.replayed(self.replays, self.longer, spare=spare, worlds=worlds)
+        return seen_of(system.way, self.longer, run)
 
     def asked_late(self, needed: System, ready_after_s: Mapping[str, float]) -> Endured | None:
         """The needed pools, what was added to each asked for only when the event begins."""
@@ -206,7 +241,9 @@ class _Work:
         for usual, part in zip(self.system.parts, needed.parts, strict=True):
             added = tuple(range(usual.sized.replica_count, part.sized.replica_count))
             if added:
-                time_s = begins_s + ready_after_s[part.name]
+                # Those that share GPUs are ready together.
+                after_s = max(ready_after_s[each.name] for each in needed.parts if each.host == part.host)
+                time_s = begins_s + after_s
                 ready = Happening(time_s=time_s, kind="ready", replicas=added, reason="asked for late")
                 worlds[part.name] = World(happenings=(ready,), absent=added)
         return self.endured(needed, spare=True, worlds=worlds) if worlds else None
@@ -222,7 +259,7 @@ class _Work:
         def replay(at_s: float | None) -> RunRecord:
             made = {name: without_added(None, at_s, *each) for name, each in grown.items()}
             worlds = {name: world for name, world in made.items() if world is not None}
-            return needed.replayed(self.replays, self.longer, spare=False, worlds=worlds).record
+            return self.followed(needed, spare=False, worlds=worlds)
 
         end_s = ended_s(self.longer, self.event)
         return let_go(replay, self.replays.slo, ended_s=end_s, settled_after_s=carried.settled.after_s)
@@ -230,31 +267,48 @@ class _Work:
 
 def _needs(work: _Work, who: str, part: SizedPool, usual: Traffic, found: _Found, needed: System | None) -> PoolNeeds:
     sized, reasons = found
-    requests, inputs, outputs = _asked(work.traffic, part)
+    requests, inputs, outputs = _asked(work, work.traffic, part)
     return PoolNeeds(
         name=part.name,
         who=who,
         usual=part.sized,
         request_count=requests,
-        usual_request_count=_asked(usual, part)[0],
+        usual_request_count=_asked(work, usual, part)[0],
         input_tokens=inputs,
         output_tokens=outputs,
         needed=sized,
         reasons=reasons,
         warm=None if needed is None or sized is None else _warmed(work, part, sized, needed),
+        warming_is_asked=work.system.way is None,
     )
 
 
-def _asked(traffic: Traffic, part: SizedPool) -> tuple[int, int, int]:
+def _asked(work: _Work, traffic: Traffic, part: SizedPool) -> tuple[int, int, int]:
     """Requests of a pool, and their tokens, that arrive in the event."""
+    if work.system.way is not None:
+        return _called(work, traffic, part)
     mine = requests_of_pool(traffic.trace, part.takes)
     inside = (mine.arrival_s >= traffic.window_s[0]) & (mine.arrival_s < traffic.window_s[1])
     inputs, outputs = (int(each[inside].sum(dtype=np.int64)) for each in (mine.input_tokens, mine.output_tokens))
     return int(inside.sum()), inputs, outputs
 
 
+def _called(work: _Work, traffic: Traffic, part: SizedPool) -> tuple[int, int, int]:
+    """Requests that arrive in the event and come to a pool that somebody named, and the tokens of all their calls."""
+    sent, pools = work.system.through(traffic.trace, work.system.fleets(spare=True))
+    call = next(stage for stage in pools.stages if isinstance(stage, Call) and stage.pool == part.name)
+    mine = call.takes & (sent.arrival_s >= traffic.window_s[0]) & (sent.arrival_s < traffic.window_s[1])
+    inputs, outputs = (int(each[mine].sum(dtype=np.int64)) for each in (call.input_tokens, call.output_tokens))
+    return int(mine.sum()), call.call_count * inputs, call.call_count * outputs
+
+
 def _warmed(work: _Work, part: SizedPool, sized: Sized, needed: System) -> Warmed | None:
-    """What warming does to a pool's own requests; of two that depend on each other only one has prompts to warm."""
+    """What warming does to a pool's own requests; of two that depend on each other only one has prompts to warm.
+
+    Prompts that are sent ahead have no task and no tenant, so nobody knows to which of several named pools they go.
+    """
+    if needed.way is not None:
+        return None
     mine = requests_of_pool(work.traffic.trace, part.takes)
     if not mine.request_count:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenfleet import workload
 from tokenfleet.domain.errors import BadInput
@@ -12,7 +13,7 @@ from tokenfleet.domain.plan import PlanQuestion, Reason, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import RunRecord
-from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.survival import Recovery
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
@@ -26,11 +27,13 @@ from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.traffic import FOLLOWING_REQUESTS, Traffic, cut, stretch
 from tokenfleet.planner.utilization import full_replicas
+from tokenfleet.planner.verdict import Verdict
 from tokenfleet.planner.warming import Warmed, warmed
 from tokenfleet.planner.work import DETAIL_REQUESTS
 
 _AROUND_S = 600.0
 SAMPLE_S = 1.0
+Longs = npt.NDArray[np.int64]
 _MOST_TIMES = 8
 
 
@@ -165,7 +168,12 @@ def known_spike(
 
 
 def with_event(trace: Trace, event: Event) -> Trace:
-    """The demand with the event in it.
+    """As :func:`event_with_rows`, the demand alone."""
+    return event_with_rows(trace, event)[0]
+
+
+def event_with_rows(trace: Trace, event: Event) -> tuple[Trace, Longs]:
+    """The demand with the event in it, and the row of the usual one whose copy each request is.
 
     Raises:
         BadInput: an event outside of the trace.
@@ -173,7 +181,9 @@ def with_event(trace: Trace, event: Event) -> Trace:
     if not 0.0 <= event.start_s < trace.duration_s:
         what = f"{event.start_s:g} s is not within the demand, which lasts {trace.duration_s:g} s"
         raise BadInput.at("at", what, "choose a time inside")
-    return workload.surge(trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape)
+    return workload.surge_with_rows(
+        trace, start_s=event.start_s, length_s=event.length_s, factor=event.factor, shape=event.shape
+    )
 
 
 def all_through(replays: Replays, traffic: Traffic, question: PlanQuestion, sized: Sized) -> Sized | None:
@@ -208,11 +218,16 @@ def around(surged: Trace, event: Event, *, following_count: int = 0) -> Traffic:
         event: The event.
         following_count: Requests after it, where ten minutes have fewer: a queue may take longer to drain.
     """
+    return around_with_rows(surged, event, following_count=following_count)[0]
+
+
+def around_with_rows(surged: Trace, event: Event, *, following_count: int = 0) -> tuple[Traffic, slice]:
+    """The same, and the rows of ``surged`` that it is."""
     start_s, end_s = event.start_s, event.start_s + event.length_s
     times = [start_s - _AROUND_S, end_s, end_s + _AROUND_S]
     first, ended, last = (int(row) for row in np.searchsorted(surged.arrival_s, times))
     last = max(last, min(surged.request_count, ended + following_count))
-    return cut(Traffic(surged, (start_s, end_s)), first, last)
+    return cut(Traffic(surged, (start_s, end_s)), first, last), slice(first, last)
 
 
 def _asked_late(
@@ -265,7 +280,8 @@ def _endured_by(
     record = replays.run(traffic, replica, count, telemetry_interval_s=SAMPLE_S, world=world)
     waiting = record.telemetry.waiting.sum(axis=1) if record.telemetry else np.zeros(0)
     return endured(
-        replays,
+        replays.judged(traffic, record),
+        replays.slo,
         traffic,
         event,
         record,
@@ -275,7 +291,8 @@ def _endured_by(
 
 
 def endured(
-    replays: Replays,
+    verdict: Verdict,
+    slo: Slo,
     traffic: Traffic,
     event: Event,
     record: RunRecord,
@@ -286,20 +303,20 @@ def endured(
     """What a replay of an event comes to.
 
     Args:
-        replays: Judges.
+        verdict: What is promised, judged.
+        slo: The promise.
         traffic: The event with what comes around it; its window is that of the event.
         event: The event itself.
         record: What became of the requests.
         waiting_peak_count: Most of them that waited at once.
         longer: Replays with more of what follows the event, to see when it is over.
     """
-    verdict = replays.judged(traffic, record)
     return Endured(
         replica_count=record.replica_count,
         kept=verdict.kept,
         slo=verdict.peak,
         waiting_peak_count=waiting_peak_count,
-        settled=settled(record, replays.slo, ended_s(traffic, event), window_s=JUDGED_S, longer=longer),
+        settled=settled(record, slo, ended_s(traffic, event), window_s=JUDGED_S, longer=longer),
     )
 
 

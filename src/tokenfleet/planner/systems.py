@@ -219,7 +219,7 @@ class System:
 
         def world(name: str, calls: Trace) -> World | None:
             usual = replays.door if way is None else way.world(name, calls) or replays.door
-            return around.get(name, usual)
+            return with_lane_of(usual, around.get(name))
 
         return simulator.replay_stages(
             trace,
@@ -229,6 +229,19 @@ class System:
             worlds=world,
             run=replays.replay,
         )
+
+
+def with_lane_of(usual: World | None, happens: World | None) -> World | None:
+    """What happens around a pool, where anything does, with the lane for batch that it has at all times."""
+    if usual is None or happens is None:
+        return happens or usual
+    return replace(happens, batch=usual.batch, lane=usual.lane)
+
+
+def seen_of(way: Way | None, traffic: Traffic, run: StagedRun) -> RunRecord:
+    """Of a run of a demand the requests that somebody waits for."""
+    waited_for = None if way is None else way.waited_for(traffic.trace, run)
+    return run.record if waited_for is None else waited_for
 
 
 def verdict_of(
@@ -289,7 +302,7 @@ def _of_count(fleet: Fleet, count: int) -> Fleet:
     return replace(fleet, groups=tuple(replace(group, replica_count=count) for group in fleet.groups))
 
 
-def system_of(pools: Sequence[PlannedPool], handover: Handover | None, way: Way | None = None) -> System:
+def system_of(pools: Sequence[PlannedPool], handover: Handover | None = None, way: Way | None = None) -> System:
     """The pools of a plan."""
     return System(tuple(_part(pool) for pool in pools), handover, way)
 

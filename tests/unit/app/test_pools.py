@@ -340,7 +340,9 @@ def test_options_that_name_a_fleet_and_commands_that_search_one_refuse_pools(cap
     code, _, err = ended(capsys, "simulate", path, "--replicas", "2", "-o", tmp_path / "out")
     assert code == 2
     assert "--replicas: does not go with the scenario's pools" in " ".join(err.split())
-    code, _, err = ended(capsys, "spike", path, "--at", "1min", "--duration", "1min", "--factor", "2")
+    code, _, err = ended(
+        capsys, "check-claim", "disaggregation", "--scenario", path, "--claimed", "2x", "--link", "nvlink"
+    )
     assert code == 2
     assert "this command is about a fleet that a plan chooses" in " ".join(err.split())
     assert "tokenfleet plan plans them" in " ".join(err.split())

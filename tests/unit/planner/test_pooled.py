@@ -288,7 +288,9 @@ def kept_by_each(plan, counts, traffic):
 
 def test_an_event_on_pools_is_sized_pool_by_pool_and_endured_together(bought):
     event = Event(start_s=12.0, length_s=10.0, factor=3.0)
-    found = spike_of_pools(asked(), mixed(), bought, event, ready_after_s={"short": 60.0, "long": 60.0})
+    who = {pool.name: pool.who for pool in bought.pools}
+    usual, ready_s = system_of(bought.pools, bought.handover), {"short": 60.0, "long": 60.0}
+    found = spike_of_pools(asked(), mixed(), usual, who, event, ready_after_s=ready_s)
     traffic = around(with_event(mixed(), event), event)
     counts = [pool.needed.carrying_count for pool in found.pools]
     planned = [sized.carrying_count for sized in bought.fleets]
@@ -317,7 +319,7 @@ def test_bursts_of_pools_are_borne_by_all_of_them(bought):
         queue_limit_count=4,
         climb_s=15.0,
     )
-    found = bursts_of_pools(asked(), mixed(count=800), bought, queue_limit_count=4, ladder=ladder)
+    found = bursts_of_pools(asked(), mixed(count=800), system_of(bought.pools), queue_limit_count=4, ladder=ladder)
     assert [burst.length_s for burst in found] == [10.0, 60.0, 300.0]
     for burst in found:
         assert burst.larger_factor > burst.whole_factor >= burst.carrying_factor >= 1.0
@@ -491,9 +493,11 @@ def test_how_sure_two_phases_are_is_asked_of_both_at_once(apart):
 
 def test_an_event_on_two_phases_takes_the_least_of_both(apart):
     event = Event(start_s=8.0, length_s=8.0, factor=2.0)
-    found = spike_of_pools(apart.question, APART_DEMAND, apart, event, ready_after_s={"prefill": 4.0, "decode": 4.0})
-    traffic = around(with_event(APART_DEMAND, event), event)
     system = system_of(apart.pools, apart.handover)
+    ready_s = {"prefill": 4.0, "decode": 4.0}
+    who = {"prefill": "every prompt", "decode": "every answer"}
+    found = spike_of_pools(apart.question, APART_DEMAND, system, who, event, ready_after_s=ready_s)
+    traffic = around(with_event(APART_DEMAND, event), event)
     replays = Replays(APART_PROMISE, "least_in_flight")
     counts = tuple(pool.needed.carrying_count for pool in found.pools)
     assert found.endured.kept

@@ -28,6 +28,7 @@ def command(face: Face, /, scenario: Path, no_cache: bool, **options: Any) -> in
     """
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import kept_replays
+    from tokenfleet.app.named_spike import spike_named
     from tokenfleet.app.scenario import checked, lines_of, load_scenario, placed
     from tokenfleet.app.spike import SpikeOptions, spike, spike_blocks, spike_document
     from tokenfleet.app.spike_pools import PoolsSpiked, pools_spike_blocks, pools_spike_document
@@ -42,7 +43,7 @@ def command(face: Face, /, scenario: Path, no_cache: bool, **options: Any) -> in
         placed(lines_of(scenario)),
         spread_replays("local", kept_replays(teller, cache=not no_cache)) as replay,
     ):
-        found = spike(asked, event, teller, replay)
+        found = (spike if asked.pools is None else spike_named)(asked, event, teller, replay)
     if isinstance(found, PoolsSpiked):
         if face.json:
             face.document(pools_spike_document(found))
