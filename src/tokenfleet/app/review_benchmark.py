@@ -10,6 +10,8 @@ _BLUR: Final = 1.1
 """Between two figures of one run, from which on one of them is wrong: its ends blur them, and reports round."""
 _OF_THE_DRAIN: Final = 0.2
 """Half of the requests wait for half of the drain where a queue grows from the first on; never for so little of it."""
+_OF_THE_SLOWEST: Final = 3.0
+"""Of a hundred answers the last may take so many times as long as the 99th."""
 _STREAMED: Final = {"ttft": "time to first token", "itl": "time between tokens"}
 
 
@@ -22,7 +24,7 @@ def impossible(run: Benchmark) -> str | None:
         value = run.latencies_ms.get(f"median_{metric}_ms")
         if value is not None and value <= 0.0:
             return f"the median {name} is {value:g} ms: it was not measured (streaming off, or all text in one piece)"
-    return _falling(run) or _disagreeing(run)
+    return _falling(run) or _disagreeing(run) or _held_back(run)
 
 
 def _falling(run: Benchmark) -> str | None:
@@ -51,6 +53,21 @@ def _disagreeing(run: Benchmark) -> str | None:
                 f"{count:,.0f} {what} in {run.duration_s:g} s are {own:,.3g} a second, and the report says {told:,.4g}"
             )
     return None
+
+
+def _held_back(run: Benchmark) -> str | None:
+    """A run much longer than it takes to send its requests and to answer the slowest: the client sent them later."""
+    rate, answered = _rate(run), run.request_throughput
+    whole_ms = max((run.latencies_ms.get(f"p99_{name}_ms", 0.0) for name in ("e2el", "e2e_latency")), default=0.0)
+    if run.max_concurrency is not None or not rate or not answered or not whole_ms or not run.completed:
+        return None
+    took_s, sent_s = run.completed / answered, (run.completed + run.failed) / rate
+    if took_s <= _BLUR * sent_s + _OF_THE_SLOWEST * whole_ms / 1e3:
+        return None
+    return (
+        f"{run.completed + run.failed:,} requests at {rate:g}/s are sent in {sent_s:,.3g} s and 99 % are answered "
+        f"within {whole_ms / 1e3:,.3g} s, but the run took {took_s:,.3g} s: the client did not send at its rate"
+    )
 
 
 def fell_behind(run: Benchmark) -> str | None:

@@ -208,9 +208,9 @@ def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
             max_concurrency=None if document.get("max_concurrency") is None else int(document["max_concurrency"]),
             request_throughput=_number(document.get("request_throughput")),
             latencies_ms={
-                name: float(str(document[name]))
+                name: value
                 for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in RANKS)
-                if document.get(name) is not None
+                if (value := _number(document.get(name))) is not None
             },
             duration_s=_number(document.get("duration")),
             output_tokens=_number(document.get("total_output_tokens")),
@@ -221,4 +221,6 @@ def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
 
 
 def _number(value: object) -> float | None:
-    return None if value is None else float(str(value))
+    """``None`` where it is not there, and where a tool wrote that it is no number."""
+    number = None if value is None else float(str(value))
+    return None if number is None or math.isnan(number) else number

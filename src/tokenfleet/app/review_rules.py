@@ -320,7 +320,7 @@ RULES: Final = (
         id="impossible-figures",
         severity="mistake",
         breaks="every clause that rests on this report",
-        mend="mend the client (streaming on, its clock, its rate) and measure again",
+        mend="mend the client (streaming on, its clock, its rate, its connections) and measure again",
         benchmark=impossible,
     ),
     Rule(

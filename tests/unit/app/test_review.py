@@ -90,6 +90,8 @@ BAD = [
     ("impossible-figures", "benchmark", {"p99_ttft_ms": 180.0}),
     ("impossible-figures", "benchmark", {"duration": 60.0}),
     ("impossible-figures", "benchmark", {"duration": 423.7, "total_output_tokens": 1e6, "output_throughput": 9980.0}),
+    # 5,000 requests at 12 a second are sent in seven minutes; the run took fourteen, and nobody waited.
+    ("impossible-figures", "benchmark", {"request_throughput": 6.0, "p99_e2el_ms": 4000.0}),
     ("fell-behind", "benchmark", {"request_throughput": 5.0, "median_ttft_ms": 180e3, "p99_ttft_ms": 500e3}),
     ("no-distribution", "scenario", {"workload.lengths.output": "300"}),
     ("no-distribution", "sizing", {"input_tokens": 1000}),
@@ -102,6 +104,7 @@ BAD = [
     ("calm-arrivals", "benchmark", {"burstiness": 1.0}),
     ("no-tail-promise", "scenario", {"slo": {"ttft_p50": "1s"}}),
     ("no-tail-promise", "benchmark", {"p99_ttft_ms": None}),
+    ("no-tail-promise", "benchmark", {"p99_ttft_ms": float("nan")}),
     ("endless-queue", "scenario", {"slo": {"itl_p99": "50ms"}}),
     ("no-input-cap", "scenario", {"engine": "vllm"}),
     ("no-input-cap", "sizing", {"input_limit_tokens": None}),
@@ -174,7 +177,7 @@ def test_one_run_a_line_is_a_report_where_there_is_one(tmp_path):
 
 def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
     """A hundred requests in ten seconds, each of which takes twenty: three a second, and nobody waited."""
-    short = {"completed": 100, "request_rate": 10.0, "request_throughput": 3.3}
+    short = {"completed": 100, "request_rate": 10.0, "request_throughput": 3.3, "p99_e2el_ms": 20_000.0}
     found = review(written(tmp_path, "benchmark", {**BENCHMARK, **short})).findings
     assert [each.rule.id for each in found] == ["few-requests"]
 
