@@ -10,7 +10,7 @@ from tokenfleet import planner
 from tokenfleet.app.bought import bought
 from tokenfleet.app.compose import Teller, compose, demand_of
 from tokenfleet.app.named_bought import buy_named
-from tokenfleet.app.quantities import shown_usd
+from tokenfleet.app.quantities import shown_duration, shown_usd
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.scenario_words import Fraction, Strict
 from tokenfleet.app.slo_types import SloSpec
@@ -19,7 +19,7 @@ from tokenfleet.app.summary import Block, replica_name
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.plan import Sized
 from tokenfleet.domain.records import dataclass
-from tokenfleet.domain.slo import SloResult
+from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Bools, Trace
 
 _TITLES: Final = {
@@ -73,12 +73,11 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller, replay: plan
     composition = compose(scenario, teller)
     premium = _premium(composition.trace, options, scenario.seed)
     simulator.warm_up(announce=teller.announce)
+    promise = promised_more(composition.question.slo, options.promise)
     made = bought(composition, teller, replay)
     question, trace, share = composition.question, composition.trace, float(premium.mean())
     if made.pools is not None:
-        pools = planner.tiers_of_pools(
-            question, trace, made.pools, premium, options.promise.targets(), progress=teller.step
-        )
+        pools = planner.tiers_of_pools(question, trace, made.pools, premium, promise, progress=teller.step)
         sums = tuple(_sum(ways) for ways in zip(*(pool.options for pool in pools), strict=True))
         bought_for_all = {pool.name: sized for pool in made.pools.pools for sized in pool.plan.fleets}
         return Tiers(
@@ -87,7 +86,7 @@ def tiers(scenario: Scenario, options: TierOptions, teller: Teller, replay: plan
     if made.sized is None or made.fleet is None:
         return Tiers(usual=None, why_not=made.why_not, premium_fraction=share, options=())
     asked = replace(question, router=made.fleet.router)
-    found = planner.tiers(asked, trace, made.sized, premium, options.promise.targets(), progress=teller.step)
+    found = planner.tiers(asked, trace, made.sized, premium, promise, progress=teller.step)
     return Tiers(usual=made.sized, why_not=(), premium_fraction=share, options=found)
 
 
@@ -97,14 +96,13 @@ def _of_named(scenario: Scenario, options: TierOptions, teller: Teller, replay: 
     teller.say("reading the demand" if scenario.workload.trace else "drawing the demand")
     demand = demand_of(scenario)
     premium = _premium(demand[0], options, scenario.seed)
+    promise = promised_more(scenario.slo.targets(), options.promise)
     made = buy_named(scenario, teller, replay, demand)
     share = float(premium.mean())
     if made.system is None:
         why_not = tuple(reason.text for reason in made.reasons)
         return Tiers(usual=None, why_not=why_not, premium_fraction=share, options=())
-    found = planner.tiers_of_system(
-        made.question, demand[0], made.system, premium, options.promise.targets(), progress=teller.step
-    )
+    found = planner.tiers_of_system(made.question, demand[0], made.system, premium, promise, progress=teller.step)
     if any(each.cap_fraction is not None for each in made.found.trials.system.named):
         note = "utilization_cap was not asked for with both tiers"
         found = replace(found, options=tuple(replace(each, notes=(*each.notes, note)) for each in found.options))
@@ -115,6 +113,53 @@ def _of_named(scenario: Scenario, options: TierOptions, teller: Teller, replay: 
         options=tuple(_sum([option]) for option in found.options),
         usual_pools={part.name: part.sized for part in made.system.parts},
         pools=(found,),
+    )
+
+
+def promised_more(usual: Slo, more: SloSpec) -> Slo:
+    """What the premium tier is promised: all that everybody is, and the stricter limits that it is given.
+
+    Args:
+        usual: The promise to everybody.
+        more: To the premium tier, in place of the same clauses of the usual one.
+
+    Raises:
+        BadInput: a limit that is looser than the one for everybody.
+    """
+    error_rate = more.error_rate if "error_rate" in more.model_fields_set else usual.error_rate_fraction
+    asked = more.model_copy(update={"error_rate": error_rate}).targets()
+    new = {each.name: each.limit_s for each in asked.latency}
+    old = {each.name: each.limit_s for each in usual.latency}
+    looser = [
+        Problem(
+            f"--promise {name}",
+            f"{shown_duration(new[name])} is looser than the {shown_duration(old[name])} promised to everybody",
+            "write a stricter limit, or leave it out",
+        )
+        for name in new
+        if name in old and new[name] > old[name]
+    ]
+    looser += [
+        Problem(
+            f"--promise {rate.kind}",
+            f"{100.0 * rate.limit_fraction:g}% is looser than the {100.0 * before.limit_fraction:g}% for everybody",
+            "write a stricter limit, or leave it out",
+        )
+        for rate in asked.rates
+        for before in usual.rates
+        if rate.name == before.name and rate.limit_fraction > before.limit_fraction
+    ]
+    if looser:
+        raise BadInput(looser)
+    refused = (usual.rejection_rate_fraction, asked.rejection_rate_fraction)
+    waiting = (usual.queue_limit_count, asked.queue_limit_count)
+    return replace(
+        usual,
+        latency=tuple({each.name: each for each in (*usual.latency, *asked.latency)}.values()),
+        error_rate_fraction=error_rate,
+        rejection_rate_fraction=min((each for each in refused if each is not None), default=None),
+        queue_limit_count=min((each for each in waiting if each is not None), default=None),
+        deadlines=tuple({each.name: each for each in (*usual.deadlines, *asked.deadlines)}.values()),
     )
 
 

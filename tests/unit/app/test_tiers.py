@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tokenfleet.app.cli import main
+from tokenfleet.app.slo_types import SloSpec
+from tokenfleet.app.tiers import promised_more
 
 SCENARIO = """\
 name: small
@@ -57,6 +59,35 @@ def test_four_ways_are_sized_and_each_keeps_both_promises(run):
     assert "whose engine serves it first" in said
 
 
+def test_premium_requests_are_promised_what_everybody_is_and_more(run):
+    code, out, err = run("--share", "20%", "--promise", "ttft_p99=400ms", "--json")
+    assert (code, err) == (0, "")
+    ways = {option["name"]: option for option in json.loads(out)["options"]}
+    for way in ways.values():
+        assert [(each["name"], each["promised"]) for each in way["premium"]] == [
+            ("ttft_p99", 0.4),
+            ("itl_p99", 0.15),
+            ("error_rate", 0.001),
+        ]
+    assert ways["alike"]["replica_count"] >= ways["priority"]["replica_count"]
+
+
+def test_a_limit_to_everybody_holds_for_the_premium_tier_unless_a_stricter_one_takes_its_place():
+    usual = SloSpec.model_validate(
+        {"ttft_p99": "2s", "tpot_p95": "20ms", "error_rate": "2%", "done_within": "60s", "queue_limit": 9}
+    ).targets()
+    more = promised_more(usual, SloSpec.model_validate({"tpot_p95": "10ms", "ttft_p50": "1s", "queue_limit": 12}))
+    assert [(each.name, each.limit_s) for each in more.latency] == [
+        ("ttft_p99", 2.0),
+        ("tpot_p95", 0.01),
+        ("ttft_p50", 1.0),
+    ]
+    assert (more.error_rate_fraction, more.queue_limit_count) == (0.02, 9)
+    assert more.deadlines == usual.deadlines
+    sooner = promised_more(usual, SloSpec.model_validate({"done_within": "30s", "error_rate": "1%"}))
+    assert [(each.within_s, each.quantile) for each in sooner.deadlines] == [(60.0, 0.98), (30.0, 0.99)]
+
+
 def test_why_a_way_is_none_and_what_was_not_looked_at_is_said(run):
     short = SCENARIO.replace("4min", "1min") + "redundancy: {ride_through: true}\n"
     _, out, _ = run("--share", "20%", "--promise", "ttft_p99=20ms", "--json", text=short)
@@ -73,6 +104,14 @@ def test_why_a_way_is_none_and_what_was_not_looked_at_is_said(run):
         (("--premium", "gold", *PROMISE), "--premium: the demand names no tenants; give --share"),
         (("--share", "100%", *PROMISE), "takes in nobody, or everybody"),
         (("--share", "20%", "--promise", "ttft_p99=soon"), '"soon" is not a duration'),
+        (
+            ("--share", "20%", "--promise", "ttft_p99=4s"),
+            "--promise ttft_p99: 4.00 s is looser than the 3.00 s promised to everybody; write a stricter limit",
+        ),
+        (
+            ("--share", "20%", *PROMISE, "--promise", "error_rate=1%"),
+            "--promise error_rate: 1% is looser than the 0.1% for everybody; write a stricter limit",
+        ),
     ],
 )
 def test_who_is_premium_and_what_is_promised_must_be_said(run, options, problem):
