@@ -170,6 +170,7 @@ def count_pools(
             *system.notes,
             *cap_notes(system.named),
             *settings,
+            *planner.zones_without_replicas(asked.losses),
         ),
         resolved=_resolved(asked, system, prices),
     )

@@ -438,6 +438,8 @@ class Scenario(Strict):
                 for zone in self.zones
                 if self.data_region in (None, zone.region)
             ),
+            elsewhere=tuple(zone.name for zone in self.zones if self.data_region not in (None, zone.region)),
+            data_region=self.data_region,
             replicas_per_node_count=self.redundancy.replicas_per_node,
             ride_through=self.redundancy.ride_through,
             gpu_quota_count=None if self.autoscaling is None else self.autoscaling.gpu_quota,

@@ -36,6 +36,10 @@ class Redundancy:
     zone_count: int = 0
     zones: tuple[Zone, ...] = ()
     """Where replicas may stand; none named: one place."""
+    elsewhere: tuple[str, ...] = ()
+    """Names of zones outside of the region that the data must not leave: they hold no replica."""
+    data_region: str | None = None
+    """That region; ``None``: the data may be anywhere."""
     replicas_per_node_count: int | None = None
     """At most so many on one node; ``None``: as many as its GPUs hold, fewer where a lost node would take too many."""
     ride_through: bool = False

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from tokenfleet.planner.progress import PlanProgress, Progress
     from tokenfleet.planner.quotes import quote
     from tokenfleet.planner.recalling import Recall, anew
-    from tokenfleet.planner.redundancy import more_left, spare_replicas, spare_surviving, too_few_zones
+    from tokenfleet.planner.redundancy import (
+        more_left,
+        spare_replicas,
+        spare_surviving,
+        too_few_zones,
+        zones_without_replicas,
+    )
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
@@ -142,6 +148,7 @@ _HOME = {
     "too_few_zones": "redundancy",
     "why_it_lost": "document",
     "without_pools": "named",
+    "zones_without_replicas": "redundancy",
 }
 """What is loaded on first use: a plan needs no drills, no events and no packing."""
 
@@ -242,6 +249,7 @@ __all__ = [
     "too_few_zones",
     "why_it_lost",
     "without_pools",
+    "zones_without_replicas",
 ]
 
 

@@ -13,7 +13,7 @@ from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.multiples import whole_of
 from tokenfleet.planner.placement import fewest_replicas, node_room, placed
 from tokenfleet.planner.promises import unbounded_wait
-from tokenfleet.planner.redundancy import asked
+from tokenfleet.planner.redundancy import asked, zones_without_replicas
 from tokenfleet.planner.search import Found
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import rule_set_note
@@ -48,6 +48,7 @@ def assumptions(question: PlanQuestion, traffic: Traffic, searched: Traffic, cho
         )
     else:
         lines.append("No replica is spare: when one fails, the promise is not examined.")
+    lines += zones_without_replicas(asked(question))
     lines += _thin_nodes(question, whole_of(chosen, question))
     lines += _from_midnight(question, traffic)
     few = few_requests(traffic)

@@ -13,7 +13,7 @@ from tokenfleet.planner import words
 from tokenfleet.planner.floors import pool_tokens, shapes, too_long_fraction
 from tokenfleet.planner.placement import usable_zones
 from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.redundancy import asked, limits_wanted
+from tokenfleet.planner.redundancy import asked, limits_wanted, zones_wanted
 from tokenfleet.planner.traffic import Traffic, at_load
 
 _PART = 10
@@ -137,8 +137,7 @@ def _unsurvivable(question: PlanQuestion) -> list[Obstacle]:
     lame = wanted.zone_count >= len(usable_zones(wanted))
     if lame:
         needed = wanted.zone_count + 1
-        text = f"weights and ingress in {words.zones(needed)}"
-        made.append((_redundancy(text, lambda now: _able(now, needed)),))
+        made.append((_redundancy(zones_wanted(wanted), lambda now: _able(now, needed)),))
     limits = (wanted.gpu_quota_count, *(zone.gpu_limit_count for zone in wanted.zones))
     if not lame and any(limit is not None for limit in limits):
         made.append((_roomier(question),))

@@ -95,14 +95,37 @@ def too_few_zones(wanted: Redundancy) -> Reason | None:
     if wanted.zone_count < len(usable):
         return None
     lame = [zone.name for zone in wanted.zones if not zone.stands_alone]
-    without = f" ({', '.join(lame)} without weights or ingress of its own does not count)" if lame else ""
+    apart = [f"{', '.join(lame)} without weights or ingress of its own does not count"] if lame else []
+    apart += [f"{', '.join(wanted.elsewhere)} outside of {wanted.data_region} does not"] if wanted.elsewhere else []
+    without = f" ({'; '.join(apart)})" if apart else ""
     return Reason(
         kind="redundancy",
         text=(
             f"{words.zones(wanted.zone_count)} may be lost, and {words.zones(len(usable))} can serve without the "
             f"others{without}: nothing would be left."
         ),
-        relax=f"weights and ingress in {words.zones(wanted.zone_count + 1)}, or redundancy: {{zones: none}}",
+        relax=f"{zones_wanted(wanted)}, or redundancy: {{zones: none}}",
+    )
+
+
+def zones_wanted(wanted: Redundancy) -> str:
+    """Zones that would do, for a person: one more than may be lost, where the data may be."""
+    where = f" of {wanted.data_region}" if wanted.data_region is not None else ""
+    return f"weights and ingress in {words.zones(wanted.zone_count + 1)}{where}"
+
+
+def zones_without_replicas(wanted: Redundancy) -> tuple[str, ...]:
+    """Why zones that are named hold no replica: a sentence for each reason."""
+    used = {zone.name for zone in usable_zones(wanted)}
+    lame = [zone.name for zone in wanted.zones if zone.name not in used]
+    reasons = (
+        (wanted.elsewhere, f"the data must not leave {wanted.data_region}"),
+        (lame, "without weights and ingress of its own none serves when the others are gone"),
+    )
+    return tuple(
+        f"{'Zone' if len(names) == 1 else 'Zones'} {', '.join(names)}: no replica stands there, as {why}."
+        for names, why in reasons
+        if names
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from tokenfleet import workload
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.planner import cheapest, plan, plan_document
+from tokenfleet.planner.redundancy import zones_without_replicas
 from unit.planner import toy
 
 pytestmark = pytest.mark.usefixtures("toy_world")
@@ -83,6 +84,24 @@ def test_too_few_zones_is_an_answer_with_what_to_change():
     relaxed = Redundancy(zone_count=1, zones=mended), Redundancy(zones=lame)
     assert named == [plan(question(each), TRACE).chosen.replica_count for each in relaxed]
     assert cheapest(question(Redundancy(zone_count=1, zones=lame)), TRACE).sized is None
+
+
+def test_zones_that_hold_no_replica_are_named_and_why():
+    home = (Zone(name="a"), Zone(name="b"), Zone(name="c", ingress=False))
+    bound = Redundancy(zone_count=1, zones=home, elsewhere=("d", "e"), data_region="eu")
+    made = plan(question(bound), TRACE)
+    assert {node.zone for node in made.placement.nodes} == {"a", "b"}
+    said = [line for line in made.assumptions if line.startswith("Zone")]
+    assert said == [
+        "Zones d, e: no replica stands there, as the data must not leave eu.",
+        "Zone c: no replica stands there, as without weights and ingress of its own none serves when the others are "
+        "gone.",
+    ]
+    # Where no zone has to be survivable, the third holds replicas like any other.
+    assert not zones_without_replicas(Redundancy(zones=home))
+    (reason,) = plan(question(replace(bound, zones=home[1:])), TRACE).reasons
+    assert "(c without weights or ingress of its own does not count; d, e outside of eu does not)" in reason.text
+    assert reason.relax.startswith("weights and ingress in 2 zones of eu (")
 
 
 def test_no_fleet_takes_more_gpus_than_the_quota():
