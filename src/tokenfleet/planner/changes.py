@@ -10,7 +10,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import DAY_S, Deadline, Slo, clock
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import words
-from tokenfleet.planner.floors import pool_tokens, shapes, too_long_fraction
+from tokenfleet.planner.floors import holds_too_few, pool_tokens, shapes
 from tokenfleet.planner.placement import usable_zones
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import asked, limits_wanted, zones_wanted
@@ -184,13 +184,8 @@ def room_for(sized: Sized, question: PlanQuestion) -> str:
 def _too_long(case: Case) -> Obstacle:
     """Shorter requests, where some candidate holds too few of them; as long as the roomiest of these holds."""
     question, trace = case.question, case.traffic.trace
-    found = shapes(trace, question.slo, caching=False)
-    limited = [rate for rate in question.slo.rates if rate.kind == "error_rate"]
-    rooms = [
-        pool_tokens(replica)
-        for replica in question.candidates
-        if any(too_long_fraction(replica, found, rate.traffic_class) > rate.limit_fraction for rate in limited)
-    ]
+    found = shapes(trace, question.slo, caching=False, window_s=case.traffic.window_s)
+    rooms = [pool_tokens(each) for each in question.candidates if holds_too_few(each, found, question.slo)]
     room = max(rooms, default=0)
     if room < 2:
         return ()

@@ -1,5 +1,7 @@
 """Floors: what a request takes on a replica that has nothing else to do. No number of replicas goes below."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -7,13 +9,14 @@ from tokenfleet.contract import conservative_rank, time_given_s
 from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
-from tokenfleet.domain.slo import Deadline, LatencyTarget, RateTarget, Slo
+from tokenfleet.domain.slo import Deadline, LatencyTarget, Slo
 from tokenfleet.domain.trace import Floats, Trace, of_class
 from tokenfleet.performance import chunk_attention_ps
 from tokenfleet.planner import words
 from tokenfleet.planner.traffic import fresh_tokens
 
 _PS = 1e-12
+_ROUNDING = 1e-12
 _PROFILE_TOKENS = (32_768, 8_192, 2_048, 512, 128)
 _PROFILE_BATCHES = ((1, 0), (1, 32_768), (8, 8_192), (64, 2_048))
 """Sequences and context of each."""
@@ -83,20 +86,26 @@ class Shapes:
     output_tokens: dict[str, int | None]
     """By target: output length at its quantile (``e2e``)."""
     need_tokens: dict[str | None, npt.NDArray[np.int64]]
-    """By traffic class with a limit on errors: KV tokens each request holds at its end, sorted."""
+    """By traffic class with a limit on errors, or on a first or last token: KV tokens each request holds at its end,
+    sorted."""
+    peak_need_tokens: dict[str | None, npt.NDArray[np.int64]]
+    """The same of those that arrive in the peak window; empty where none is told."""
     most_urgent: dict[str, tuple[int, int, float] | None]
     """By deadline: fresh prompt and output of the request with the least time, and that time in seconds; ``None`` where
     nobody has the deadline."""
 
 
-def shapes(trace: Trace, slo: Slo, *, caching: bool) -> Shapes:
-    """Reads the lengths that ``slo`` hangs on from ``trace``."""
+def shapes(trace: Trace, slo: Slo, *, caching: bool, window_s: tuple[float, float] | None = None) -> Shapes:
+    """Reads the lengths that ``slo`` hangs on from ``trace``, whose peak window is ``window_s``."""
     fresh = fresh_tokens(trace, caching=caching)
     outputs = trace.output_tokens.astype(np.int64)
     inputs = trace.input_tokens.astype(np.float64)
     need = inputs.astype(np.int64) + np.maximum(outputs - 1, 0)
-    limited = {rate.traffic_class for rate in slo.rates if rate.kind == "error_rate"}
-    result = Shapes({}, {}, {}, {name: np.sort(need[of_class(trace, name)]) for name in limited}, {})
+    limited = {each.traffic_class for each in _unserved_limits(slo)}
+    since_s, until_s = window_s or (0.0, 0.0)
+    peak = (trace.arrival_s >= since_s) & (trace.arrival_s < until_s)
+    needs, at_peak = ({name: np.sort(need[of_class(trace, name) & rows]) for name in limited} for rows in (True, peak))
+    result = Shapes({}, {}, {}, needs, at_peak, {})
     for each in slo.deadlines:
         result.most_urgent[each.name] = _most_urgent(trace, each, fresh)
     for target in slo.latency:
@@ -169,12 +178,58 @@ def pool_tokens(replica: ReplicaPhysics) -> int:
     return replica.longest_sequence_tokens
 
 
-def too_long_fraction(replica: ReplicaPhysics, found: Shapes, traffic_class: str | None = None) -> float:
-    """Share of the requests of a class that one replica can never hold."""
-    need = found.need_tokens[traffic_class]
+def too_long_fraction(
+    replica: ReplicaPhysics, found: Shapes, traffic_class: str | None = None, *, at_peak: bool = False
+) -> float:
+    """Share of the requests of a class that one replica can never hold, of all or of those in the peak window."""
+    need = (found.peak_need_tokens if at_peak else found.need_tokens)[traffic_class]
     fitting = int(np.searchsorted(need, pool_tokens(replica), side="right"))
     count = len(need)
     return (count - fitting) / count if count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unserved:
+    """How many requests a clause bears that never get an answer."""
+
+    traffic_class: str | None
+    limit_fraction: float
+    allows: str
+    """In words."""
+
+
+def _unserved_limits(slo: Slo) -> tuple[_Unserved, ...]:
+    rates = [
+        _Unserved(rate.traffic_class, rate.limit_fraction, f"the promise allows {rate.limit_fraction:.2%} errors")
+        for rate in slo.rates
+        if rate.kind == "error_rate"
+    ]
+    # Whoever has no first token is later than any that has: a quantile bears no more of them than lie above it.
+    late = [
+        _Unserved(
+            each.traffic_class, 1.0 - each.quantile, f"{each.name} bears {1.0 - each.quantile:.2%} without an answer"
+        )
+        for each in slo.latency
+        if each.metric in {"ttft", "e2e"}
+    ]
+    return (*rates, *late)
+
+
+def _held_too_few(
+    replica: ReplicaPhysics, found: Shapes, limits: Iterable[_Unserved]
+) -> Iterator[tuple[_Unserved, float, str]]:
+    """Clauses that requests too long for a replica break by themselves, with their share, and of which requests."""
+    for each in limits:
+        for at_peak, where in ((False, ""), (True, " in the peak window")):
+            share = too_long_fraction(replica, found, each.traffic_class, at_peak=at_peak)
+            if share > each.limit_fraction + _ROUNDING:
+                yield each, share, where
+                break
+
+
+def holds_too_few(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> bool:
+    """Whether more requests than the promise bears are too long for this replica."""
+    return any(True for _ in _held_too_few(replica, found, _unserved_limits(slo)))
 
 
 def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = False) -> tuple[Reason, ...]:
@@ -188,12 +243,12 @@ def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = 
     found_out = [_latency_reason(replica, found, target, where) for target in slo.latency]
     reasons = [reason for reason in found_out if reason is not None]
     reasons += [reason for each in slo.deadlines if (reason := _deadline_reason(replica, found, each, where))]
-    for rate in slo.rates:
-        if rate.kind == "error_rate":
-            share = too_long_fraction(replica, found, rate.traffic_class)
-            if share > rate.limit_fraction:
-                reasons.append(_context_reason(replica, found, share, rate))
-    return tuple(reasons)
+    # Errors say it best; the quantile of a wait only where they are within their limit.
+    rate_count = sum(rate.kind == "error_rate" for rate in slo.rates)
+    limits = _unserved_limits(slo)
+    broken = [*_held_too_few(replica, found, limits[:rate_count])]
+    broken = broken or [*_held_too_few(replica, found, limits[rate_count:])][:1]
+    return (*reasons, *(_context_reason(replica, found, *each) for each in broken))
 
 
 def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline, where: str) -> Reason | None:
@@ -258,16 +313,15 @@ def _latency_reason(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
     return Reason(kind="itl_floor", text=text, relax=relax, clause=target.name)
 
 
-def _context_reason(replica: ReplicaPhysics, found: Shapes, share: float, rate: RateTarget) -> Reason:
-    longest = int(found.need_tokens[rate.traffic_class][-1])
+def _context_reason(replica: ReplicaPhysics, found: Shapes, limit: _Unserved, share: float, where: str) -> Reason:
+    longest = int(found.need_tokens[limit.traffic_class][-1])
     room = pool_tokens(replica)
-    of = "" if rate.traffic_class is None else f" of {rate.traffic_class}"
+    of = "" if limit.traffic_class is None else f" of {limit.traffic_class}"
     return Reason(
         kind="context",
         text=(
-            f"{share:.2%} of requests{of} are longer than the {words.tokens(room)} that one replica holds "
-            f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); "
-            f"the promise allows {rate.limit_fraction:.2%} errors."
+            f"{share:.2%} of requests{of}{where} are longer than the {words.tokens(room)} that one replica holds "
+            f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); {limit.allows}."
         ),
         relax=f"cap prompt plus output at {words.tokens(room)} (workload.max_request: {room})",
     )

@@ -81,7 +81,12 @@ def screen(
     result.floored.sort(key=lambda one: (one.excess, words.layout(one.replica.deployment)))
     if result.floored and not result.candidates:
         first = result.floored[0]
-        lengths = shapes(traffic.trace, question.slo, caching=first.replica.deployment.engine.prefix_caching)
+        lengths = shapes(
+            traffic.trace,
+            question.slo,
+            caching=first.replica.deployment.engine.prefix_caching,
+            window_s=traffic.window_s,
+        )
         result.floored[0] = replace(first, reasons=floors(first.replica, lengths, question.slo, fastest=True))
     return result
 
@@ -97,7 +102,7 @@ def _formulas(
         caching = replica.deployment.engine.prefix_caching
         if caching not in lengths:
             lengths[caching] = (
-                shapes(traffic.trace, question.slo, caching=caching),
+                shapes(traffic.trace, question.slo, caching=caching, window_s=traffic.window_s),
                 demand(traffic, caching=caching),
                 prompts_of(traffic, caching=caching, affine=question.router in AFFINE),
             )

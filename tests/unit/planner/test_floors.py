@@ -11,6 +11,7 @@ from tokenfleet.planner.floors import (
     decode_step_s,
     decode_token_s,
     floors,
+    holds_too_few,
     latency_floor_s,
     pool_tokens,
     prefill_alone_s,
@@ -128,7 +129,25 @@ def test_requests_longer_than_the_pool_count_as_errors():
     assert "2.00% of requests" in reason.text
     assert "3,009 tokens" in reason.text
     assert reason.relax == "cap prompt plus output at 1,600 tokens (workload.max_request: 1600)"
-    assert floors(replica, shapes(made, slo, caching=False), replace(slo, error_rate_fraction=0.02)) == ()
+    # Whoever has no first token is late: a p99 bears a hundredth of them, whatever errors are allowed.
+    bears = replace(slo, error_rate_fraction=0.02)
+    (reason,) = floors(replica, shapes(made, bears, caching=False), bears)
+    assert reason.text.endswith("the longest has 3,009 tokens); ttft_p99 bears 1.00% without an answer.")
+    slower = promise("ttft", 10.0, quantile=0.98, errors=0.02)
+    assert floors(replica, shapes(made, slower, caching=False), slower) == ()
+
+
+def test_requests_longer_than_the_pool_count_in_the_peak_window_too():
+    replica = toy.replica(block_count=100)
+    made = trace([1000] * 90 + [1500, 3000] + [1000] * 8, [101] * 90 + [101] * 10)
+    window_s = float(made.arrival_s[80]), float(made.arrival_s[95]) + 1e-6
+    slo = promise("ttft", 10.0, quantile=0.5, errors=0.02)
+    assert floors(replica, shapes(made, slo, caching=False), slo) == ()
+    found = shapes(made, slo, caching=False, window_s=window_s)
+    (reason,) = floors(replica, found, slo)
+    assert reason.text.startswith("6.25% of requests in the peak window are longer than the 1,600 tokens")
+    assert holds_too_few(replica, found, slo)
+    assert not holds_too_few(replica, found, replace(slo, error_rate_fraction=0.0625))
 
 
 def test_a_context_limit_is_shorter_than_the_pool():
