@@ -2,7 +2,7 @@
 
 A replay is a pure function of the kernel's sources, the trace, the fleet, the peak window and the telemetry interval.
 The name of a kept record is a digest of all of these, so prices, promises, spare replicas, dates and error bands can
-change without a replay, and an edited kernel finds nothing of yesterday's.
+change without a replay, and so can a context limit that no request meets. An edited kernel finds nothing of before.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from tokenfleet import simulator
 from tokenfleet.app.digests import digest_of
 from tokenfleet.app.whole_files import home_cache
-from tokenfleet.domain.fleet import Fleet
+from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.run import (
     BusyTime,
@@ -92,6 +92,8 @@ class ReplayCache:
         self.run_count = 0
         # What was digested is kept beside its number, so that nobody else gets its id.
         self._digests: dict[int, tuple[object, bytes]] = {}
+        self._longest: dict[int, tuple[Trace, int]] = {}
+        self._unlimited: dict[int, tuple[ReplicaPhysics, ReplicaPhysics]] = {}
 
     def open(self) -> bool:
         """Make the folder, for its owner alone, and room in it; ``False`` where it cannot be written."""
@@ -141,7 +143,7 @@ class ReplayCache:
 
         if hopeless is not None:
             return run()
-        path = self.path(trace, fleet, peak_window_s, telemetry_interval_s, world)
+        path = self.path(trace, self.as_replayed(trace, fleet), peak_window_s, telemetry_interval_s, world)
         known = _read(path, trace)
         if known is not None:
             self.found_count += 1
@@ -167,6 +169,26 @@ class ReplayCache:
     def path(self, *asked: object) -> Path:
         """Where something lies that hangs on all of these, and on the kernel."""
         return self._folder / digest_of(_FORMAT, self._kernel, self.digest(*asked)).hex()
+
+    def as_replayed(self, trace: Trace, fleet: Fleet) -> Fleet:
+        """The fleet without context limits that no request of a trace meets: equal ones have equal replays."""
+        if id(trace) not in self._longest:
+            longest = int((trace.input_tokens.astype(np.int64) + trace.output_tokens).max(initial=0))
+            self._longest[id(trace)] = trace, longest
+        longest = self._longest[id(trace)][1]
+
+        def settled(group: ReplicaGroup) -> ReplicaGroup:
+            limit = group.replica.context_limit_tokens
+            return group if limit and limit < longest else replace(group, replica=self._without_limit(group.replica))
+
+        return replace(fleet, groups=tuple(settled(group) for group in fleet.groups))
+
+    def _without_limit(self, replica: ReplicaPhysics) -> ReplicaPhysics:
+        if id(replica) not in self._unlimited:
+            deployment = replica.deployment
+            free = replace(deployment, engine=replace(deployment.engine, context_limit_tokens=None))
+            self._unlimited[id(replica)] = replica, replace(replica, deployment=free, model_context_tokens=None)
+        return self._unlimited[id(replica)][1]
 
     def digest(self, *asked: object) -> bytes:
         """Digest of what a replay hangs on."""

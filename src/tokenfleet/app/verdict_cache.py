@@ -97,7 +97,7 @@ class VerdictCache:
         return self._paths[key][1]
 
     def _name(self, asked: Asked) -> bytes:
-        fleet = asked.fleet
+        fleet = self._kept.as_replayed(asked.trace, asked.fleet)
         key = fleet.router, *((id(group.replica), group.replica_count) for group in fleet.groups)
         if key not in self._names:
             self._names[key] = fleet, self._kept.digest(fleet).hex().encode()

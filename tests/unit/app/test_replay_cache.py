@@ -129,6 +129,34 @@ def test_whatever_changes_a_replay_changes_its_name(kept, monkeypatch):
     assert edited.run_count == 1
 
 
+def limited(replica, setting, of_model=None):
+    engine = replace(replica.deployment.engine, context_limit_tokens=setting)
+    deployment = replace(replica.deployment, engine=engine)
+    return replace(replica, deployment=deployment, model_context_tokens=of_model)
+
+
+def test_a_context_limit_that_no_request_meets_changes_no_replay(kept):
+    trace = toy.trace()
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    first = kept.replay(trace, fleet_of(limited(toy.replica(), None)))
+    for setting, of_model in ((longest, None), (longest + 1, 10), (None, longest)):
+        other = fleet_of(limited(toy.replica(), setting, of_model))
+        same(kept.replay(trace, other), first)
+        same(simulator.replay(trace, other), first)
+    assert (kept.run_count, kept.found_count) == (1, 3)
+    for setting, of_model in ((longest - 1, None), (None, longest - 1), (longest // 2, longest)):
+        other = fleet_of(limited(toy.replica(), setting, of_model))
+        turned_away = kept.replay(trace, other)
+        same(turned_away, simulator.replay(trace, other))
+        assert (turned_away.status != first.status).any()
+    assert (kept.run_count, kept.found_count) == (4, 3)
+    # Where all are shorter the same limit is met by nobody.
+    shorter = replace(trace, input_tokens=np.minimum(trace.input_tokens, 1))
+    kept.replay(shorter, fleet_of(toy.replica()))
+    kept.replay(shorter, fleet_of(limited(toy.replica(), int(shorter.output_tokens.max()) + 1)))
+    assert (kept.run_count, kept.found_count) == (5, 4)
+
+
 def test_a_damaged_record_is_replayed_again(kept):
     trace, fleet = toy.trace(), fleet_of(toy.replica())
     told = []
@@ -186,6 +214,8 @@ CHANGES = (
     {"slo": {"ttft_p99": "1200ms", "itl_p99": "80ms"}},
     {"workload": SCENARIO["workload"] | {"growth": 1.1}},
     {"gpus": ["h100_sxm"]},
+    {"engine": {"context_limit": 20_000}},
+    {"engine": {"context_limit": 2_000}},
 )
 QUESTIONS = [
     pytest.param(changes, few, marks=[pytest.mark.long] if (number + half) % 2 else [])
