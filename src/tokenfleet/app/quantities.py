@@ -6,7 +6,11 @@ that says what is wrong and how to write it.
 
 import math
 import re
+from decimal import Decimal
 from typing import Final
+
+LEAST_USD: Final = 1e-8
+"""Less than this is what rounding left over in a line of a bill, no amount of dollars."""
 
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNIT_WORDS: Final = {
@@ -219,9 +223,11 @@ def shown_rate(rate_per_s: float) -> str:
 
 
 def shown_usd(amount_usd: float) -> str:
-    """Dollars for a person: cents where they matter, two digits below a dime."""
-    if amount_usd == 0:
+    """Dollars for a person: cents where they matter, two digits below a dime; what rounding left over is nothing."""
+    if abs(amount_usd) < LEAST_USD:
         return "$0"
     if amount_usd >= 1000:
         return f"${amount_usd:,.0f}"
-    return f"${amount_usd:,.2f}" if amount_usd >= 0.0995 else f"${float(f'{amount_usd:.2g}'):f}".rstrip("0")
+    if amount_usd >= 0.0995:
+        return f"${amount_usd:,.2f}"
+    return f"${Decimal(f'{amount_usd:.2g}').normalize():f}"

@@ -118,6 +118,13 @@ def test_shown_to_a_person():
         "4.2 ms", "38 ms", "149 ms", "0.71 s", "12.4 s", "6 min 10 s", "2 h 30 min",
     ]  # fmt: skip
     assert [shown_usd(usd) for usd in (0.00041, 0.15, 29.5, 12345.6)] == ["$0.00041", "$0.15", "$29.50", "$12,346"]
+    assert [shown_usd(usd) for usd in (0.0, 1.3e-9, 2.4e-7, 0.02, 0.099)] == [
+        "$0",
+        "$0",
+        "$0.00000024",
+        "$0.02",
+        "$0.099",
+    ]
 
 
 def test_a_moment_may_be_the_start_itself():

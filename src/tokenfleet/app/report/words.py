@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from tokenfleet.app.quantities import LEAST_USD
+
 UNKNOWN = "unknown"
 GAP = "\u00a0"
 """Between a number and its unit, so that no line breaks there."""
@@ -90,7 +92,9 @@ def usd(value: float | None) -> str:
     size_usd = abs(value)
     if size_usd >= 1000:
         return f"{sign}${size_usd:,.0f}"
-    if size_usd >= 0.1 or size_usd == 0:
+    if size_usd < LEAST_USD:
+        return "$0.00"
+    if size_usd >= 0.1:
         return f"{sign}${size_usd:.2f}"
     return f"{sign}${digits(size_usd, 2)}"
 
