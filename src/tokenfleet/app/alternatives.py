@@ -13,7 +13,7 @@ from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.service_sheet import HOURS_PER_MONTH, hosted_usd_per_hour, service
 from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
 from tokenfleet.domain.errors import BadInput, Problem
-from tokenfleet.domain.plan import Bill, Plan, TenantInvoice, TenantShare
+from tokenfleet.domain.plan import Bill, Plan, PlannedPool, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import described_gpus, gpus_by_slot
@@ -45,13 +45,19 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
     beside = service(bill, asked.beside, gpu_count=sum(sized.gpu_count for sized in plan.fleets))
     hosted = hosted_usd_per_hour(bill, beside)
     if hosted is not None:
-        hosted += bill.total_usd_per_hour * (scarce - 1.0)
+        kept = sum(pool.plan.bill.total_usd_per_hour for pool in _beside_an_api(plan) if pool.plan.bill is not None)
+        hosted += bill.total_usd_per_hour * (scarce - 1.0) - kept * scarce
     ways = (
         rented,
         *_owned(plan, trace, asked),
         *_apis(plan, hosted, bill.span_s, record, asked),
     )
     return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
+
+
+def _beside_an_api(plan: Plan) -> list[PlannedPool]:
+    """Pools that embed or rank: what they do an API that answers does not."""
+    return [pool for pool in plan.pools if pool.does == "reads"]
 
 
 def _scarcity(plan: Plan) -> float:
@@ -165,6 +171,8 @@ def _apis(
             yield _unknown(name, "a price it needs is not published")
             continue
         cheaper = "hosting is cheaper" if row.hosting_is_cheaper else "the API is cheaper"
+        kept = [pool.name for pool in _beside_an_api(plan)]
+        stays = f"; paid either way and left out: {', '.join(kept)}" if kept else ""
         when = "; answers come when it has time, within a day as a rule" if row.model.endswith(_IN_BATCHES) else ""
         yield Alternative(
             name=name,
@@ -173,7 +181,7 @@ def _apis(
             break_even_tokens_per_month=row.break_even_tokens_per_month,
             note=(
                 f"${row.api_usd_per_million_tokens:.3g} per million tokens of this mix ({row.as_of}); "
-                f"{cheaper} here{when}"
+                f"{cheaper} here{when}{stays}"
             ),
         )
 

@@ -14,6 +14,7 @@ from tokenfleet.domain.trace import Trace
 
 _HOURS_PER_MONTH = 730.0
 _EVERYBODY = "everybody"
+_KEPT = ("headroom", "idle", "spare")
 
 
 def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
@@ -49,6 +50,7 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
             resource_id=f"fleet/{plan.question.name}",
             model=plan.question.model.name,
             usd_per_gpu_hour=_usd_per_gpu_hour(plan.fleets),
+            usd_per_gpu_hour_of=_usd_by_part(plan),
         ),
         charge_period=(start, charged_until),
         billing_period=(start, max(month_end, charged_until)),
@@ -57,6 +59,22 @@ def write_focus(plan: Plan, trace: Trace, path: Path, *, made_on: date) -> None:
         write_whole(cost.focus_csv(rows), path)
     except OSError as error:
         raise BadInput.at(str(path), f"cannot be written: {error.strerror}", "give another one with --focus") from None
+
+
+def _usd_by_part(plan: Plan) -> dict[str, float]:
+    """The mean price of the gpus behind headroom, idle and spare, where pools have gpus of several prices."""
+    found = {}
+    billed = [(pool.plan.bill, sized.price) for pool in plan.pools for sized in pool.plan.fleets]
+    for part in _KEPT:
+        lines = [
+            (getattr(bill, f"{part}_usd_per_hour"), price.price_usd_per_gpu_hour)
+            for bill, price in billed
+            if bill is not None
+        ]
+        gpus = sum(usd / each for usd, each in lines)
+        if gpus > 0.0:
+            found[part] = sum(usd for usd, _ in lines) / gpus
+    return found
 
 
 def _usd_per_gpu_hour(fleets: Sequence[Sized]) -> float:

@@ -8,6 +8,7 @@ for tokens, so those start with ``x_``, as the specification asks of additions.
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
@@ -96,6 +97,8 @@ class FocusAccount:
     model: str
     usd_per_gpu_hour: float
     """Price the bill was made with, for the gpu-hours of what nobody used."""
+    usd_per_gpu_hour_of: Mapping[str, float] = field(default_factory=dict)
+    """By line of what nobody used, where gpus of several prices stand behind it: their mean there."""
     invoice_issuer: str | None = None
     """Who issues the invoice; the service provider unless given."""
 
@@ -244,10 +247,11 @@ def _row(
 
 def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal) -> FocusRow:
     """Quantity, unit and unit price: of a token, or of a gpu-hour where nobody's tokens are meant."""
+    usd_per_gpu_hour = account.usd_per_gpu_hour_of.get(line.part, account.usd_per_gpu_hour)
     if line.token_count is not None:
         quantity, unit = Decimal(line.token_count), "Tokens"
-    elif account.usd_per_gpu_hour > 0.0:
-        quantity, unit = cost / Decimal(str(account.usd_per_gpu_hour)), "GPU-Hours"
+    elif usd_per_gpu_hour > 0.0:
+        quantity, unit = cost / Decimal(str(usd_per_gpu_hour)), "GPU-Hours"
     else:
         quantity, unit = Decimal(0), "GPU-Hours"
     sku = f"{account.model}/{line.part}"

@@ -130,6 +130,32 @@ def test_work_that_waits_is_held_against_batch_prices_and_what_full_replicas_do(
     assert usual["break_even_utilization_fraction"] == pytest.approx(share_of_it, rel=0.01)
 
 
+CHAIN = """\
+name: priced
+workload: {lengths: {input: 700:1500, output: 140:300}, mean_rate: 2, duration: 4min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 4s, error_rate: 0.1%}
+precision: fp8
+pools: {answer: {gpu: l40s}, embed: {gpu: l4, model: BAAI/bge-m3}}
+chain: {steps: [{pool: embed, input: 30}]}
+"""
+
+
+def test_pools_that_embed_stay_with_an_api_and_their_gpus_have_prices_of_their_own(tmp_path):
+    focus = tmp_path / "bill.csv"
+    document = planned(tmp_path, CHAIN + f"compare: {{apis: [{an_api().model}]}}\n", "--focus", str(focus))
+    pools = {pool["name"]: pool["cost"] for pool in document["pools"]}
+    (api,) = [way for way in document["cost"]["alternatives"]["ways"] if way["name"].startswith("api")]
+    blended = api["usd_per_month"] / _tokens_per_month(document)
+    even = api["break_even_tokens_per_month"]
+    assert even * blended == pytest.approx(pools["answer"]["total_usd_per_hour"] * 730, rel=0.02)
+    assert "paid either way and left out: embed" in api["note"]
+    rows = {row["x_Phase"]: row for row in csv.DictReader(focus.read_text().splitlines())}
+    spare = sum(group["spare_replica_count"] * group["tensor_parallel"] for group in document["fleet"])
+    assert spare > 1
+    assert float(rows["spare"]["PricingQuantity"]) == pytest.approx(730 * spare, rel=1e-4)
+
+
 def test_against_a_reservation_no_share_of_use_decides(made, tmp_path):
     owned = "compare:\n  owned: {gpus: 1, capital: 15000, life_years: 3, available: 90%}\n"
     reserved = "prices: {term: reserved_1y, usd_per_gpu_hour: {l40s: 1}}\n"
