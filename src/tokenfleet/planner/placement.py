@@ -1,8 +1,10 @@
 """Where replicas stand, and what the worst loss leaves of them: arithmetic of nodes and zones."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tokenfleet import catalog
+from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.survival import LossKind, PlacedNode, Placement, Redundancy, Zone
 from tokenfleet.planner.counting import smallest_enough
@@ -12,19 +14,31 @@ ANYWHERE = Zone(name="")
 """The only place where nobody named zones."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """All of a replica that matters to where it stands."""
+
+    gpu_count: int
+    per_node_count: int
+    """See :func:`node_room`."""
+
+
+def _footprint(replica: ReplicaPhysics) -> _Footprint:
+    return _Footprint(replica.deployment.layout.gpu_count, node_room(replica))
+
+
 def node_room(replica: ReplicaPhysics) -> int:
     """Replicas that a whole node holds; one that spans several nodes counts as alone on each."""
     gpus = catalog.gpu(replica.deployment.gpu).gpus_per_node_count
     return max(1, gpus // replica.deployment.layout.gpu_count)
 
 
-def _replicas_per_node(counts: Sequence[int], replica: ReplicaPhysics, redundancy: Redundancy) -> int:
+def _replicas_per_node(counts: Sequence[int], room: int, redundancy: Redundancy) -> int:
     """Replicas that share a node, and its fate, where each zone has so many.
 
     As many as its GPUs hold, or as somebody said. Where a node may be lost and nobody said, fewer, as far as that
     leaves more: the most with which lost nodes take no more than the other losses asked for do.
     """
-    room = node_room(replica)
     if redundancy.replicas_per_node_count or not redundancy.node_count:
         return min(room, redundancy.replicas_per_node_count or room)
     taken = redundancy.replica_count
@@ -63,25 +77,33 @@ def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) 
     Returns:
         ``None`` when the zones have no room for so many, or they are more than the quota.
     """
-    if not within_quota(replica_count, replica, redundancy):
+    return _placed(replica_count, _footprint(replica), redundancy)
+
+
+def _placed(replica_count: int, each: _Footprint, redundancy: Redundancy) -> Placement | None:
+    if not _within_quota(replica_count, each, redundancy):
         return None
     zones = usable_zones(redundancy)
-    counts = _spread(replica_count, [_room(zone, replica) for zone in zones])
+    counts = _spread(replica_count, [_room(zone, each) for zone in zones])
     if counts is None:
         return None
-    per_node = _replicas_per_node(counts, replica, redundancy)
+    per_node = _replicas_per_node(counts, each.per_node_count, redundancy)
     nodes = [
-        PlacedNode(zone=zone.name, replica_count=each)
+        PlacedNode(zone=zone.name, replica_count=held)
         for zone, count in zip(zones, counts, strict=True)
-        for each in _evenly(count, -(-count // per_node))
+        for held in _evenly(count, -(-count // per_node))
     ]
     return Placement(nodes=tuple(nodes), replicas_per_node_count=per_node)
 
 
 def within_quota(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> bool:
     """Whether so many replicas take no more GPUs than may be held."""
+    return _within_quota(replica_count, _footprint(replica), redundancy)
+
+
+def _within_quota(replica_count: int, each: _Footprint, redundancy: Redundancy) -> bool:
     quota = redundancy.gpu_quota_count
-    return quota is None or replica_count * replica.deployment.layout.gpu_count <= quota
+    return quota is None or replica_count * each.gpu_count <= quota
 
 
 def survivors(placement: Placement, kind: LossKind, count: int, zones: Sequence[Zone] = ()) -> int:
@@ -108,12 +130,18 @@ def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Re
     Returns:
         ``None`` when no number does: too few zones stand alone, or they have no room.
     """
+    return _fewest(carrying_count, _footprint(replica), redundancy)
+
+
+@lru_cache(maxsize=4096)
+def _fewest(carrying_count: int, each: _Footprint, redundancy: Redundancy) -> int | None:
+    """A search asks this of hundreds of replicas that take as much room as others do."""
     usable = usable_zones(redundancy)
     if redundancy.zone_count >= len(usable):
         return None
 
     def enough(total: int) -> bool:
-        placement = placed(total, replica, redundancy)
+        placement = _placed(total, each, redundancy)
         return placement is not None and all(
             survivors(placement, kind, redundancy.count_of(kind), redundancy.zones) >= carrying_count
             for kind in LOSSES
@@ -121,22 +149,20 @@ def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Re
         )
 
     # A lost node takes a node's worth at most, and lost zones their even share of all.
-    taken = redundancy.replica_count + (redundancy.node_count + 1) * node_room(replica)
+    taken = redundancy.replica_count + (redundancy.node_count + 1) * each.per_node_count
     most = (redundancy.zone_count + 1) * (carrying_count + taken * len(usable))
-    rooms = [_room(zone, replica) for zone in usable]
+    rooms = [_room(zone, each) for zone in usable]
     limited = sum(room for room in rooms if room is not None) if None not in rooms else most
     if redundancy.gpu_quota_count is not None:
-        limited = min(limited, redundancy.gpu_quota_count // replica.deployment.layout.gpu_count)
+        limited = min(limited, redundancy.gpu_quota_count // each.gpu_count)
     if min(most, limited) < carrying_count:
         return None
     found = smallest_enough(enough, carrying_count, min(most, limited))
     return None if found is None else max(found, carrying_count)
 
 
-def _room(zone: Zone, replica: ReplicaPhysics) -> int | None:
-    if zone.gpu_limit_count is None:
-        return None
-    return zone.gpu_limit_count // replica.deployment.layout.gpu_count
+def _room(zone: Zone, each: _Footprint) -> int | None:
+    return None if zone.gpu_limit_count is None else zone.gpu_limit_count // each.gpu_count
 
 
 def _spread(count: int, rooms: Sequence[int | None]) -> list[int] | None:

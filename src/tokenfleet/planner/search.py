@@ -275,7 +275,10 @@ class Search:
     def _most(self, candidate: Candidate, start: int, traffic: Traffic) -> int:
         """The largest count to ask of a candidate: far beyond its estimate, within memory and what zones can hold."""
         most = min(_wanted(candidate, start), self._replays.most(traffic, candidate.replica))
-        return max(1, largest(lambda count: self._paid(candidate, count) is not None, most))
+        # Mostly nothing stands in the way, and asking about every half takes long where nodes are filled.
+        if self._paid(candidate, most) is None:
+            most = largest(lambda count: self._paid(candidate, count) is not None, most)
+        return max(1, most)
 
     def size(
         self,
