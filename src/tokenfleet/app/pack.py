@@ -89,6 +89,8 @@ class Crowd:
     """One that has none alone, or several that have none together: then nothing is packed."""
     short: tuple[planner.TooFewGpus, ...]
     """Limits that would do."""
+    proved: bool
+    """No fewer GPUs more would do; else the time was up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,7 @@ def _choice(options: dict[str, list[list[planner.Option]]]) -> tuple[dict[str, i
             return dict(zip(left, found, strict=True)), tuple(crowds)
         conflict = planner.conflict(list(left.values()))
         names = tuple(list(left)[at] for at in conflict.places)
-        crowds.append(Crowd(scenarios=names, short=conflict.short))
+        crowds.append(Crowd(scenarios=names, short=conflict.short, proved=conflict.proved))
         left = {} if len(names) > 1 else {name: ways for name, ways in left.items() if name not in names}
     return {}, tuple(crowds)
 

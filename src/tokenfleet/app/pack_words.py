@@ -39,6 +39,7 @@ def pack_document(found: Packed) -> dict[str, object]:
                     }
                     for short in crowd.short
                 ],
+                "proved": crowd.proved,
                 "relax": _relax(crowd),
             }
             for crowd in found.crowds
@@ -134,7 +135,7 @@ def pack_blocks(found: Packed) -> list[Block]:
     if found.shared:
         blocks.append(("Cost", list(_cost(found))))
     blocks += [("Without", [f"{name}: no fleet keeps its promise", *why]) for name, why in found.infeasible.items()]
-    blocks += [("No room", [_why(crowd), f"enough: {_relax(crowd)}"]) for crowd in found.crowds]
+    blocks += [("No room", [_why(crowd), f"{_enough(crowd)}: {_relax(crowd)}"]) for crowd in found.crowds]
     return blocks
 
 
@@ -149,6 +150,10 @@ def _why(crowd: Crowd) -> str:
         "each has room without the other" if len(crowd.scenarios) == 2 else "without any of them the others have room"
     )
     return f"{names} have no room together, {apart}: whole nodes for all scenarios take {short}"
+
+
+def _enough(crowd: Crowd) -> str:
+    return "enough" if crowd.proved else "enough (the search ran out of time, fewer GPUs may do)"
 
 
 def _relax(crowd: Crowd) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from math import inf
 
 from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.packing import Shelf, blocks_of, zones_of
@@ -27,6 +28,8 @@ class Conflict:
     """Which of them: without any one of these the others have room."""
     short: tuple[TooFewGpus, ...]
     """Limits with which all scenarios have room: as few GPUs more as will do."""
+    proved: bool
+    """No fewer GPUs more would do; else the time was up."""
 
 
 def conflict(ways: Ways) -> Conflict:
@@ -42,7 +45,8 @@ def conflict(ways: Ways) -> Conflict:
     """
     places = next(_crowds(ways), None) or _filtered(ways)
     alone = len(places) == 1
-    return Conflict(places=places, short=_short([ways[at] for at in places] if alone else ways))
+    short, proved = _short([ways[at] for at in places] if alone else ways)
+    return Conflict(places=places, short=short, proved=proved)
 
 
 def _crowds(ways: Ways) -> Iterator[tuple[int, ...]]:
@@ -62,35 +66,48 @@ def _filtered(ways: Ways) -> tuple[int, ...]:
     return left
 
 
-def _short(ways: Ways) -> tuple[TooFewGpus, ...]:
-    """Zones that need more GPUs, for the choice of fleets that needs the fewest more; of equals, the cheapest."""
-    least: dict[str, int] | None = None
-    limits: dict[str, int] = {}
-    known: set[tuple[Shelf, ...]] = set()
-    for _, chosen in choices(ways):
-        shelves = shelves_of(chosen)
-        if shelves in known:
-            continue
-        known.add(shelves)
-        more = _more(shelves)
-        if least is None or sum(more.values()) < sum(least.values()):
-            least = more
-            pools = [option.pool for option in chosen]
-            limits = {zone.name: zone.gpu_limit_count or 0 for zone in zones_of(pools)}
-    if not least:
-        raise ValueError("these scenarios have room")
-    return tuple(
-        TooFewGpus(zone=zone, gpu_limit_count=limits[zone], needed_gpu_count=limits[zone] + count)
-        for zone, count in least.items()
+def _short(ways: Ways) -> tuple[tuple[TooFewGpus, ...], bool]:
+    """Zones that need more GPUs, for the choice of fleets that needs the fewest more, and whether that is sure."""
+    best: tuple[TooFewGpus, ...] = ()
+    least, proved = inf, True
+    # Choices that can do with few GPUs come first, and those that cannot do with fewer than were found are left out.
+    wanted = sorted({shelves_of(chosen): None for _, chosen in choices(ways)}, key=_least_more)
+    for shelves in wanted:
+        if _least_more(shelves) >= least:
+            break
+        found = _more(shelves, least - 1)
+        if found is not None:
+            best, sure = found
+            proved &= sure
+            least = sum(each.needed_gpu_count - each.gpu_limit_count for each in best)
+    if not best:
+        raise ValueError("these scenarios have room, or some cannot survive what may be lost with any number of GPUs")
+    return best, proved
+
+
+def _least_more(shelves: Sequence[Shelf]) -> float:
+    """No nodes of these shelves take fewer GPUs more than there are."""
+    limits = [zone.gpu_limit_count for zone in zones_of([pool for shelf in shelves for pool in shelf.pools])]
+    had = sum(inf if limit is None else limit for limit in limits)
+    taken = sum(
+        -(-sum(pool.gpu_count * pool.least_count for pool in shelf.pools) // shelf.gpus_per_node_count)
+        * shelf.gpus_per_node_count
+        for shelf in shelves
     )
+    return max(0.0, taken - had)
 
 
-def _more(shelves: Sequence[Shelf]) -> dict[str, int]:
-    """GPUs that zones would have to have beyond their limits."""
+def _more(shelves: Sequence[Shelf], most: float) -> tuple[tuple[TooFewGpus, ...], bool] | None:
+    """Zones that would have to have more GPUs, as few as will do if sure; ``None`` where that is more than ``most``."""
     from tokenfleet.planner.packing_program import solved
 
-    pools = [pool for shelf in shelves for pool in shelf.pools]
-    found = solved([block for _, block in blocks_of(shelves)], zones_of(pools), sparing=False, beyond=True)
+    zones = zones_of([pool for shelf in shelves for pool in shelf.pools])
+    found = solved([block for _, block in blocks_of(shelves)], zones, beyond=most)
     if found is None:
-        raise ValueError("a pool that cannot survive what may be lost, with any number of GPUs")
-    return found.more_gpu_counts
+        return None
+    limits = {zone.name: zone.gpu_limit_count or 0 for zone in zones}
+    short = tuple(
+        TooFewGpus(zone=zone, gpu_limit_count=limits[zone], needed_gpu_count=limits[zone] + count)
+        for zone, count in found.more_gpu_counts.items()
+    )
+    return short, found.proved

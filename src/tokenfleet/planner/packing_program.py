@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import combinations, pairwise, product
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ _TIME_LIMIT_S = 20.0
 _MOST_TRIED = 200_000
 _MOST_MIXES = 2_000
 _DEARER = 1.0 + 1e-9
-_OUT_OF_TIME = 1
 _IMPOSSIBLE = 2
 
 Ints = npt.NDArray[np.int64]
@@ -55,15 +55,17 @@ def integer_programs() -> Any:  # noqa: ANN401 - a module without types
 
 
 def solved(
-    blocks: Sequence[Shelf], zones: Sequence[Zone], *, sparing: bool = True, beyond: bool = False
+    blocks: Sequence[Shelf], zones: Sequence[Zone], *, sparing: bool = True, beyond: float | None = None
 ) -> Solution | None:
     """The cheapest nodes that hold all pools, and of those the ones with the fewest GPUs in use.
+
+    Where limits of zones may be exceeded, any nodes that exceed them by as few GPUs as will do.
 
     Args:
         blocks: Pools that may share nodes, each on nodes of its own; zones have so many GPUs for all of them.
         zones: Where nodes may stand.
         sparing: Whether the GPUs in use matter.
-        beyond: Limits of zones may be exceeded, by as few GPUs in all as will do.
+        beyond: GPUs by which limits of zones may be exceeded in all; ``None``: by none.
 
     Returns:
         ``None`` where no nodes do.
@@ -72,7 +74,8 @@ def solved(
         BadInput: more mixes than can be tried, or no packing is found in time.
     """
     program = _Program(blocks, zones, beyond=beyond)
-    goals = [*([program.exceeded] if beyond else []), program.usd, *([program.used] if sparing else [])]
+    cheapest = [program.usd, *([program.used] if sparing else [])]
+    goals = cheapest if beyond is None else [program.exceeded]
     best: Floats | None = None
     proved = True
     for at, goal in enumerate(goals):
@@ -157,15 +160,16 @@ class _Row:
 
 
 class _Program:
-    def __init__(self, blocks: Sequence[Shelf], zones: Sequence[Zone], *, beyond: bool) -> None:
+    def __init__(self, blocks: Sequence[Shelf], zones: Sequence[Zone], *, beyond: float | None) -> None:
         self._solver = integer_programs()
         self._sparse = import_module("scipy.sparse")
-        self._zones, self._beyond = zones, beyond
+        self._zones, self._beyond = zones, beyond is not None
+        self._unit = gcd(*(block.gpus_per_node_count for block in blocks))
         self._grids: list[_Grid] = []
         for block in blocks:
             self._grids.append(_Grid(block, zones, self._grids[-1].end if self._grids else 0))
         self._nodes_end = self._grids[-1].end
-        self._count = self._nodes_end + (len(zones) if beyond else 0)
+        self._count = self._nodes_end + (2 * len(zones) if self._beyond else 0)
         self._rows: list[tuple[_Row, float, float]] = []
         for grid in self._grids:
             for index in range(len(grid.block.pools)):
@@ -174,6 +178,9 @@ class _Program:
         self._rows += [(row, -np.inf, limit) for row, limit in self._limits()]
         self._rows += [(row, -np.inf, limit) for row, limit in self._quotas()]
         self._rows += [(row, 0.0, np.inf) for row in self._order()]
+        if beyond is not None:
+            self._rows += [(row, 0.0, np.inf) for row in self._begun()]
+            self._rows.append((_Row.of([(np.arange(self._count), self.exceeded)]), -np.inf, beyond))
 
     @cached_property
     def usd(self) -> Floats:
@@ -197,15 +204,21 @@ class _Program:
 
     @cached_property
     def exceeded(self) -> Floats:
-        """GPUs beyond the limits of zones."""
+        """GPUs beyond the limits of zones: whole units more, the first of which a limit may hold in part."""
         goal = np.zeros(self._count)
-        goal[self._nodes_end :] = 1.0
+        goal[self._nodes_end :: 2] = self._unit
+        goal[self._nodes_end + 1 :: 2] = [-self._odd(zone) for zone in self._zones]
         return goal
+
+    def _odd(self, zone: Zone) -> int:
+        """GPUs of a limit that are too few for what all nodes are multiples of."""
+        return (zone.gpu_limit_count or 0) % self._unit
 
     def least(self, goal: Floats) -> Any:  # noqa: ANN401 - a result without a type
         """Solves for the least of a goal."""
         most = np.full(self._count, np.inf)
         most[: self._nodes_end] = 1.0
+        most[self._nodes_end + 1 :: 2] = 1.0
         for grid in self._grids:
             columns = grid.columns(0)[0] + np.arange(grid.node_column_count)
             most[columns] = grid.most
@@ -244,8 +257,9 @@ class _Program:
 
     def more_gpu_counts(self, best: Floats) -> dict[str, int]:
         """GPUs beyond the limit of each zone."""
-        more = best[self._nodes_end :].astype(int)
-        return {zone.name: int(count) for zone, count in zip(self._zones, more, strict=False) if count}
+        more = best[self._nodes_end :: 2].astype(int)
+        units = zip(self._zones, more, strict=False)
+        return {zone.name: int(count) * self._unit - self._odd(zone) for zone, count in units if count}
 
     def _limits(self) -> Iterator[tuple[_Row, float]]:
         """All nodes of a zone have no more GPUs than are to be had there."""
@@ -253,11 +267,17 @@ class _Program:
             if zone.gpu_limit_count is None:
                 continue
             parts = [
-                (grid.columns(at), np.full(len(grid.mixes), grid.block.gpus_per_node_count)) for grid in self._grids
+                (grid.columns(at), np.full(len(grid.mixes), grid.block.gpus_per_node_count // self._unit))
+                for grid in self._grids
             ]
             if self._beyond:
-                parts.append((np.array([self._nodes_end + at]), np.array([-1])))
-            yield _Row.of(parts), float(zone.gpu_limit_count)
+                parts.append((np.array([self._nodes_end + 2 * at]), np.array([-1])))
+            yield _Row.of(parts), float(zone.gpu_limit_count // self._unit)
+
+    def _begun(self) -> Iterator[_Row]:
+        """What a limit holds in part counts where a unit more is taken at all."""
+        for at in range(self._nodes_end, self._count, 2):
+            yield _Row.of([(np.array([at, at + 1]), np.array([1, -1]))])
 
     def _quotas(self) -> Iterator[tuple[_Row, float]]:
         """The pools of a scenario hold no more GPUs than its quota."""
