@@ -125,7 +125,7 @@ def compose(scenario: Scenario, teller: Teller, recall: Recall = anew) -> Compos
         workload=described,
         resolved=resolved,
         valid_days=scenario.valid_days,
-        assumptions=about_demand(scenario.workload, scenario.seed, trace),
+        assumptions=about_demand(scenario, trace),
         compare=scenario.compare,
         scaling=scenario.autoscaling,
     )

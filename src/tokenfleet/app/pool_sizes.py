@@ -166,7 +166,7 @@ def count_pools(
         prices=prices,
         stages=stage_words(system.pools),
         assumptions=(
-            *about_demand(asked.workload, asked.seed, system.trace),
+            *about_demand(asked, system.trace),
             *system.notes,
             *cap_notes(system.named),
             *settings,

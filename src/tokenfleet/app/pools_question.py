@@ -362,7 +362,7 @@ class _Builder:
     def _hold(self, name: str, window: WindowSpec | None, takes: Bools) -> None:
         if window is None:
             return
-        if self.trace.start_utc is None:
+        if self.trace.start_utc is None and not self.trace.time_of_day_s:
             self.notes.append(f"Second 0 of the demand is taken for midnight by the window of {name}.")
         hold = Hold(takes=takes, opens_s=window.opens, closes_s=window.closes, start_s=time_of_day_s(self.trace))
         self.windows[name] = hold

@@ -232,7 +232,7 @@ def _gpus(system: PoolSystem) -> tuple[Gpu, ...]:
 
 
 def _assumed(asked: Scenario, system: PoolSystem) -> Iterator[str]:
-    yield from about_demand(asked.workload, asked.seed, system.trace)
+    yield from about_demand(asked, system.trace)
     yield from system.notes
     yield from scaling_notes(asked, system.named)
     yield from _model_notes(system)

@@ -30,6 +30,7 @@ _MOST_PRIORITIES = 128
 """As many as a replay tells apart."""
 _MOST_REJECTS = 10_000
 _FEWEST_ALIKE = 10
+_DAY_NS = 86_400 * NS
 FAR_NS = 2 * 366 * 86_400 * NS
 """No trace of requests is this long: a year that was mistyped, or a stamp of another clock."""
 
@@ -340,6 +341,8 @@ def _trace(
     if readings[0].clock == "utc":
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(arrival_ns[0]) // 1000)
         start = stamp.isoformat().replace("+00:00", "Z")
+    # Stamps without a zone have no instant, and a time of day all the same.
+    has_clock = readings[0].clock == "naive"
     return Trace(
         arrival_s=(arrival_ns - arrival_ns[0]) / NS,
         input_tokens=rows["input_tokens"].to_numpy().astype(np.int32),
@@ -351,6 +354,7 @@ def _trace(
         tenants=tenants,
         priority=_priority(rows, detected, warnings),
         start_utc=start,
+        time_of_day_s=float(int(arrival_ns[0]) % _DAY_NS) / NS if has_clock else 0.0,
         observed=_observed(rows),
     )
 

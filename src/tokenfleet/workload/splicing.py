@@ -56,6 +56,7 @@ def splice(trace: Trace, event: Trace, at_s: float) -> Trace:
         tenants=tenants,
         priority=_priority(trace, event, order),
         start_utc=trace.start_utc,
+        time_of_day_s=trace.time_of_day_s,
     )
 
 

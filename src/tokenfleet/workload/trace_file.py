@@ -43,7 +43,12 @@ def write_trace(trace: Trace, path: str | Path) -> Path:
     for name in ("prefix_node", "session", "tenant", "priority"):
         if getattr(trace, name) is not None:
             columns[name] = getattr(trace, name)
-    about: dict[str, Any] = {"version": _VERSION, "tenants": trace.tenants, "start_utc": trace.start_utc}
+    about: dict[str, Any] = {
+        "version": _VERSION,
+        "tenants": trace.tenants,
+        "start_utc": trace.start_utc,
+        "time_of_day_s": trace.time_of_day_s,
+    }
     if trace.prefixes is not None:
         about["parent"] = trace.prefixes.parent.tolist()
         about["token_count"] = trace.prefixes.token_count.tolist()
@@ -99,6 +104,7 @@ def read_own(path: Path) -> tuple[Trace, Quality]:
         tenants=tuple(about["tenants"]),
         priority=_column(frame, "priority"),
         start_utc=about["start_utc"],
+        time_of_day_s=float(about.get("time_of_day_s", 0.0)),
         observed=_observed(frame, about.get("observed")),
     )
     quality = Quality(

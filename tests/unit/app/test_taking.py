@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenfleet.app.compose import demand_of
+from tokenfleet.app.demand_words import about_clock
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.app.slo_words import shown_limit, spoken
 from tokenfleet.app.takes_types import TakesSpec
@@ -80,6 +81,23 @@ def test_the_clock_comes_from_the_log_and_survives_a_cut(tmp_path):
     assert timed.time_of_day_s == 23.5 * 3600
     assert cut(Traffic(timed, (0.0, 60.0)), 40, 50).trace.time_of_day_s == 23.5 * 3600  # the window begins before
     assert cut(Traffic(timed, (2400.0, 2460.0)), 40, 50).trace.time_of_day_s == 600.0  # 00:10 on the next day
+
+
+def test_whose_clock_times_of_day_go_by_is_said(tmp_path):
+    pools = """\
+pools:
+  day: {gpu: l40s, takes: {arrives_from: "08:00"}}
+  rest: {gpu: l40s, window: {opens: "22:00", closes: "06:00"}, autoscaling: {max: 3, schedule: {"08:00": 2}}}
+"""
+    asked, zoned = written(tmp_path, more=pools), trace()
+    keys = "slo.classes.nightly.done_by, pools.day.takes, pools.rest.window, pools.rest.autoscaling.schedule"
+    assert about_clock(asked, zoned) == (f"Times of day ({keys}) go by UTC: second 0 of the demand is 23:30 there.",)
+    naive = replace(zoned, start_utc=None, time_of_day_s=8 * 3600.0 + 59.9)
+    assert about_clock(asked, naive)[0].endswith(
+        "go by the clock of the log, whose stamps name no zone: second 0 of the demand is 08:00 there."
+    )
+    assert about_clock(asked, replace(naive, time_of_day_s=0.0)) == ()
+    assert about_clock(written(tmp_path, "  classes: {all: {takes: {}, tpot_p50: 50ms}}\n"), zoned) == ()
 
 
 def test_priorities_reach_an_engine_that_looks_at_them(tmp_path):

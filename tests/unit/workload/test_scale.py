@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,8 +113,9 @@ def test_peak_window_widens_to_the_busier_side():
 
 
 def test_a_written_trace_comes_back_byte_for_byte(tmp_path, chat):
-    path = write_trace(chat, tmp_path / "chat.parquet")
+    path = write_trace(replace(chat, time_of_day_s=3600.5), tmp_path / "chat.parquet")
     back, quality = read_trace(path)
+    assert back.time_of_day_s == 3600.5
     for name in ("arrival_s", "input_tokens", "output_tokens", "prefix_node", "session"):
         assert getattr(back, name).tobytes() == getattr(chat, name).tobytes()
         assert getattr(back, name).dtype == getattr(chat, name).dtype

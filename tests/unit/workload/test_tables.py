@@ -41,7 +41,9 @@ def test_azure_with_seven_digits_crlf_and_no_last_newline(tmp_path):
     assert trace.arrival_s.tolist() == pytest.approx([0, 0.0520001], abs=1e-9)
     assert quality.rows_read == quality.rows_kept == 2
     assert "7 digits" in quality.detected["time unit"]
+    # No zone, no instant; but a time of day, by the log's own clock.
     assert trace.start_utc is None
+    assert trace.time_of_day_s == pytest.approx(18 * 3600 + 17 * 60 + 3.97996)
 
 
 def test_gzip_and_byte_order_mark_make_no_difference(tmp_path):
