@@ -2,7 +2,13 @@
 
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.app.slo_words import spoken
-from tokenfleet.domain.plan import Purchase
+from tokenfleet.domain.buying import Purchase, TermPrice
+
+
+def term_of(each: TermPrice, found: Purchase) -> str:
+    """``reserved 1y``, and of which gpu where there are several."""
+    name = each.term.replace("_", " ")
+    return f"{name} of {each.gpu}" if len({price.gpu for price in found.terms}) > 1 else name
 
 
 def spot_lines(found: Purchase) -> list[str]:
@@ -20,12 +26,13 @@ def spot_lines(found: Purchase) -> list[str]:
 def dearer_lines(found: Purchase) -> list[str]:
     """A sentence for each term whose gpu-hour costs more than one on demand."""
     taken = {line.name for line in found.lines if line.mean_gpu_count}
-    rented = min((each.usd_per_gpu_hour for each in found.terms if each.term == "on_demand"), default=None)
+    rent = {each.gpu: each.usd_per_gpu_hour for each in found.terms if each.term == "on_demand"}
     told = []
     for each in found.terms:
-        if each.term in found.dearer_terms and rented is not None:
+        rented = rent.get(each.gpu)
+        if each.term in found.dearer_terms and rented is not None and each.usd_per_gpu_hour > rented:
             why = "taken because missing GPUs cost more yet" if each.term in taken else "not taken"
-            name = each.term.replace("_", " ")
+            name = term_of(each, found)
             told.append(
                 f"{name} at {shown_usd(each.usd_per_gpu_hour)} is dearer than {shown_usd(rented)} on demand: {why}"
             )

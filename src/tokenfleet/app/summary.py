@@ -21,7 +21,8 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, s
 from tokenfleet.app.slo_words import shown_value, spoken
 from tokenfleet.app.ways_words import ways_lines
 from tokenfleet.domain.alternatives import Alternative, Alternatives, Service
-from tokenfleet.domain.plan import Bill, LimitUse, Plan, Purchase, Sized, TenantInvoice
+from tokenfleet.domain.buying import Purchase
+from tokenfleet.domain.plan import Bill, LimitUse, Plan, Sized, TenantInvoice
 from tokenfleet.domain.replica import Deployment, Layout
 from tokenfleet.domain.rough import Rough
 from tokenfleet.domain.slo import SloResult

@@ -5,9 +5,9 @@ from typing import Literal
 
 from tokenfleet.domain.alternatives import Alternatives
 from tokenfleet.domain.apart import ApartAnswer, ApartQuestion
-from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.buying import Buying, Purchase
 from tokenfleet.domain.fleet import Fleet, Router
-from tokenfleet.domain.gpu import GpuPrice, Term
+from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.obtainable import Obtainable
 from tokenfleet.domain.outlook import Confidence, CurvePoint, FrontierPoint, SensitivityCase
@@ -236,59 +236,6 @@ class TenantInvoice:
     by: Literal["tenant", "label", "model", "class"] = "tenant"
     """What stands for tenants: tenants of the log, its labels (task, tier, feature, business line), models it names, or
     classes that promises are made to, each combination of classes on its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurchaseLine:
-    """One way of buying."""
-
-    name: str
-    """``reserved_1y``, ``on_demand``..."""
-    mean_gpu_count: float
-    usd_per_hour: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TermPrice:
-    """What a gpu-hour costs on one term."""
-
-    term: Term
-    usd_per_gpu_hour: float
-    """What was reckoned with."""
-    low_usd_per_gpu_hour: float | None
-    """Published prices; ``None`` of somebody's own."""
-    high_usd_per_gpu_hour: float | None
-    as_of: str
-    """Date of the price; empty where nobody says."""
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
-    """How to buy the fleet if it follows the demand hour by hour; the lines add up to the total."""
-
-    hour_count: int
-    """Hours that this rests on."""
-    described: bool
-    """They are those that somebody described, not those of the trace."""
-    lines: tuple[PurchaseLine, ...]
-    total_usd_per_hour: float
-    all_on_demand_usd_per_hour: float
-    """Every gpu rented in the hours it is needed."""
-    committed_gpu_count: int
-    commit_from_fraction: float | None
-    """The quantile rule: a gpu is worth the cheapest commitment when it is needed for this share of the hours; ``None``
-    without a price to commit at."""
-    unknown_terms: tuple[str, ...]
-    """Terms that nobody publishes a price for."""
-    terms: tuple[TermPrice, ...] = ()
-    """Every term that was weighed, with its range and date."""
-    dearer_terms: tuple[str, ...] = ()
-    """Terms among them whose gpu-hour costs more than one on demand: taken only where GPUs that cannot be had on demand
-    cost more yet (``usd_per_missing_gpu_hour``)."""
-    spot_promised: tuple[str, ...] = ()
-    """Latency clauses of requests that stand on spot: more of the demand has such a promise than the share of work that
-    may be interrupted, as somebody said, leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from tokenfleet import cost
-from tokenfleet.domain.buying import Buying
+from tokenfleet.domain.buying import Buying, Purchase, PurchaseLine, TermPrice
 from tokenfleet.domain.gpu import RESERVED_H
-from tokenfleet.domain.plan import Plan, PlanQuestion, Purchase, PurchaseLine, Sized, TermPrice
+from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
 from tokenfleet.domain.trace import Trace, of_class
 from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, spare_beside
 
@@ -118,20 +118,22 @@ def described_hours(chosen: Sized, facts: Buying) -> Counts | None:
 
 def _priced(chosen: Sized, facts: Buying, market: cost.Market) -> Iterator[TermPrice]:
     """On demand as planned with, then each term that was weighed."""
+    gpu = chosen.replica.deployment.gpu
     yield TermPrice(
         term="on_demand",
+        gpu=gpu,
         usd_per_gpu_hour=chosen.price.price_usd_per_gpu_hour,
         low_usd_per_gpu_hour=chosen.price_low_usd_per_gpu_hour,
         high_usd_per_gpu_hour=chosen.price_high_usd_per_gpu_hour,
         as_of=chosen.price.as_of,
         source=chosen.price.source,
     )
-    gpu = chosen.replica.deployment.gpu
     for term in (*RESERVED_H, *(("spot",) if facts.interruptible_fraction else ())):
         own, quoted = facts.usd_per_gpu_hour.get(term, {}).get(gpu), market.quotes.get(term)
         if own is not None:
             yield TermPrice(
                 term=term,
+                gpu=gpu,
                 usd_per_gpu_hour=own,
                 low_usd_per_gpu_hour=None,
                 high_usd_per_gpu_hour=None,
@@ -141,6 +143,7 @@ def _priced(chosen: Sized, facts: Buying, market: cost.Market) -> Iterator[TermP
         elif quoted is not None:
             yield TermPrice(
                 term=term,
+                gpu=gpu,
                 usd_per_gpu_hour=quoted.price.price_usd_per_gpu_hour,
                 low_usd_per_gpu_hour=quoted.low_usd_per_gpu_hour,
                 high_usd_per_gpu_hour=quoted.high_usd_per_gpu_hour,

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from tokenfleet import cost
+from tokenfleet.domain.buying import Purchase, PurchaseLine
 from tokenfleet.domain.outlook import FrontierPoint, SensitivityCase
-from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Purchase, PurchaseLine, Sized
+from tokenfleet.domain.plan import Bill, LimitUse, PlannedPool, Sized
 from tokenfleet.domain.run import Ledger, RunRecord
 from tokenfleet.domain.stages import StagedRun
 from tokenfleet.domain.survival import LossCase
@@ -210,11 +211,19 @@ def purchase(pools: Sequence[PlannedPool]) -> Purchase | None:
         committed_gpu_count=sum(each.committed_gpu_count for each in found),
         # A gpu that is needed for the largest of these shares is worth a commitment in every pool.
         commit_from_fraction=None if None in shares else max(share for share in shares if share is not None),
-        unknown_terms=tuple(dict.fromkeys(term for each in found for term in each.unknown_terms)),
+        unknown_terms=tuple(dict.fromkeys(term for each in found for term in _unknown_of(each, found))),
         terms=tuple(dict.fromkeys(term for each in found for term in each.terms)),
         dearer_terms=tuple(dict.fromkeys(term for each in found for term in each.dearer_terms)),
         spot_promised=tuple(dict.fromkeys(name for each in found for name in each.spot_promised)),
     )
+
+
+def _unknown_of(bought: Purchase, every: Sequence[Purchase]) -> Iterator[str]:
+    """Terms of a pool without a price, with its gpu where the pools have gpus of several models."""
+    gpus = dict.fromkeys(each.gpu for one in every for each in one.terms)
+    own = dict.fromkeys(each.gpu for each in bought.terms)
+    for term in bought.unknown_terms:
+        yield f"{term} of {' and '.join(own)}" if len(gpus) > 1 else term
 
 
 def purchase_missing(pools: Sequence[PlannedPool]) -> str:

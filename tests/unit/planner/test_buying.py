@@ -1,6 +1,7 @@
 """How to buy: from a day that the trace shows or that somebody describes, on terms of the market or their own."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.slo import LatencyTarget, Slo, TrafficClass
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.domain.trace import Trace
-from tokenfleet.planner import plan, plan_document
+from tokenfleet.planner import joint, plan, plan_document
 from tokenfleet.planner.buying import described_gpus, purchase, purchase_missing
 from tokenfleet.planner.money import carrying_by_slot, spare_beside
 from tokenfleet.workload import profile
@@ -231,3 +232,23 @@ def test_what_is_missing_is_said_and_how_to_give_it():
     document = plan_document(plan(question(), toy.trace()), profile(toy.trace()), {})
     assert document["cost"]["purchase"] is None
     assert "busy_hours" in document["cost"]["purchase_missing"]
+
+
+def test_terms_of_pools_on_other_gpus_are_told_apart(quotes):
+    """A term dearer than rent on one gpu may be cheaper than rent on another."""
+    prices = {"reserved_1y": {"h100_sxm": 5.0}, "reserved_3y": {"h100_sxm": 2.0}}
+    fast = purchase(of_ten(replace(DAY, usd_per_gpu_hour=prices)), toy.trace())
+    small = replace(
+        fast,
+        terms=(replace(fast.terms[0], gpu="l4", usd_per_gpu_hour=0.7),),
+        unknown_terms=("reserved_1y",),
+        dearer_terms=(),
+    )
+    pools = [
+        SimpleNamespace(plan=SimpleNamespace(purchase=each, fleets=(SimpleNamespace(beside=None),)))
+        for each in (small, fast)
+    ]
+    both = joint.purchase(pools)
+    assert dearer_lines(both) == ["reserved 1y of h100_sxm at $5.00 is dearer than $3.00 on demand: not taken"]
+    assert both.unknown_terms == ("reserved_1y of l4",)
+    assert [each.gpu for each in both.terms if each.term == "on_demand"] == ["l4", "h100_sxm"]

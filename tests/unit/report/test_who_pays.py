@@ -2,8 +2,9 @@ import dataclasses
 import re
 
 from tokenfleet.app.report import render_report
+from tokenfleet.domain.buying import Purchase, PurchaseLine
 from tokenfleet.domain.outlook import Confidence, SensitivityCase
-from tokenfleet.domain.plan import Purchase, PurchaseLine, TenantInvoice, TenantShare
+from tokenfleet.domain.plan import TenantInvoice, TenantShare
 
 
 def share(name, busy, loaded):

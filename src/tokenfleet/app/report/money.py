@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from tokenfleet.app.buying_words import dearer_lines, spot_lines
+from tokenfleet.app.buying_words import dearer_lines, spot_lines, term_of
 from tokenfleet.app.report.charts import Table
 from tokenfleet.app.report.words import UNKNOWN, cents_that_add_up, digits, exact, percent, usd
 from tokenfleet.cost import units_of
 from tokenfleet.domain.alternatives import Alternatives, Service
+from tokenfleet.domain.buying import Purchase, TermPrice
 from tokenfleet.domain.gpu import GpuPrice
-from tokenfleet.domain.plan import Bill, Purchase, Sized, TenantInvoice, TermPrice
+from tokenfleet.domain.plan import Bill, Sized, TenantInvoice
 from tokenfleet.domain.records import dataclass
 
 _HOURS_PER_MONTH = 730
@@ -199,8 +200,8 @@ def _purchase(purchase: Purchase) -> Table:
         for line in purchase.lines
     ]
     rows.append(("Together", "", f"{usd(purchase.total_usd_per_hour)}/h"))
-    rows += [(f"A GPU hour {each.term.replace('_', ' ')}", "", _term_price(each)) for each in purchase.terms]
-    rows += [(f"A GPU hour {term.replace('_', ' ')}", "", "no published price") for term in purchase.unknown_terms]
+    rows += [(f"A GPU hour {term_of(each, purchase)}", "", _term_price(each)) for each in purchase.terms]
+    rows += [(f"A GPU hour {term.replace('_', ' ', 1)}", "", "no published price") for term in purchase.unknown_terms]
     return Table(
         head=("If the fleet follows the hour", "GPUs on average", "Costs"),
         rows=tuple(rows),
