@@ -105,6 +105,8 @@ class PlanFile:
     price_source: str
     term: str = "on_demand"
     """How the GPUs are bought."""
+    broken_rollouts: tuple[str, ...] = ()
+    """A new version, so many replicas at a time, where that breaks the promise."""
     spot_gpu_count: float = 0.0
     """GPUs on spot in the purchase of a day, on average."""
     spot_promised: tuple[str, ...] = ()
@@ -184,6 +186,11 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
             from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
             price_source="; ".join(dict.fromkeys(group["price_source"] for group in fleet)),
             term=document["resolved"]["scenario"].get("prices", {}).get("term", "on_demand"),
+            broken_rollouts=tuple(
+                case["lost"]
+                for case in document.get("redundancy", ())
+                if case.get("kind") == "rollout" and case["kept"] is False
+            ),
             spot_gpu_count=sum(line["mean_gpu_count"] for line in bought.get("lines", ()) if line["name"] == "spot"),
             spot_promised=tuple(bought.get("spot_promised", ())),
         )

@@ -72,6 +72,20 @@ def _no_room(spare_count: int | None) -> str | None:
     return _when(not spare_count, "no replica is spare: a failure or a rollout takes one that the peak needs")
 
 
+def _no_room_of_scenario(asked: Scenario) -> str | None:
+    spare, missing = asked.spare_replica_count, asked.rollout.max_unavailable
+    if spare and missing > spare:
+        return f"a rollout takes {missing} replicas at a time (rollout.max_unavailable), and {spare} may be missing"
+    return _no_room(spare)
+
+
+def _no_room_of_plan(made: PlanFile) -> str | None:
+    if made.spare_count is None:
+        return None
+    broken = "; ".join(made.broken_rollouts)
+    return _no_room(made.spare_count) or _when(bool(broken), f"the promise breaks while it goes on: {broken}")
+
+
 def _lengths_of_scenario(asked: Scenario) -> str | None:
     drawn = asked.workload.lengths
     if drawn is None:
@@ -283,9 +297,9 @@ RULES: Final = (
         id="no-rollout-room",
         severity="mistake",
         breaks="every clause on the day a replica fails or is replaced",
-        mend="redundancy: {replicas: n+1}",
-        scenario=lambda asked: _no_room(asked.spare_replica_count),
-        plan=lambda made: None if made.spare_count is None else _no_room(made.spare_count),
+        mend="redundancy: {replicas: n+1}, and rollout: {max_surge: 1, max_unavailable: 0}",
+        scenario=_no_room_of_scenario,
+        plan=_no_room_of_plan,
         sizing=lambda sheet: None if sheet.replica_count is None else _no_room(sheet.spare_replica_count),
     ),
     Rule(

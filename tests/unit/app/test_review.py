@@ -80,6 +80,12 @@ BAD = [
     ("peak-benchmark", "benchmark", {"request_rate": "inf"}),
     ("no-rollout-room", "scenario", {"redundancy": {"replicas": "none"}}),
     ("no-rollout-room", "plan", {"fleet.0.spare_replica_count": 0}),
+    ("no-rollout-room", "scenario", {"rollout": {"max_surge": 0, "max_unavailable": 2}}),
+    (
+        "no-rollout-room",
+        "plan",
+        {"redundancy": [{"kind": "rollout", "lost": "a new version, 3 replicas at a time", "kept": False}]},
+    ),
     ("no-rollout-room", "sizing", {"spare_replica_count": 0}),
     ("token-price-only", "sizing", {"usd_per_hour": None}),
     ("mostly-idle", "plan", {"cost.idle_usd_per_hour": 6.0}),
