@@ -11,7 +11,7 @@ from tokenfleet import catalog, cost
 from tokenfleet.app.compare_types import ALL_USERS, CompareSpec, OwnedSpec, TasksSpec
 from tokenfleet.app.quantities import shown_duration
 from tokenfleet.app.service_sheet import HOURS_PER_MONTH, hosted_usd_per_hour, service
-from tokenfleet.domain.alternatives import Alternative, Alternatives, UnitCost
+from tokenfleet.domain.alternatives import Alternative, Alternatives, Service, UnitCost
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.plan import Bill, Plan, PlannedPool, TenantInvoice, TenantShare
 from tokenfleet.domain.run import RunRecord
@@ -52,7 +52,7 @@ def alternatives(plan: Plan, trace: Trace, asked: CompareSpec) -> Alternatives |
         *_owned(plan, trace, asked),
         *_apis(plan, hosted, bill.span_s, record, asked),
     )
-    return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked)), service=beside)
+    return Alternatives(ways=ways, units=tuple(_units(plan, bill, asked, beside)), service=beside)
 
 
 def _beside_an_api(plan: Plan) -> list[PlannedPool]:
@@ -219,7 +219,7 @@ def _api_prices(plan: Plan, asked: CompareSpec) -> Iterator[catalog.ApiPrice]:
         )
 
 
-def _units(plan: Plan, bill: Bill, asked: CompareSpec) -> Iterator[UnitCost]:
+def _units(plan: Plan, bill: Bill, asked: CompareSpec, beside: Service | None) -> Iterator[UnitCost]:
     per_request = bill.usd_per_request
     busy = bill.input_usd_per_hour + bill.cached_usd_per_hour + bill.output_usd_per_hour
     busy_fraction = busy / bill.total_usd_per_hour
@@ -227,6 +227,15 @@ def _units(plan: Plan, bill: Bill, asked: CompareSpec) -> Iterator[UnitCost]:
         yield _per_task(asked.tasks, per_request, busy_fraction)
     for name, count in (asked.users or {}).items():
         yield from _per_user(plan, bill.total_usd_per_hour * HOURS_PER_MONTH, busy_fraction, name, count)
+    everybody = (asked.users or {}).get(ALL_USERS)
+    if everybody and beside is not None and beside.total_usd_per_month is not None:
+        whole_usd = beside.total_usd_per_month
+        yield UnitCost(
+            name="per user and month of the whole service",
+            cost_usd=whole_usd / everybody,
+            busy_usd=None,
+            formula=f"${whole_usd:,.0f} a month with all that stands beside the gpus / {everybody:,} users",
+        )
 
 
 def _per_task(tasks: TasksSpec, usd_per_request: float, busy_fraction: float) -> UnitCost:

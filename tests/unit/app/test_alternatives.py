@@ -264,6 +264,8 @@ def test_everything_beside_the_fleet_is_on_the_sheet_to_the_cent(tmp_path, made,
     assert found["usd_per_request"] == pytest.approx(
         cost["usd_per_request"] * found["total_usd_per_month"] / (cost["total_usd_per_hour"] * 730)
     )
+    units = {unit["name"]: unit["cost_usd"] for unit in cost["alternatives"]["units"]}
+    assert units["per user and month of the whole service"] == pytest.approx(found["total_usd_per_month"] / 500)
     assert {"cpu", "vector_store", "tools", "support"} <= set(found["unsaid"])
     # An API saves storage and engineers with the gpus; logs are written either way.
     assert {name for name, line in lines.items() if line["stays_with_an_api"]} == {"logs"}
