@@ -46,6 +46,21 @@ def test_azure_with_seven_digits_crlf_and_no_last_newline(tmp_path):
     assert trace.time_of_day_s == pytest.approx(18 * 3600 + 17 * 60 + 3.97996)
 
 
+def test_letters_of_every_script_count_in_names_of_columns(tmp_path):
+    row = "\n2026-11-20 19:00:00,5,6,7\n"
+    # When a call ended is not when it arrived.
+    problem = problem_of(tmp_path, "结束time,首字latency,输入tokens,输出tokens" + row)
+    assert "no column for arrival; say columns" in problem
+    assert "no column for input_tokens; is it '输入tokens'?" in problem
+    chinese = "请求时间,用时,输入token数,输出token数"
+    problem = problem_of(tmp_path, chinese + row)
+    for role, name in (("arrival", "请求时间"), ("input_tokens", "输入token数"), ("output_tokens", "输出token数")):
+        assert f"no column for {role}; is it '{name}'? say columns: {{{role}: \"{name}\"}}" in problem
+    problem = problem_of(tmp_path, (chinese + row).encode("gb18030"))
+    assert problem.count("hold bytes that are no UTF-8: save the log as UTF-8") == 3
+    assert "is it" not in problem
+
+
 def test_gzip_and_byte_order_mark_make_no_difference(tmp_path):
     plain = read(tmp_path, AZURE)[0]
     packed, quality = read(tmp_path, gzip.compress(b"\xef\xbb\xbf" + AZURE.encode()), "log.csv.gz")

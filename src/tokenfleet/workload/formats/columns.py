@@ -51,7 +51,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Role -> names in order of preference, in lower case without separators and without a unit at the end."""
 
 _WORDS: dict[str, tuple[str, ...]] = {
-    "arrival": ("when", "at", "clock", "arrived", "received", "sent"),
+    "arrival": ("when", "at", "clock", "arrived", "received", "sent", "时间"),
     "input_tokens": ("input", "inputs", "prompt", "prompts", "context", "request", "question", "in"),
     "output_tokens": (
         "output", "outputs", "completion", "completions", "generated", "generation", "response", "answer", "reply",
@@ -70,7 +70,15 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Words that people use for a role and that are too loose to take a column by: they only help to ask."""
 
+_PARTS: dict[str, tuple[str, ...]] = {
+    "arrival": ("请求时间", "到达时间", "开始时间"),
+    "input_tokens": ("输入", "提示"),
+    "output_tokens": ("输出", "生成", "回答"),
+}
+"""The same in Chinese, which writes no spaces between words: parts of a name, the likeliest first."""
+
 _UNIT_END = re.compile(r"_(?:s|sec|secs|seconds|ms|millis|milliseconds|us|ns|utc|iso)$")
+_UNREAD = "\N{REPLACEMENT CHARACTER}"
 _NEEDED = ("arrival", "input_tokens", "output_tokens")
 _MUST_NOT_GUESS = ("input_tokens", "output_tokens", "cached_tokens")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -78,8 +86,8 @@ _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 def plain(name: str) -> str:
-    """A column name in lower case, without separators and without a unit at the end."""
-    return re.sub(r"[^a-z0-9]", "", _UNIT_END.sub("", name.strip().lower()))
+    """A column name in lower case, without separators and without a unit at the end; letters of every script stay."""
+    return re.sub(r"[\W_]", "", _UNIT_END.sub("", name.strip().lower()))
 
 
 def map_columns(columns: Sequence[str], told: Mapping[str, str], *, where: str) -> dict[str, str]:
@@ -147,9 +155,14 @@ def _role_meant(word: str) -> str | None:
 
 
 def _missing(role: str, columns: Sequence[str], where: str) -> Problem:
+    if any(_UNREAD in column for column in columns):
+        mend = "its names of columns hold bytes that are no UTF-8: save the log as UTF-8"
+        return Problem(where, f"no column for {role}", mend)
     names = {plain(column): column for column in columns}
-    close = [hit for name in NAMES[role] for hit in difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)]
+    spelled = [name for name in names if name.isascii()]
+    close = [hit for name in NAMES[role] for hit in difflib.get_close_matches(name, spelled, n=1, cutoff=0.75)]
     close += [name for name in _WORDS[role] if name in names]
+    close += [name for part in _PARTS.get(role, ()) for name in names if part in name]
     if not close:
         return Problem(where, f"no column for {role}", f"{_mapped(role, 'NAME')}, NAME one of: {_list(columns)}")
     hint = names[close[0]]
