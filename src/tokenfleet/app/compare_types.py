@@ -101,6 +101,9 @@ class TasksSpec(Strict):
     """Hand work for each task that no try solved, in dollars."""
 
 
+_MOST_USD = 1e12
+
+
 class BesideSpec(Strict):
     """One thing that the service pays for beside its gpus, in a month."""
 
@@ -112,6 +115,14 @@ class BesideSpec(Strict):
     """What is counted: GB, people, million tokens."""
     stays_with_api: bool | None = None
     """It is paid even where an API serves the model. Left out: all but cpu, storage, network, engineers, support."""
+
+    @model_validator(mode="after")
+    def _is_an_amount(self) -> "BesideSpec":
+        if self.usd is not None and self.usd * self.quantity > _MOST_USD:
+            raise problem(
+                f"{self.quantity:g} at {self.usd:g} dollars are more than anybody pays", "give dollars for one unit"
+            )
+        return self
 
 
 Beside = Annotated[
@@ -146,6 +157,8 @@ class CompareSpec(Strict):
     @field_validator("beside")
     @classmethod
     def _gpus_are_planned(cls, value: dict[str, BesideSpec]) -> dict[str, BesideSpec]:
+        if any(not name.strip() for name in value):
+            raise problem("a line has no name", "say what is paid for, such as storage: 400")
         if "gpus" in value:
             raise problem("gpus are what is planned", "leave them out of beside; their price stands under prices")
         return value

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tokenfleet import catalog
 from tokenfleet.app.alternatives import _needed, _scarcity
 from tokenfleet.app.cli import main
-from tokenfleet.app.compare_types import OwnedSpec
+from tokenfleet.app.compare_types import CompareSpec, OwnedSpec
 from tokenfleet.app.compose import compose
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.domain.buying import Buying
@@ -279,6 +279,15 @@ def test_everything_beside_the_fleet_is_on_the_sheet_to_the_cent(tmp_path, made,
     page = (tmp_path / "out" / "report.html").read_text()
     assert "The whole service" in page
     assert "$7,000.00" in page
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"),
+    [({"storage": {"usd": 1e306, "quantity": 1e6}}, "more than anybody pays"), ({" ": 3}, "a line has no name")],
+)
+def test_a_line_has_a_name_and_an_amount(beside, told):
+    with pytest.raises(ValidationError, match=told):
+        CompareSpec.model_validate({"beside": beside})
 
 
 def test_a_line_without_a_price_leaves_the_total_unknown(tmp_path, capsys):
