@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from tokenfleet.app.scenario_words import Count, Fraction, GpuName, Positive, Strict, problem
+from tokenfleet.app.scenario_words import Count, Dollars, Fraction, GpuName, Strict, problem
 from tokenfleet.domain.buying import Buying
 from tokenfleet.domain.gpu import Term
 from tokenfleet.domain.slo import DAY_S
@@ -26,7 +26,7 @@ class BuySpec(Strict):
     """Demand of Saturday and Sunday over that of the same hour on a workday; with ``day`` or ``busy_hours``."""
     obtainable: Annotated[Fraction, Field(ge=0.0)] = 1.0
     """Share of the on-demand GPU hours you want that you will get when you want them."""
-    usd_per_missing_gpu_hour: Positive | None = None
+    usd_per_missing_gpu_hour: Dollars | None = None
     """What an hour without a GPU that the demand needs costs you; needed where not all can be had."""
     interruptible: Fraction = 0.0
     """Share of the carrying replicas whose work may be interrupted. Spot never carries the rest, nor spare replicas."""
@@ -34,11 +34,11 @@ class BuySpec(Strict):
     """Share of spot GPU hours whose work is lost to reclaims and done again; needed with ``interruptible``."""
     believed_days: Count | None = None
     """For how long you believe in this demand: a longer commitment is paid to its end. Left out, for every term."""
-    spot: dict[GpuName, Positive] = Field(default_factory=dict)
+    spot: dict[GpuName, Dollars] = Field(default_factory=dict)
     """Your own price per GPU and hour on spot."""
-    reserved_1y: dict[GpuName, Positive] = Field(default_factory=dict)
+    reserved_1y: dict[GpuName, Dollars] = Field(default_factory=dict)
     """Your own price per GPU and hour, reserved for one year; every hour is paid."""
-    reserved_3y: dict[GpuName, Positive] = Field(default_factory=dict)
+    reserved_3y: dict[GpuName, Dollars] = Field(default_factory=dict)
     """Your own price per GPU and hour, reserved for three years; every hour is paid."""
 
     @model_validator(mode="after")

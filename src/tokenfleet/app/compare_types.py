@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tokenfleet import catalog
-from tokenfleet.app.quantities import quoted
-from tokenfleet.app.scenario_words import Count, Fraction, Positive, Strict, one_as_list, problem
+from tokenfleet.app.quantities import MOST_USD, quoted
+from tokenfleet.app.scenario_words import Count, Dollars, Fraction, Positive, Strict, one_as_list, problem
 
 if TYPE_CHECKING:
     from tokenfleet.cost import OwnedPool
@@ -18,7 +18,7 @@ class OwnedSpec(Strict):
 
     gpus: Count
     """GPUs of one purchase, such as the 8 of a server."""
-    capital: Positive
+    capital: Dollars
     """Dollars: servers, network, storage, spares, installation."""
     life_years: Positive = 4.0
     """Years until they are sold."""
@@ -30,19 +30,19 @@ class OwnedSpec(Strict):
     """Average power of the equipment, without cooling."""
     pue: Annotated[Positive, Field(ge=1.0)] = 1.4
     """Power of the building over power of the equipment."""
-    usd_per_kwh: Positive | None = None
+    usd_per_kwh: Dollars | None = None
     """Electricity; left out where colocation includes it."""
     colocation_kw: Positive | None = None
     """Power that colocation is paid for."""
-    colocation_usd_per_kw_month: Positive | None = None
+    colocation_usd_per_kw_month: Dollars | None = None
     """Price of colocation."""
-    network_usd_per_year: Positive | None = None
+    network_usd_per_year: Dollars | None = None
     """Links out of the building."""
-    staff_usd_per_year: Positive | None = None
+    staff_usd_per_year: Dollars | None = None
     """People who keep it running."""
     support: Fraction = 0.0
     """Maintenance contracts in a year, as a share of the capital."""
-    software_usd_per_year: Positive | None = None
+    software_usd_per_year: Dollars | None = None
     """Licences."""
     available: Annotated[Fraction, Field(gt=0.0)] = 1.0
     """Share of the hours in which a gpu works."""
@@ -101,9 +101,6 @@ class TasksSpec(Strict):
     """Hand work for each task that no try solved, in dollars."""
 
 
-_MOST_USD = 1e12
-
-
 class BesideSpec(Strict):
     """One thing that the service pays for beside its gpus, in a month."""
 
@@ -118,7 +115,7 @@ class BesideSpec(Strict):
 
     @model_validator(mode="after")
     def _is_an_amount(self) -> "BesideSpec":
-        if self.usd is not None and self.usd * self.quantity > _MOST_USD:
+        if self.usd is not None and self.usd * self.quantity > MOST_USD:
             raise problem(
                 f"{self.quantity:g} at {self.usd:g} dollars are more than anybody pays", "give dollars for one unit"
             )

@@ -11,6 +11,8 @@ from typing import Final
 
 LEAST_USD: Final = 1e-8
 """Less than this is what rounding left over in a line of a bill, no amount of dollars."""
+MOST_USD: Final = 1e12
+"""Nobody pays more."""
 
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNIT_WORDS: Final = {
@@ -183,6 +185,18 @@ def parse_positive(value: object) -> float:
     if not 0.0 < value < math.inf:
         raise Unreadable(f"{value:g} is not above 0", "write a number above 0")
     return float(value)
+
+
+def parse_dollars(value: object) -> float:
+    """A plain number of dollars above zero that somebody may pay.
+
+    Raises:
+        Unreadable: as for :func:`parse_positive`, or a million millions and more.
+    """
+    amount_usd = parse_positive(value)
+    if amount_usd > MOST_USD:
+        raise Unreadable(f"{amount_usd:g} dollars are more than anybody pays", "write dollars")
+    return amount_usd
 
 
 def written_duration(duration_s: float) -> str:

@@ -33,6 +33,7 @@ from tokenfleet.app.pool_types import (
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Count,
+    Dollars,
     Duration,
     EngineName,
     Fraction,
@@ -293,7 +294,7 @@ class Prices(Strict):
     """How the GPUs are bought; ``spot`` only where no latency is promised, but deadlines."""
     provider: str | None = None
     """Only quotes of this provider."""
-    usd_per_gpu_hour: dict[GpuName, Positive] = Field(default_factory=dict)
+    usd_per_gpu_hour: dict[GpuName, Dollars] = Field(default_factory=dict)
     """Your own price per GPU and hour, in US dollars, where you have one."""
 
     @field_validator("provider")

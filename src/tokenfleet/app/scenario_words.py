@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from tokenfleet import catalog, workload
 from tokenfleet.app.quantities import (
     Unreadable,
+    parse_dollars,
     parse_duration_s,
     parse_fraction,
     parse_moment_s,
@@ -128,6 +129,7 @@ Rate = Annotated[float, read_by(parse_rate_per_s)]
 Tokens = Annotated[int, read_by(parse_tokens)]
 Count = Annotated[int, read_by(parse_tokens)]
 Positive = Annotated[float, read_by(parse_positive)]
+Dollars = Annotated[float, read_by(parse_dollars)]
 GpuName = Annotated[str, _known(lambda name, _info: catalog.gpu(name).name)]
 ModelName = Annotated[str, _known(_model_name)]
 DraftName = Annotated[str, _known(lambda name, info: name if name == PREDICTION_LAYER else _model_name(name, info))]

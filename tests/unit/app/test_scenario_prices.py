@@ -74,6 +74,24 @@ def test_what_somebody_waits_for_is_never_planned_on_spot(tmp_path, promise):
         assert "somebody waits with a promise of " in caught.value.problems[0].what
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "prices: {usd_per_gpu_hour: {h100_sxm: 1e308}}\n",
+        "buy: {reserved_1y: {h100_sxm: 1e308}}\n",
+        "compare: {owned: {gpus: 8, capital: 1e308}}\n",
+    ],
+)
+def test_what_nobody_pays_is_no_price(tmp_path, more):
+    path = tmp_path / "dear.yaml"
+    path.write_text(
+        "name: asked\nmodel: meta-llama/Llama-3.1-8B-Instruct\ngpus: h100_sxm\nslo: {ttft_p99: 1s}\n"
+        "workload: {lengths: {input: 700:1500, output: 140:300}, mean_rate: 4}\n" + more
+    )
+    with pytest.raises(BadInput, match="more than anybody pays"):
+        load_scenario(path)
+
+
 def test_work_with_deadlines_alone_may_be_on_spot(tmp_path):
     asked = compose(scenario(tmp_path, "{done_within: 15min}"), Silent())
     assert {price.term for price in asked.question.prices} == {"spot"}
