@@ -99,14 +99,19 @@ def _spike(replica: ReplicaPhysics, traffic: Traffic, parts: int) -> RoughFigure
     before = np.concatenate([[0.0], np.cumsum(fresh)])
     ends = np.searchsorted(trace.arrival_s, trace.arrival_s + _SPIKE_S)
     tokens = float((before[ends] - before[:-1]).max()) * parts
-    step = replica.deployment.engine.max_batched_tokens
-    per_s = step / (prefill_alone_s(replica, step) - replica.step_time.request_ps * 1e-12)
+    per_s = _prefill_tokens_per_s(replica)
     return RoughFigure(
         name="spike",
         formula=f"{words.tokens(tokens)} of prompts in the busiest {_SPIKE_S:g} s / {per_s:,.0f} tokens/s of prefill",
         replica_count=tokens / _SPIKE_S / per_s,
         leaves_out="decoding, which shares the same steps",
     )
+
+
+def _prefill_tokens_per_s(replica: ReplicaPhysics) -> float:
+    """Of steps that are full of prompts and nothing else."""
+    step = replica.deployment.engine.max_batched_tokens
+    return step / (prefill_alone_s(replica, step) - replica.step_time.request_ps * 1e-12)
 
 
 def _slots(replica: ReplicaPhysics, wanted: Demand) -> int:
@@ -118,7 +123,12 @@ def _seconds_of(replica: ReplicaPhysics, wanted: Demand, batch: int) -> float:
     context = wanted.mean_context_tokens + wanted.mean_output_tokens / 2
     batch = min(batch, sequences_in_step(replica))
     decode_s = max(0.0, wanted.mean_output_tokens - 1.0) * decode_token_s(replica, batch, context) / batch
-    return _prefill_s(replica, wanted) + decode_s
+    return _full_prefill_s(replica, wanted) + decode_s
+
+
+def _full_prefill_s(replica: ReplicaPhysics, wanted: Demand) -> float:
+    """A mean prompt's part of steps that are full of prompts, however many it shares them with."""
+    return float(wanted.input_tokens.mean()) / _prefill_tokens_per_s(replica)
 
 
 def _prefill_s(replica: ReplicaPhysics, wanted: Demand) -> float:

@@ -38,14 +38,23 @@ def test_each_rule_is_its_formula(memory):
     replica, trace = toy.replica(), steady(20)
     made = plan(toy.question([replica], PRICES), trace)
     found = figures(made.rough)
-    prefill_s = prefill_alone_s(replica, 500)
-    full_s = prefill_s + 49 * decode_step_s(replica, 64, 525) / 64
+    # A full replica has full steps: prompts share them, as decoding sequences share theirs.
+    per_s = 2048 / (prefill_alone_s(replica, 2048) - 1e-3)
+    full_s = 500 / per_s + 49 * decode_step_s(replica, 64, 525) / 64
     assert found["tokens per second"].replica_count == pytest.approx(20 * full_s)
     assert found["KV at p95 context"].replica_count == found["KV at p50 context"].replica_count
-    per_s = 2048 / (prefill_alone_s(replica, 2048) - 1e-3)
     assert found["spike"].replica_count == pytest.approx(20 * 500 / per_s, rel=0.01)
     assert made.rough.replayed_count == made.chosen.carrying_count
     assert str(made.chosen.carrying_count) in made.rough.why
+
+
+def test_the_full_replica_of_the_formula_does_what_one_does_whose_queue_never_empties(memory):
+    # Short prompts and large steps: many share one, and each alone would take almost as long as all of them.
+    replica = toy.replica(step_ms=20.0, token_us=4.0)
+    made = plan(toy.question([replica], PRICES), steady(40, inputs=200, outputs=40))
+    figure = figures(made.rough)["tokens per second"]
+    replayed = made.peak_rate_per_s / made.saturated_rate_per_s * made.chosen.carrying_count
+    assert figure.replica_count == pytest.approx(replayed, rel=0.3)
 
 
 def test_longer_contexts_ask_for_more_memory(memory):
