@@ -2,6 +2,8 @@
 
 Each pool has a least count of its own: the fewest replicas that are enough while the others have plenty. No fewer can
 do, so the answer is sought from there on, in order of price. It is the cheapest as far as more replicas do no harm.
+Where that takes too long, plenty of each is taken away as far as it goes, from the dearest pool on or from another one:
+then no pool can do with fewer, though other counts may be cheaper.
 """
 
 import heapq
@@ -29,13 +31,38 @@ def cheapest_counts(
         floor: Fewer replicas are not asked for; ``None``: at least 1 each.
 
     Returns:
-        The counts, or ``None`` when even the most are not enough, or none of those tried beyond the least ones.
+        The counts, or ``None`` when even the most are not enough.
     """
     plenty = plenty_of(enough, start, cap_factor)
     if plenty is None:
         return None
     least = tuple(map(max, least_counts(enough, plenty, start), floor or (1,) * len(start)))
-    return next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
+    return cheapest_between(enough, least, tuple(map(max, least, plenty)), usd)
+
+
+def cheapest_between(enough: Enough, least: Counts, plenty: Counts, usd: tuple[float, ...]) -> Counts:
+    """The cheapest counts from the least ones on, where plenty are enough."""
+    found = next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
+    if found is not None:
+        return found
+    dearest_first = sorted(range(len(usd)), key=lambda index: (-usd[index], index))
+    # What the others give away one pool may have to make up for alone.
+    most = tuple(len(usd) * count for count in plenty)
+    turns = [(*dearest_first[turn:], *dearest_first[:turn]) for turn in range(len(usd))]
+    return min((_lessened(enough, least, most, turn) for turn in turns), key=lambda counts: _entry(counts, usd))
+
+
+def _lessened(enough: Enough, least: Counts, most: Counts, turn: Counts) -> Counts:
+    """What is left of the most once each pool in turn has given away what is not needed."""
+    counts = most
+    for index in turn:
+
+        def with_count(count: int, index: int = index, others: Counts = counts) -> bool:
+            return enough((*others[:index], count, *others[index + 1 :]))
+
+        fewest = smallest_enough(with_count, least[index], counts[index]) or counts[index]
+        counts = (*counts[:index], fewest, *counts[index + 1 :])
+    return counts
 
 
 def plenty_of(enough: Enough, start: Counts, cap_factor: int) -> Counts | None:
@@ -50,8 +77,12 @@ def plenty_of(enough: Enough, start: Counts, cap_factor: int) -> Counts | None:
 
 
 def least_counts(enough: Enough, plenty: Counts, start: Counts) -> Counts:
-    """The fewest replicas of each pool that are enough while the others have plenty, which is enough."""
-    return tuple(least_count(enough, plenty, start, index) for index in range(len(plenty)))
+    """The fewest replicas of each pool that are enough while the others have plenty, which is enough.
+
+    What plenty barely keeps, as waits of several stages add up, one pool may have to make up for alone: it may.
+    """
+    most = tuple(len(plenty) * count for count in plenty)
+    return tuple(least_count(enough, most, start, index) for index in range(len(plenty)))
 
 
 def least_count(enough: Enough, plenty: Counts, start: Counts, index: int) -> int:
@@ -65,11 +96,7 @@ def least_count(enough: Enough, plenty: Counts, start: Counts, index: int) -> in
 
 def in_order_of_price(least: Counts, usd: tuple[float, ...]) -> Iterator[Counts]:
     """Counts from the least ones on, cheaper ones first."""
-
-    def entry(counts: Counts) -> tuple[float, Counts]:
-        return sum(count * each for count, each in zip(counts, usd, strict=True)), counts
-
-    waiting, known = [entry(least)], {least}
+    waiting, known = [_entry(least, usd)], {least}
     for _ in range(_MOST_STEPS):
         _, counts = heapq.heappop(waiting)
         yield counts
@@ -77,4 +104,8 @@ def in_order_of_price(least: Counts, usd: tuple[float, ...]) -> Iterator[Counts]
             further = (*counts[:index], counts[index] + 1, *counts[index + 1 :])
             if further not in known:
                 known.add(further)
-                heapq.heappush(waiting, entry(further))
+                heapq.heappush(waiting, _entry(further, usd))
+
+
+def _entry(counts: Counts, usd: tuple[float, ...]) -> tuple[float, Counts]:
+    return sum(count * each for count, each in zip(counts, usd, strict=True)), counts

@@ -14,7 +14,7 @@ from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.capped import at_cap
 from tokenfleet.planner.curve import curve_of
-from tokenfleet.planner.pool_counts import Counts, in_order_of_price, least_counts, plenty_of
+from tokenfleet.planner.pool_counts import Counts, cheapest_between, least_counts, plenty_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays, with_step_factor
@@ -234,7 +234,7 @@ class PoolsOutlook:
             return None
         usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._own)
         least = least_counts(enough, plenty, self._planned)
-        return next((counts for counts in in_order_of_price(least, usd) if enough(counts)), None)
+        return cheapest_between(enough, least, plenty, usd)
 
     def _prices(self) -> Iterator[SensitivityCase]:
         planned = tuple(sized.replica_count for sized in self._kinds)

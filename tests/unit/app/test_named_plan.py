@@ -92,6 +92,16 @@ def test_the_counts_are_those_of_size(capsys, chain) -> None:
     assert [each["predicted"] for each in plan["slo"]] == [each["predicted"] for each in sizes["peak"]["slo"]]
 
 
+def test_counts_far_from_the_least_ones_are_found_too(capsys, monkeypatch, chain) -> None:
+    usual = json.loads(ended(capsys, "size", chain.parent / "it.yaml", "--json", "--quiet")[1])
+    # None of those in order of price are asked about.
+    monkeypatch.setattr("tokenfleet.planner.pool_counts._MOST_STEPS", 0)
+    found = json.loads(ended(capsys, "size", chain.parent / "it.yaml", "--json", "--quiet")[1])
+    assert found["feasible"]
+    assert all(clause["kept"] for part in ("peak", "whole") for clause in found[part]["slo"])
+    assert usual["price_usd_per_hour"] <= found["price_usd_per_hour"] <= 1.5 * usual["price_usd_per_hour"]
+
+
 def test_it_has_what_a_plan_of_a_fleet_has(chain) -> None:
     plan = document(chain)
     bill = plan["cost"]

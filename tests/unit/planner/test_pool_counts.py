@@ -35,6 +35,29 @@ def test_nothing_is_cheaper(seed: int) -> None:
             assert not asked(counts)
 
 
+@pytest.mark.parametrize("slack", [2.0, 4.0, 8.0, 16.0])
+def test_an_answer_far_from_the_least_counts_is_found_whatever_pools_cost(slack: float) -> None:
+    usd = (0.75, 12.28, 0.80, 1.55)
+    asked = Asked((1, 1, 1, 1), slack)
+    found = cheapest_counts(asked, (1, 1, 1, 1), usd, cap_factor=64)
+    assert asked(found)
+    # All that is missing is cheapest where replicas are.
+    assert found == (1 + slack, 1, 1, 1)
+    assert asked.count < 200
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pool_can_do_with_fewer(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    needs = tuple(int(each) for each in draw.integers(1, 6, 4))
+    usd = tuple(float(each) for each in 10.0 ** draw.uniform(-1, 1, 4))
+    asked = Asked(needs, float(draw.choice([0.0, 2.0, 6.0])))
+    found = cheapest_counts(asked, tuple(int(each) for each in draw.integers(1, 4, 4)), usd, cap_factor=64)
+    assert asked(found)
+    for index, count in enumerate(found):
+        assert count == 1 or not asked((*found[:index], count - 1, *found[index + 1 :]))
+
+
 def test_each_pool_has_its_least_count_whatever_the_start() -> None:
     for start in ((1, 1), (4, 2), (9, 9)):
         assert least_counts(Asked((5, 2), 0.0), (20, 20), start) == (5, 2)
