@@ -101,14 +101,18 @@ def contract_document(
 
 
 def _scale_out(plan: Plan, ready_after_s: float | None, source: str) -> ScaleOut:
-    found = plan.obtainable
+    """Of several pools: the slowest start, the GPUs of all of them, and whether those of each can be had."""
+    asked = (plan, *(pool.plan for pool in plan.pools))
+    found = [each.obtainable for each in asked if each.obtainable is not None]
+    allowed = {each.allowed_gpu_count for each in found}
     return ScaleOut(
         ready_after_s=ready_after_s,
         source="unknown" if ready_after_s is None else source,
-        startup_budget_s=None if found is None else found.startup_budget_s,
-        most_gpu_count=None if found is None else found.most_gpu_count,
-        allowed_gpu_count=None if found is None else found.allowed_gpu_count,
-        capacity_assured=None if found is None else found.assured,
+        startup_budget_s=max((each.startup_budget_s for each in found), default=None),
+        most_gpu_count=sum(each.most_gpu_count for each in found) if found else None,
+        # Pools share one quota and the same zones; where they do not, no one figure is that of all.
+        allowed_gpu_count=next(iter(allowed)) if len(allowed) == 1 else None,
+        capacity_assured=all(each.assured for each in found) if found else None,
     )
 
 

@@ -30,7 +30,7 @@ _COMMENTS = {
     "limits": "Rates are what the carrying replicas sustain within the promise.",
     "scale_out": "Nothing above counts on a replica that is still starting. null is unknown.",
     "degrade": "What happens when more arrives than promised for, mildest first.",
-    "cost": "Dollars per hour. input + cached + output + idle + spare = total.",
+    "cost": "Dollars per hour. input + cached + output + headroom + idle + spare = total.",
     "valid": "Ends on the day, or at once when one of the digests changes.",
 }
 

@@ -8,6 +8,7 @@ import pytest
 from tokenfleet.app.obtaining import obtainable, obtainable_lines
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.contract import contract_document
+from tokenfleet.domain.plan import PlannedPool
 from tokenfleet.domain.survival import Redundancy, Rollout, Zone
 from tokenfleet.planner import plan, plan_document
 from tokenfleet.workload import profile
@@ -100,4 +101,27 @@ def test_a_contract_keeps_it():
         "most_gpu_count": 101,
         "allowed_gpu_count": 4,
         "capacity_assured": False,
+    }
+    # Of several pools: the slowest start, the GPUs of all, assured where each is.
+    each = replace(planned.obtainable, assured=True, startup_budget_s=9.0, most_gpu_count=5)
+    pools = [
+        PlannedPool(
+            name=name,
+            who=name,
+            does="answers",
+            takes=None,
+            request_fraction=0.5,
+            plan=replace(planned, obtainable=found),
+        )
+        for name, found in (("a", each), ("b", replace(each, startup_budget_s=11.0)), ("beside", None))
+    ]
+    both = replace(planned, chosen=None, obtainable=None, pools=tuple(pools))
+    document = contract_document(both, profile(TRACE), resolved, made_on=date(2026, 11, 30))
+    assert document["scale_out"] == {
+        "ready_after_s": None,
+        "source": "unknown",
+        "startup_budget_s": 11.0,
+        "most_gpu_count": 10,
+        "allowed_gpu_count": 4,
+        "capacity_assured": True,
     }

@@ -104,6 +104,7 @@ def test_the_paper_has_a_head_and_plain_yaml(document):
     assert "TTFT p99 <= 2 s" in head
     assert "valid     until 2026-12-27" in head
     assert "python" not in text
+    assert "# Dollars per hour. input + cached + output + headroom + idle + spare = total." in text
     assert yaml.safe_load(text)["promise"]["error_rate_fraction"] == 0.001
 
 

@@ -13,7 +13,9 @@ import pytest
 from tokenfleet.app.full_words import utilization_lines
 from tokenfleet.app.report import render_report, write_report
 from tokenfleet.app.report.charts import Absent, Chart
+from tokenfleet.app.report.decision import decide
 from tokenfleet.app.report.latency import frontier_charts, load_curves
+from tokenfleet.domain.plan import Reason
 from tokenfleet.domain.slo import LatencyTarget
 
 COMMAND = "tokenfleet plan chat.yaml -o out"
@@ -225,6 +227,15 @@ def test_infeasible_says_what_to_change_and_shows_no_money(no_page):
         "The demand",
     )
     assert "$" not in no_page.text.replace("$ ", "")
+
+
+def test_a_quota_is_not_any_number_of_replicas(infeasible, workload):
+    assert decide(infeasible, workload).sentence.endswith("with any number of replicas.")
+    full = Reason(kind="redundancy", text="The quota of 6 GPUs holds no more.", relax="gpu_quota: 12")
+    room = dataclasses.replace(infeasible.question.redundancy, gpu_quota_count=6)
+    question = dataclasses.replace(infeasible.question, redundancy=room)
+    bounded = dataclasses.replace(infeasible, question=question, reasons=(full, *infeasible.reasons))
+    assert decide(bounded, workload).sentence.endswith("with as many replicas as there are GPUs for.")
 
 
 def test_missing_says_why(plan, workload, resolved):

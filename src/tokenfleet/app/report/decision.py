@@ -263,6 +263,14 @@ def _verdict(rows: tuple[PromiseRow, ...], plan: Plan) -> tuple[str, str]:
     return f"Promise kept at the peak{gone}", "good"
 
 
+def _as_many_as(plan: Plan) -> str:
+    """How many replicas were too few: as many as one likes, or as room is for."""
+    room = plan.question.redundancy
+    is_bounded = room.gpu_quota_count is not None or any(zone.gpu_limit_count is not None for zone in room.zones)
+    full = is_bounded and any(reason.kind == "redundancy" for reason in plan.reasons)
+    return "as many replicas as there are GPUs for" if full else "any number of replicas"
+
+
 def _infeasible(plan: Plan) -> Infeasible:
     slo = plan.question.slo
     asked = ", ".join(f"{promise_name(name)} ≤ {promise(most, unit)}" for name, unit, most in clauses_of(slo))
@@ -271,7 +279,7 @@ def _infeasible(plan: Plan) -> Infeasible:
     title, change = "No fleet keeps this promise", "The smallest change that works"
     sentence = (
         f"Not one of {plural(tried, 'candidate')} serves {plan.question.model.name} within "
-        f"{asked or 'the limits asked'}, with any number of replicas."
+        f"{asked or 'the limits asked'}, with {_as_many_as(plan)}."
     )
     if plan.stages:
         title, change = "These pools do not keep this promise", "What they would keep"
