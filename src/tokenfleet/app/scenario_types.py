@@ -175,6 +175,13 @@ class ZoneSpec(Strict):
     """GPUs to be had there; left out, as many as are wanted."""
 
 
+def _listed(zones: object) -> object:
+    if isinstance(zones, dict) and "name" not in zones:
+        names = ", ".join(f"{{name: {name}{', ...' if has else ''}}}" for name, has in zones.items())
+        raise problem("is a list of zones, each with its name", f"write [{names or '{name: a}'}]")
+    return one_as_list(zones)
+
+
 def _told_apart(zones: list[ZoneSpec]) -> list[ZoneSpec]:
     names = [zone.name for zone in zones]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -351,7 +358,7 @@ class Scenario(Strict):
     utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
     """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
     ``70%``; left out, all of it. Pools may have caps of their own."""
-    zones: Annotated[list[Zone], BeforeValidator(one_as_list), AfterValidator(_told_apart)] = Field(default=[])
+    zones: Annotated[list[Zone], BeforeValidator(_listed), AfterValidator(_told_apart)] = Field(default=[])
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None
     """Region that the data must not leave."""

@@ -263,6 +263,7 @@ cold_start: 6min
     ("more", "problem"),
     [
         ("redundancy: {zones: n+1}", "redundancy.zones asks for zones, and none are named; write zones: [a, b, c]"),
+        ("zones: {a: {}, b: {gpu_limit: 8}}", "each with its name; write [{name: a}, {name: b, ...}]"),
         ("zones: [a, b, a]", "zones: has a twice; name each zone once"),
         ("zones: [a]\ndata_region: eu", 'no zone lies in data_region "eu"; give zones a region'),
         ("rollout: {max_surge: 0}", "replaces no replica at a time; give max_surge or max_unavailable at least 1"),
