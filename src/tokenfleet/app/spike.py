@@ -39,6 +39,8 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Bools, Trace
 
 _HOUR_S = 3600.0
+_MOST_TIMES = 1_000
+"""Of the usual demand: beyond, what those of the window do is no pattern any more."""
 
 
 class SpikeOptions(Strict):
@@ -186,15 +188,22 @@ def _factor(trace: Trace, start_s: float, end_s: float, options: SpikeOptions) -
     inside = (trace.arrival_s >= start_s) & (trace.arrival_s < end_s)
     if not inside.any():
         raise BadInput.at("--at", "nobody asks for anything then", "choose a time in which requests arrive")
+    count = int(inside.sum())
     if options.factor is not None:
-        factor = options.factor
+        where, factor = "--factor", options.factor
     elif options.tokens is not None:
+        where = "--tokens"
         usual = int(trace.input_tokens[inside].sum(dtype=int)) + int(trace.output_tokens[inside].sum(dtype=int))
         factor = 1.0 + options.tokens / usual
     else:
-        factor = 1.0 + (options.requests or 0) / int(inside.sum())
+        where, factor = "--requests", 1.0 + (options.requests or 0) / count
     if factor <= 1.0:
-        raise BadInput.at("--factor", f"{factor:g} is no surge", "give a factor above 1")
+        raise BadInput.at(where, f"{factor:g} is no surge", "give a factor above 1")
+    if (factor - 1.0) * count < 0.5:
+        raise BadInput.at(where, f"adds not one request to the {count:,} of that time", "give more")
+    if factor > _MOST_TIMES:
+        what = f"makes {factor:,.0f} times the usual demand of that time"
+        raise BadInput.at(where, what, f"ask for {_MOST_TIMES:,} times at most, or begin with a larger demand")
     return factor
 
 

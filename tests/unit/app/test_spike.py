@@ -113,6 +113,12 @@ def test_each_rung_of_a_ladder_is_gone_up_and_those_that_show_nothing_are_named(
     ("options", "problem"),
     [
         (("--at", "1min"), "--at: says when, not how much; give --factor, --tokens or --requests"),
+        (("--tokens", "1", "--duration", "1min", "--at", "1min"), "--tokens: adds not one request to the "),
+        (
+            ("--requests", "1000000000", "--duration", "1min", "--at", "1min"),
+            "times the usual demand of that time; ask for 1,000 times at most",
+        ),
+        (("--factor", "1001", "--duration", "1min", "--at", "1min"), "--factor: makes 1,001 times the usual demand"),
         (("--factor", "2", "--tokens", "1000"), "--tokens: the event is said in two ways: --factor and --tokens"),
         (
             ("--factor", "2", "--at", "9min", "--duration", "5min"),
