@@ -481,10 +481,8 @@ class Scenario(Strict):
     def _somebody_turns_away(self) -> "Scenario":
         if self.admission is None and not self._ladders:
             promised = ["slo.rejection_rate"] if self.slo.rejection_rate is not None else []
-            named = self.slo.classes.items()
-            promised += [
-                f"slo.classes.{name}.rejection_rate" for name, each in named if each.rejection_rate is not None
-            ]
+            of_classes = {name: each.rejection_rate for name, each in self.slo.classes.items()}
+            promised += [f"slo.classes.{name}.rejection_rate" for name, rate in of_classes.items() if rate is not None]
             if promised:
                 what = f"{promised[0]} is promised, and nobody is turned away"
                 raise problem(what, "bound the queue with admission: {queue_limit: 20}, or leave it out")
