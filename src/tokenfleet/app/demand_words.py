@@ -19,6 +19,18 @@ def about_demand(asked: Scenario, trace: Trace) -> tuple[str, ...]:
         *_about_cuts(source, trace),
         *_about_sessions(source, trace),
         *about_clock(asked, trace),
+        *_about_priority(asked, trace),
+    )
+
+
+def _about_priority(asked: Scenario, trace: Trace) -> tuple[str, ...]:
+    """That an engine which looks at priorities finds none."""
+    ranks = trace.priority
+    if asked.engine.scheduling != "priority" or (ranks is not None and bool((ranks != ranks[0]).any())):
+        return ()
+    return (
+        "All requests have the same priority, so scheduling: priority serves them in order of arrival; give classes "
+        "one: slo.classes.NAME.priority.",
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokenfleet.app.compose import demand_of
-from tokenfleet.app.demand_words import about_clock
+from tokenfleet.app.demand_words import about_clock, about_demand
 from tokenfleet.app.scenario import load_scenario
 from tokenfleet.app.slo_words import shown_limit, spoken
 from tokenfleet.app.takes_types import TakesSpec
@@ -98,6 +98,17 @@ pools:
     )
     assert about_clock(asked, replace(naive, time_of_day_s=0.0)) == ()
     assert about_clock(written(tmp_path, "  classes: {all: {takes: {}, tpot_p50: 50ms}}\n"), zoned) == ()
+
+
+def test_priorities_that_nobody_has_are_said(tmp_path):
+    def said(classes, more="engine: {scheduling: priority}\n"):
+        asked = written(tmp_path, classes, more)
+        return [line for line in about_demand(asked, in_classes(trace(), asked)) if "same priority" in line]
+
+    (line,) = said(CLASSES)
+    assert line.endswith("give classes one: slo.classes.NAME.priority.")
+    assert said(CLASSES, "") == []
+    assert said(CLASSES.replace("ttft_p95: 6s", "ttft_p95: 6s, priority: 3")) == []
 
 
 def test_priorities_reach_an_engine_that_looks_at_them(tmp_path):
