@@ -153,7 +153,10 @@ class LimitSearch:
         precision: float,
         does: Does = "answers",
         calls: Traffic | None = None,
+        known_kept: float = 0.0,
     ) -> None:
+        """Nothing is replayed yet; ``known_kept`` is a load that these replicas are known to keep."""
+        self._known_kept = known_kept
         self._does = does
         self._calls = calls
         self._replays = replays
@@ -170,6 +173,8 @@ class LimitSearch:
         """Finds the limits of ``count`` replicas of this kind, tightest first."""
         peak, used = self._at_peak(replica)
         sustained = self._loads.largest_kept(partial(self._keeps, replica), 0)
+        if sustained is not None and sustained.factor < self._known_kept:
+            sustained = Load(self._known_kept, False)
         uses = () if sustained is None else self._chain(replica, sustained, used)
         return Limits(uses, sustained, peak)
 

@@ -5,6 +5,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.survival import LossCase, Moment, Placement
 from tokenfleet.domain.ways import RouterTrial
 from tokenfleet.planner import words
+from tokenfleet.planner.capped import at_cap, keeps_cap
 from tokenfleet.planner.limits import Limits, LimitSearch
 from tokenfleet.planner.losses import Survived, losses
 from tokenfleet.planner.moment import loss_moment
@@ -91,13 +92,17 @@ def survived_losses(work: Work, sized: Sized, known: dict[int, Verdict], reporte
 def detail_of(work: Work, sized: Sized, request_limit: int) -> Traffic:
     """The shortest part around the peak in which the carrying replicas keep what they keep on the whole.
 
-    On too short a part caches start empty just before the peak, and a fleet that is fine would seem to break.
+    On too short a part caches start empty just before the peak, and a fleet that is fine would seem to break; or to be
+    fuller than a cap allows, where there is one.
     """
-    parts = stretch(work.searched, request_limit), work.searched
-    for part in parts:
-        if work.replays.quick(part, sized.replica, sized.carrying_count, peak_only=True).kept_in_peak:
-            return part
-    return work.traffic
+    replays, replica, count = work.replays, sized.replica, sized.carrying_count
+    kept: Traffic | None = None
+    for part in (stretch(work.searched, request_limit), work.searched):
+        if replays.quick(part, replica, count, peak_only=True).kept_in_peak:
+            if keeps_cap(replays, at_cap(part, work.question), replica, count):
+                return part
+            kept = kept or part
+    return kept or work.traffic
 
 
 def limits_of(
@@ -112,10 +117,13 @@ def limits_of(
 
     ``calls`` are what the pool is asked, where that is not a part of what users ask.
     """
-    precision = load_precision(work.question)
+    precision, cap = load_precision(work.question), work.question.utilization_cap_fraction
     model, count = work.question.model, sized.carrying_count
-    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does, calls)
-    asked = detail, model, count, sized.replica, precision, does, calls
+    denser = at_cap(detail, work.question)
+    # A load that was asked for as such is not one of those that limits are sought at.
+    known = 1.0 / cap if cap and keeps_cap(work.replays, denser, sized.replica, count) else 0.0
+    search = LimitSearch(work.replays, detail, model, count, reporter, precision, does, calls, known)
+    asked = detail, model, count, sized.replica, precision, does, calls, known
     return work.replays.recalled("limits", asked, lambda: search.of(sized.replica))
 
 
