@@ -288,6 +288,8 @@ def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> di
             spare = planner.spare_surviving(losses, named.replica, count)
             if spare is None:
                 what = f"no number of replicas of {named.name} leaves {count} of them after what may be lost"
+                short = planner.too_few_zones(losses)
+                what += "" if short is None else f": {short.text.rstrip('.')}"
                 raise BadInput.at("redundancy", what, "name more zones, give them more room, or ask for less")
             found[named.name] = spare
     return found | {named.name: found[named.beside] for named in pools if named.beside is not None}

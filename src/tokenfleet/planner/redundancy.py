@@ -96,7 +96,9 @@ def too_few_zones(wanted: Redundancy) -> Reason | None:
         return None
     lame = [zone.name for zone in wanted.zones if not zone.stands_alone]
     apart = [f"{', '.join(lame)} without weights or ingress of its own does not count"] if lame else []
-    apart += [f"{', '.join(wanted.elsewhere)} outside of {wanted.data_region} does not"] if wanted.elsewhere else []
+    if wanted.elsewhere:
+        do = "does" if len(wanted.elsewhere) == 1 else "do"
+        apart.append(f"{', '.join(wanted.elsewhere)} outside of {wanted.data_region} {do} not")
     without = f" ({'; '.join(apart)})" if apart else ""
     return Reason(
         kind="redundancy",

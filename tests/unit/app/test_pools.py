@@ -440,6 +440,16 @@ def test_a_pool_with_a_cap_is_tried_with_other_steps_too(tmp_path) -> None:
     assert capped.carrying_count > open_pool.carrying_count
 
 
+def test_sizes_say_which_zones_are_missing(tmp_path):
+    zones = "redundancy: {zones: n+1}\nzones: [{name: a, region: eu}, {name: b, region: us}]\ndata_region: eu\n"
+    text = STEPS.replace("mean_rate: 6", "mean_rate: 1") + zones
+    with pytest.raises(BadInput) as raised:
+        size_pools(load_scenario(written(tmp_path, text)), Quiet())
+    said = str(raised.value)
+    assert "no number of replicas of main leaves 1 of them after what may be lost" in said
+    assert "1 zone can serve without the others (b outside of eu does not)" in said
+
+
 @pytest.fixture(scope="module")
 def sized(tmp_path_factory):
     path = written(tmp_path_factory.mktemp("sized"), SIZED)

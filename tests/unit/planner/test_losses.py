@@ -100,7 +100,7 @@ def test_zones_that_hold_no_replica_are_named_and_why():
     # Where no zone has to be survivable, the third holds replicas like any other.
     assert not zones_without_replicas(Redundancy(zones=home))
     (reason,) = plan(question(replace(bound, zones=home[1:])), TRACE).reasons
-    assert "(c without weights or ingress of its own does not count; d, e outside of eu does not)" in reason.text
+    assert "(c without weights or ingress of its own does not count; d, e outside of eu do not)" in reason.text
     assert reason.relax.startswith("weights and ingress in 2 zones of eu (")
 
 
