@@ -126,7 +126,11 @@ def cheapest(
     traffic = _traffic(trace, replay)
     work, screened, found, _ = _sought(question, traffic, Reporter(progress), replay)
     if found.answers:
-        sized = whole_of(found.answers[0].sized, question)
+        best = found.answers[0].sized
+        if work.searched is not traffic:
+            # The stretch searched does not say what becomes of all the demand, such as of work that may wait.
+            best = replace(best, slo=work.replays.quick(traffic, best.replica, best.carrying_count).peak)
+        sized = whole_of(best, question)
         router = work.replays.router
         return Cheapest(sized=sized, reasons=(), replayed_count=work.counted.count, router=router)
     told = reasons((*screened.rejected, *found.rejected), (), _told(screened, _nearest(work, screened, found)))

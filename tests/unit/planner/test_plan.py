@@ -223,6 +223,10 @@ def test_a_long_trace_is_searched_on_its_peak_and_proved_whole(monkeypatch):
     assert len(made.degraded.arrival_s) == 2000
     assert all(result.kept for result in (*made.slo_degraded, *made.slo_degraded_overall))
     assert any("busiest stretch" in line for line in made.assumptions)
+    # The fleet alone is told with what it does on the whole trace, too, not on the stretch it was found on.
+    alone = cheapest(toy.question(CANDIDATES, PRICES), trace).sized
+    assert [each.predicted for each in alone.slo] == [each.predicted for each in made.slo_degraded]
+    assert [each.predicted for each in alone.slo] != [each.predicted for each in made.chosen.slo]
 
 
 def test_progress_never_falls_and_ends_whole():
