@@ -34,7 +34,7 @@ class DrillOptions(Strict):
     hold: Duration = 600.0
     burst: Positive = 1.5
     burst_length: Duration = 30.0
-    flood: Fraction = 0.2
+    flood: Annotated[Fraction, Field(gt=0)] = 0.2
     replicas: Annotated[Count, Field(ge=1)] | None = None
 
     def plan(self) -> planner.DrillPlan:

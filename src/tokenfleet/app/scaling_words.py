@@ -15,6 +15,8 @@ from tokenfleet.planner.scaling import Scaled, ScalingComparison, ScalingSetting
 from tokenfleet.simulator.autoscaling import Autoscaler
 
 _MOST_CHANGES: Final = 8
+_FROM_0: Final = ("offset_s", 0.0)
+"""The clock of a schedule begins with the demand."""
 _REFUSALS: Final = {
     Status.REJECTED_BATCH_SHED: "being batch",
     Status.REJECTED_QUOTA_SPENT: "their tenant's quota",
@@ -248,13 +250,22 @@ def advice(found: ScalingComparison, setting: ScalingSetting) -> list[str]:
 
 
 def _thresholds(name: str, limits: dict[str, object]) -> str:
-    shown = ", ".join(f"{key} {_number(value)}" for key, value in limits.items() if value is not None)
-    return f"{name}: {shown}"
+    """``queue: upper 4, lower 1``, with units and without what is nothing."""
+    told = (_threshold(key, value) for key, value in limits.items() if value is not None and (key, value) != _FROM_0)
+    return f"{name}: {', '.join(told)}"
+
+
+def _threshold(key: str, value: object) -> str:
+    if isinstance(value, float) and key.endswith("_s") and not key.endswith("_per_s"):
+        return f"{key.removesuffix('_s').replace('_', ' ')} {shown_duration(value)}"
+    if isinstance(value, float) and key.endswith("_fraction"):
+        return f"{key.removesuffix('_fraction').replace('_', ' ')} {value:.0%}"
+    return f"{key.removesuffix('_count').replace('_', ' ')} {_number(value)}"
 
 
 def _number(value: object) -> str:
     if isinstance(value, tuple):
-        return " ".join(f"{int(start_s) // 3600:02d}:{int(start_s) // 60 % 60:02d}={count}" for start_s, count in value)
+        return " ".join(f"{count} from {int(at_s) // 3600:02d}:{int(at_s) // 60 % 60:02d}" for at_s, count in value)
     if isinstance(value, dict):
         return " ".join(f"{priority}={_number(limit)}" for priority, limit in sorted(value.items()))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -186,7 +186,16 @@ def _sum(ways: Sequence[planner.TierOption]) -> planner.TierOption:
 
 
 def promise_of(written: tuple[str, ...]) -> Mapping[str, str]:
-    """``ttft_p99=500ms`` as key and value."""
+    """``ttft_p99=500ms`` as key and value.
+
+    Raises:
+        BadInput: one has no ``=``.
+    """
+    for each in written:
+        if "=" not in each:
+            key, _, value = each.partition(":")
+            example = f"{key.strip()}={value.strip()}" if value else "ttft_p99=500ms"
+            raise BadInput.at("--promise", f'"{each}" is no key with a limit', f"write {example}")
     return {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in written)}
 
 

@@ -104,6 +104,7 @@ def test_results_go_into_the_contract_of_the_same_fleet(run):
     ("options", "problem"),
     [
         (("--only", "brust"), '--only: "brust" is not known; nearest: burst'),
+        (("--flood", "0%"), '--flood: "0%" is not above 0%; write more than 0%'),
         (("--burst", "0.5"), "--burst: 0.5 times the peak is no burst"),
         (("--flood", "2"), "--flood"),
         (("--burst-length", "10h"), "--burst-length: the burst lasts 10 h, the demand 5 min"),

@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 
 from commands import ended
+from tokenfleet.app import scaling_words
 from tokenfleet.app.cli import main
 from tokenfleet.app.scenario import load_scenario
+from tokenfleet.control import ScheduleRule
 from tokenfleet.domain.errors import BadInput
 
 SCENARIO = """\
@@ -371,3 +373,13 @@ def test_a_schedule_is_read_with_and_without_quotes(folder):
     spec = load_scenario(Path("small.yaml")).autoscaling
     assert spec is not None
     assert spec.schedule == {"08:00": 3, "20:00": 1}
+
+
+def test_limits_are_told_with_their_units() -> None:
+    rule = ScheduleRule(entries=((0.0, 2), (31_500.0, 5)), ahead_s=120.0)
+    limits = {name: getattr(rule, name) for name in ("entries", "period_s", "ahead_s", "offset_s")}
+    told = "schedule: entries 2 from 00:00 5 from 08:45, period 24 h, ahead 2 min"
+    assert scaling_words._thresholds("schedule", limits) == told
+    assert (
+        scaling_words._thresholds("kv", {"limit_fraction": 0.85, "most_factor": 2.0}) == "kv: limit 85%, most factor 2"
+    )

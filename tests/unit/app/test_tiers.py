@@ -104,6 +104,8 @@ def test_why_a_way_is_none_and_what_was_not_looked_at_is_said(run):
         (("--premium", "gold", *PROMISE), "--premium: the demand names no tenants; give --share"),
         (("--share", "100%", *PROMISE), "takes in nobody, or everybody"),
         (("--share", "20%", "--promise", "ttft_p99=soon"), '"soon" is not a duration'),
+        (("--share", "20%", "--promise", "ttft_p99: 1s"), '"ttft_p99: 1s" is no key with a limit; write ttft_p99=1s'),
+        (("--share", "20%", "--promise", "ttft_p99"), '"ttft_p99" is no key with a limit; write ttft_p99=500ms'),
         (
             ("--share", "20%", "--promise", "ttft_p99=4s"),
             "--promise ttft_p99: 4.00 s is looser than the 3.00 s promised to everybody; write a stricter limit",
