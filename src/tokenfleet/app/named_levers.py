@@ -119,19 +119,20 @@ class _Pools:
         lever = self._counted(each)
         if each.without is None or lever.pools is None or self.base.system is None:
             return lever
-        was, now = self._replicas(self.base.system), self._replicas(lever.pools.system)
-        idle = [name for name in each.taken if was[name] == now[name]]
+        was, now = self._bought(self.base.system), self._bought(lever.pools.system)
+        idle = [name for name in each.taken if now[name] >= was[name]]
         if not idle or len(idle) == len(each.taken):
             return lever
         fewer = self._counted(each.without(idle))
         kept = fewer.pools is not None and fewer.pools.price_usd_per_hour <= lever.pools.price_usd_per_hour
         return fewer if kept else lever
 
-    def _replicas(self, system: planner.System) -> dict[str, list[int]]:
-        """Replicas of each pool of the scenario, phase by phase."""
-        found: dict[str, list[int]] = {}
+    def _bought(self, system: planner.System) -> dict[str, tuple[float, int]]:
+        """What each pool of the scenario costs for one hour, and its replicas, for one beside others costs nothing."""
+        found: dict[str, tuple[float, int]] = {}
         for each, part in zip(self.named, system.parts, strict=True):
-            found.setdefault(each.behind, []).append(part.sized.replica_count)
+            usd, count = found.get(each.behind, (0.0, 0))
+            found[each.behind] = usd + part.sized.price_usd_per_hour, count + part.sized.replica_count
         return found
 
     def _counted(self, each: _Try) -> Lever:

@@ -85,6 +85,26 @@ def test_each_lever_is_counted_anew_on_all_pools(capsys, tmp_path) -> None:
     assert found["speculative decoding"]["pools"]
 
 
+def test_a_pool_that_a_lever_makes_larger_is_left_as_it_is(capsys, tmp_path) -> None:
+    """Weights of int4 save a replica where tokens are generated, and cost one where FP8 computes prompts faster."""
+    text = """\
+name: two
+workload: {lengths: {input: 1200:4000, output: 120:400}, mean_rate: 14, peak_to_mean: 1.2, duration: 2min}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 1.5s, tpot_p95: 40ms}
+gpus: l40s
+pools:
+  long: {takes: {output_over: 150}, precision: bf16, max_batched_tokens: 2048}
+  main: {precision: fp8, max_batched_tokens: 2048}
+"""
+    document = levers(capsys, tmp_path, text)
+    base, int4 = counts(document["base_pools"]), by_name(document)["int4 weights"]
+    assert int4["change"] == "precision: int4 in long"
+    assert int4["notes"] == ["main stays as it is: no replica is saved there"]
+    assert counts(int4["pools"]) == {"long": base["long"] - 1, "main": base["main"]}
+    assert int4["saving_fraction"] > 0.1
+
+
 def test_a_lever_that_is_pulled_gives_what_the_scenario_with_it_plans(capsys, tmp_path) -> None:
     document = levers(capsys, tmp_path, CHAIN)
     path = tmp_path / "fp8.yaml"
