@@ -1,12 +1,15 @@
 """``pack``: the fleets of several scenarios on shared nodes, and whose bill the nodes are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tokenfleet import planner
 from tokenfleet.app.compose import Teller
 from tokenfleet.app.pack_ways import Part, Way, refuse_unpackable, ways_of
+from tokenfleet.app.scenario import placed
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.yaml_lines import KeyPath
 from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.survival import Zone
@@ -124,12 +127,23 @@ class Packed:
 
 
 def packed(
-    scenarios: Sequence[Scenario], isolated: Sequence[str], teller: Teller, replay: planner.Replay | None = None
+    scenarios: Sequence[Scenario],
+    isolated: Sequence[str],
+    teller: Teller,
+    replay: planner.Replay | None = None,
+    where: Sequence[Callable[[KeyPath], str]] = (),
 ) -> Packed:
     """Plans each scenario on each of its gpus, then takes the fleets that together need the cheapest whole nodes.
 
     Pools that a scenario names are sized as they are, each on its own gpu, and stand on nodes one by one; so do the
     pools of a plan that buys pools. A scenario for which its zones have no room even alone is left out.
+
+    Args:
+        scenarios: At least one.
+        isolated: Scenarios and pools that share no node, by name.
+        teller: Told what is being done.
+        replay: Runs replays instead of the simulator.
+        where: Of each scenario, where a key of it was written.
 
     Raises:
         BadInput: as for a plan; two scenarios of one name, an isolated one that is not among them, or two that
@@ -142,8 +156,9 @@ def packed(
     simulator.warm_up(announce=teller.announce)
     ways: dict[str, list[Way]] = {}
     infeasible: dict[str, tuple[str, ...]] = {}
-    for scenario in scenarios:
-        found, reasons = ways_of(scenario, teller, replay)
+    for at, scenario in enumerate(scenarios):
+        with placed(where[at]) if where else nullcontext():
+            found, reasons = ways_of(scenario, teller, replay)
         if found:
             ways[scenario.name] = found
         else:

@@ -191,7 +191,7 @@ def _gpus(way: Way) -> str:
 def _nodes(shared: Shared) -> Iterator[str]:
     packing = shared.packing
     free = packing.free_gpu_count(shared.pools)
-    stay = f"{_plural(free, 'GPU')} stay free" if free else "no GPU stays free"
+    stay = f"{_plural(free, 'GPU')} {'stays' if free == 1 else 'stay'} free" if free else "no GPU stays free"
     best = "" if packing.proved else "; the search ran out of time, fewer may do"
     nodes = f"{_plural(packing.node_count, 'node')} of {packing.gpus_per_node_count} x {shared.gpu}"
     yield f"{nodes}{_apart(shared)}; {stay}{best}"

@@ -280,7 +280,7 @@ def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> di
     """Spare replicas of every pool by its name; a pool beside another has those of the other.
 
     Raises:
-        BadInput: no number of replicas survives what may be lost.
+        BadInput: no number of replicas survives what may be lost, or the zones have no room for all pools.
     """
     found: dict[str, int] = {}
     for named, count in zip(pools, counts, strict=True):
@@ -292,6 +292,12 @@ def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> di
                 what += "" if short is None else f": {short.text.rstrip('.')}"
                 raise BadInput.at("redundancy", what, "name more zones, give them more room, or ask for less")
             found[named.name] = spare
+    own = [(named, count) for named, count in zip(pools, counts, strict=True) if named.beside is None]
+    no_room = planner.crowding(((named.replica, count + found[named.name]) for named, count in own), losses)
+    if no_room:
+        raise BadInput.at(
+            "redundancy", f"the pools have no room: {no_room}", "give the zones more room, or ask for less"
+        )
     return found | {named.name: found[named.beside] for named in pools if named.beside is not None}
 
 
@@ -347,10 +353,11 @@ def sizes_blocks(found: PoolSizes) -> list[Block]:
     total = found.price_usd_per_hour
     gpus = sum(pool.gpu_count for pool in found.pools)
     cost = "no price is known for all of it" if total is None else f"{shown_usd(total)}/h"
+    full = list(fullness(found.pools))
     return [
         ("Way", [found.stages]),
         ("Size", [*(_line(pool) for pool in found.pools), f"{gpus} GPUs in all, {cost}"]),
-        ("Full", list(fullness(found.pools))),
+        *([("Full", full)] if full else []),
         ("Promise", ["the spare replicas of every pool gone:", *promise]),
         ("Assumed", [*found.assumptions, f"{found.replayed_count} counts were replayed, on the whole demand."]),
     ]
@@ -376,6 +383,8 @@ def fullness(pools: Sequence[SizedPool]) -> Iterator[str]:
 def _why_lower(emptiest: SizedPool, fullest: SizedPool) -> str:
     if fullest.windowed and not emptiest.windowed:
         return "somebody waits for the one, who needs a replica that is free; the work of the other can wait"
+    if emptiest.carrying_count == 1:
+        return "replicas come whole, and one is the fewest there are"
     if emptiest.spare_count and emptiest.carrying_count < fullest.carrying_count:
         return "a spare replica and a whole one weigh more in a small pool"
     return "its part of the promise needs replicas that are free when somebody comes"

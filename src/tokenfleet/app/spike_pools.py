@@ -199,9 +199,11 @@ def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Blo
         ],
     )
     yield "As is", [endured_line(known.usual)]
-    yield "Needs", [*(_needs(pool) for pool in pools), *([endured_line(known.endured)] if known.endured else [])]
     if known.endured is None:
+        why = dict.fromkeys(reason.text for pool in pools for reason in pool.reasons)
+        yield "Needs", ["no numbers of these replicas keep the promise through it", *why]
         return
+    yield "Needs", [*(_needs(pool) for pool in pools), endured_line(known.endured)]
     yield "When", list(_when(found, known))
     warm = [line for pool in pools for line in _warm(found, pool)]
     if not all(pool.warming_is_asked for pool in pools):

@@ -262,7 +262,8 @@ def _price(option: planner.TierOption) -> str:
 
 
 def _lines(option: planner.TierOption, pools: Sequence[planner.PoolTiers]) -> Iterator[str]:
-    yield f"{option.name}: {_TITLES[option.name]}; {_count(option)}"
+    mine = [each for pool in pools for each in pool.options if each.name == option.name]
+    yield f"{option.name}: {_TITLES[option.name]}; {_count(option, mine)}"
     yield from _kept(option)
     yield from option.notes
     for pool in pools:
@@ -274,8 +275,13 @@ def _lines(option: planner.TierOption, pools: Sequence[planner.PoolTiers]) -> It
         yield from own.notes
 
 
-def _count(option: planner.TierOption) -> str:
-    return "no number tried keeps both promises" if option.replica_count is None else _replicas(option.replica_count)
+def _count(option: planner.TierOption, pools: Sequence[planner.TierOption] = ()) -> str:
+    """Of all pools, or of one way alone."""
+    if option.replica_count is not None:
+        return _replicas(option.replica_count)
+    judged = [result for each in (option, *pools) for result in (*each.premium, *each.others)]
+    kept = bool(judged) and all(result.kept or not result.sample_count for result in judged)
+    return "no room for what keeps both promises" if kept else "no number tried keeps both promises"
 
 
 def _kept(option: planner.TierOption) -> Iterator[str]:

@@ -58,7 +58,7 @@ def system_of_named(
     if reasons:
         return None, tuple(reasons)
     system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
-    no_room = crowded(system, question)
+    no_room = crowded([part.sized for part in system.parts], question)
     if no_room:
         mend = "a higher gpu_quota or gpu_limit, or less redundancy"
         return None, (Reason(kind="redundancy", text=f"The pools have no room: {no_room}.", relax=mend),)

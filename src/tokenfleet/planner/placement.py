@@ -1,6 +1,6 @@
 """Where replicas stand, and what the worst loss leaves of them: arithmetic of nodes and zones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tokenfleet import catalog
@@ -104,6 +104,26 @@ def within_quota(replica_count: int, replica: ReplicaPhysics, redundancy: Redund
 def _within_quota(replica_count: int, each: _Footprint, redundancy: Redundancy) -> bool:
     quota = redundancy.gpu_quota_count
     return quota is None or replica_count * each.gpu_count <= quota
+
+
+def crowding(fleets: Iterable[tuple[ReplicaPhysics, int]], redundancy: Redundancy) -> str:
+    """Why zones or quota have no room for all fleets at once, each of which has room alone; empty where they have.
+
+    Args:
+        fleets: Replicas of one kind and their count, for each that has GPUs of its own.
+        redundancy: Zones and quota, with every loss asked for.
+    """
+    kinds = [(_footprint(replica), count) for replica, count in fleets]
+    quota = redundancy.gpu_quota_count
+    total = sum(each.gpu_count * count for each, count in kinds)
+    if quota is not None and total > quota:
+        return f"they take {total} GPUs, and the quota is {quota}"
+    placements = [(each.gpu_count, _placed(count, each, redundancy)) for each, count in kinds]
+    for zone in redundancy.zones:
+        gpus = sum(each * place.by_zone.get(zone.name, 0) for each, place in placements if place is not None)
+        if zone.gpu_limit_count is not None and gpus > zone.gpu_limit_count:
+            return f"they take {gpus} GPUs of zone {zone.name}, which has {zone.gpu_limit_count}"
+    return ""
 
 
 def survivors(placement: Placement, kind: LossKind, count: int, zones: Sequence[Zone] = ()) -> int:

@@ -125,7 +125,7 @@ class Buyer:
 
     def _why_not(self, planned: Planned) -> str:
         """What a person asked for that these pools do not keep; empty where they keep all."""
-        no_room = crowded(planned.system, self._question)
+        no_room = crowded([part.sized for part in planned.system.parts], self._question)
         if no_room:
             return no_room
         factor, cap = joint.load_factor(planned.pools), self._question.utilization_cap_fraction

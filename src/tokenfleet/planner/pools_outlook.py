@@ -27,7 +27,7 @@ from tokenfleet.planner.sensitivity import (
     probability,
     without_cache,
 )
-from tokenfleet.planner.systems import System
+from tokenfleet.planner.systems import System, crowded
 from tokenfleet.planner.traffic import Traffic, at_load
 from tokenfleet.planner.verdict import Verdict
 
@@ -269,7 +269,23 @@ class PoolsOutlook:
         return system.judged(self._replays, self._searched).kept
 
     def bought(self, counts: Counts) -> tuple[Sized, ...] | None:
-        """So many of each with their spare ones; ``None`` where no spare survives what is asked for."""
+        """So many of each with their spare ones.
+
+        Returns:
+            ``None`` where no spare survives what is asked for, or zones or quota have no room for all at once.
+        """
+        found = self._with_spare(counts)
+        return None if found is None or crowded(found, self._question) else found
+
+    def no_room(self, counts: Counts) -> str:
+        """Why nobody can buy so many of each."""
+        for part, count in zip(self._system.own, counts, strict=True):
+            if spare_replicas(self._question, part.sized.replica, count) is None:
+                return f"no number of replicas of {part.name} leaves {count} of them after what may be lost"
+        found = self._with_spare(counts)
+        return "" if found is None else crowded(found, self._question)
+
+    def _with_spare(self, counts: Counts) -> tuple[Sized, ...] | None:
         made: dict[str, Sized] = {}
         for part, count in zip(self._system.own, counts, strict=True):
             spare = spare_replicas(self._question, part.sized.replica, count)

@@ -197,10 +197,16 @@ class _Work:
         most = int(_MARGIN * self.event.factor)
         kept = as_is.kept and self.system.judged(self.replays, self.traffic).kept
         counts = outlook.needed(self.traffic, self.system, kept=kept, most_times=most)
-        bought = None if counts is None else outlook.bought(counts)
-        if bought is None:
+        if counts is None:
             text = f"Not even {most} times the planned replicas of all pools keep the promise through it."
             return [(None, (Reason(kind="capacity", text=text),))] * len(self.system.parts)
+        bought = outlook.bought(counts)
+        if bought is None:
+            carry = ", ".join(f"{count} of {part.name}" for count, part in zip(counts, self.system.own, strict=True))
+            text = (
+                f"Replicas that would carry it ({carry}) have no room with their spare ones: {outlook.no_room(counts)}."
+            )
+            return [(None, (Reason(kind="redundancy", text=text),))] * len(self.system.parts)
         return [(sized, ()) for sized in bought]
 
     def with_fleets(self, fleets: list[Sized | None]) -> System:

@@ -1,6 +1,7 @@
 """A premium tier on several pools, of a plan or of a scenario that names them: the four ways of one fleet."""
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
-from tokenfleet.planner.systems import System, members_of, system_of
+from tokenfleet.planner.systems import System, crowded, members_of, system_of
 from tokenfleet.planner.tiering import (
     MOST_REQUESTS,
     MOST_TIMES,
@@ -29,6 +30,8 @@ from tokenfleet.planner.tiering import (
     tiers,
 )
 from tokenfleet.planner.traffic import Traffic, stretch
+
+_NOTHING_LEFT: Final = "No number of replicas leaves as many in every pool after what may be lost."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +159,11 @@ class _Seen:
     """Counts that were sized, and what each tier has of them."""
 
     bought: tuple[Sized, ...] | None
-    """``None`` where no counts tried keep the promises."""
+    """``None`` where no counts tried keep the promises, or there is no room for them."""
     premium: JudgedTier | None
     others: JudgedTier | None
+    no_room: str = ""
+    """Why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +220,16 @@ class _Together:
         start = tuple(part.sized.carrying_count for part in system.own)
         usd = tuple(part.sized.price_usd_per_hour / part.sized.replica_count for part in system.own)
         counts = cheapest_counts(enough, start, usd, cap_factor=MOST_TIMES)
-        last = max(seen) if counts is None else counts
-        return _Seen(None if counts is None else self._bought(system, counts), *seen[last])
+        if counts is None:
+            return _Seen(None, *seen[max(seen)])
+        return self._within(_Seen(self._bought(system, counts), *seen[counts]))
+
+    def _within(self, found: _Seen) -> _Seen:
+        """The same where zones and quota have room for all pools; else why nobody can buy them."""
+        if found.bought is None:
+            return found if found.no_room else replace(found, no_room=_NOTHING_LEFT)
+        no_room = crowded(found.bought, self.question)
+        return replace(found, bought=None, no_room=f"The pools have no room: {no_room}.") if no_room else found
 
     def _bought(self, system: System, counts: Counts) -> tuple[Sized, ...] | None:
         spare: dict[str, int] = {}
@@ -230,16 +243,18 @@ class _Together:
 
     def _own(self, premium: _Seen, others: _Seen) -> TierOption:
         both = None if premium.bought is None or others.bought is None else (*premium.bought, *others.bought)
-        return self._option("own", _Seen(both, premium.premium, others.others))
+        found = _Seen(both, premium.premium, others.others, premium.no_room or others.no_room)
+        return self._option("own", found if both is None else self._within(found))
 
     def _option(self, name: str, found: _Seen) -> TierOption:
-        return _option(
+        option = _option(
             name,
             found.bought,
             found.premium.peak if found.premium else (),
             found.others.peak if found.others else (),
             () if found.bought is None else self._by_pool(found.bought),
         )
+        return replace(option, notes=(found.no_room,)) if found.no_room else option
 
     def _by_pool(self, fleets: tuple[Sized, ...]) -> tuple[int, ...]:
         width = len(self.system.parts)

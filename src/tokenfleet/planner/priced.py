@@ -76,7 +76,7 @@ def priced_pools(
         if one is not None and system.price_usd_per_hour >= one.price_usd_per_hour:
             return None
         verdict = system.judged(replays, traffic)
-        if verdict.kept and not crowded(system, asked):
+        if verdict.kept and not crowded([part.sized for part in system.parts], asked):
             return PricedPools(names=names, system=system, slo=verdict.peak)
     return None
 

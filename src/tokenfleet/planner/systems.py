@@ -1,6 +1,6 @@
 """The pools of a plan as one system, replayed together: what users see of all of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
-from tokenfleet.planner.placement import placed
+from tokenfleet.planner.placement import crowding
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.spread import Replay
@@ -314,25 +314,9 @@ def _part(pool: PlannedPool) -> SizedPool:
     return SizedPool(pool.name, pool.takes, sized, fleet.router)
 
 
-def crowded(system: System, question: PlanQuestion) -> str:
-    """Why zones or quota have no room for all pools at once, each of which has room alone; empty where they have."""
-    quota = question.redundancy.gpu_quota_count
-    total = sum(part.sized.gpu_count for part in system.parts)
-    if quota is not None and total > quota:
-        return f"they take {total} GPUs, and the quota is {quota}"
-    for zone in question.redundancy.zones:
-        gpus = sum(_gpus_in(zone.name, part.sized, question) for part in system.parts)
-        if zone.gpu_limit_count is not None and gpus > zone.gpu_limit_count:
-            return f"they take {gpus} GPUs of zone {zone.name}, which has {zone.gpu_limit_count}"
-    return ""
-
-
-def _gpus_in(zone: str, sized: Sized, question: PlanQuestion) -> int:
-    if sized.beside is not None:
-        return 0
-    placement = placed(sized.replica_count, sized.replica, asked(question))
-    count = 0 if placement is None else placement.by_zone.get(zone, 0)
-    return count * sized.replica.deployment.layout.gpu_count
+def crowded(fleets: Iterable[Sized], question: PlanQuestion) -> str:
+    """Why zones or quota have no room for the fleets of all pools at once, each of which has room alone; or empty."""
+    return crowding(((each.replica, each.replica_count) for each in fleets if each.beside is None), asked(question))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ def command(face: Face, scenarios: tuple[Path, ...], isolate: tuple[str, ...], n
     from tokenfleet.app.compose import kept_replays
     from tokenfleet.app.pack import packed
     from tokenfleet.app.pack_words import pack_blocks, pack_document
-    from tokenfleet.app.scenario import load_scenario
+    from tokenfleet.app.scenario import lines_of, load_scenario
     from tokenfleet.app.spreading import spread_replays
 
     face.action = "pack"
     asked = [load_scenario(path) for path in scenarios]
     with shown(face) as teller, spread_replays("local", kept_replays(teller, cache=not no_cache)) as replay:
-        found = packed(asked, isolate, teller, replay)
+        found = packed(asked, isolate, teller, replay, [lines_of(path) for path in scenarios])
     if face.json:
         face.document(pack_document(found))
     else:

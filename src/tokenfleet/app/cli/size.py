@@ -32,8 +32,8 @@ def command(face: Face, /, scenario: Path, report: Path | None) -> int:
     asked = load_scenario(scenario)
     if asked.pools is None:
         raise BadInput.at(str(scenario), "names no pools", "tokenfleet plan sizes one fleet")
-    refuse_unsizable(asked)
     with shown(face) as teller, placed(lines_of(scenario)):
+        refuse_unsizable(asked)
         found = size_pools(asked, teller)
         if report is not None:
             from tokenfleet.app.report import render_sizes

@@ -1,0 +1,104 @@
+"""Pools that a scenario names, each of which has room in the zones, and not all of them at once."""
+
+import json
+
+import pytest
+
+from commands import ended
+
+ZONES = """\
+name: crowd
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 8, duration: 60s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 1s}
+gpus: l40s
+precision: fp8
+zones: [{name: a, gpu_limit: LIMIT}, {name: b, gpu_limit: LIMIT}]
+redundancy: {zones: n+1}
+pools:
+  small: {model: Qwen/Qwen3-0.6B, takes: {input_up_to: 500}}
+  main: {max_batched_tokens: 2048}
+"""
+
+
+def answered(capsys, folder, limit: int, command: str, *options: str) -> tuple[int, str, str]:
+    path = folder / "it.yaml"
+    path.write_text(ZONES.replace("LIMIT", str(limit)))
+    return ended(capsys, command, path, *options, "--quiet")
+
+
+def test_sizes_have_no_room_where_the_plan_has_none(capsys, tmp_path) -> None:
+    code, out, _ = answered(capsys, tmp_path, 8, "size", "--json")
+    sized = json.loads(out)
+    half = sized["gpu_count"] // 2
+    assert code == 0
+    # Each pool alone has room in zones that hold half of all, less one; together they have not.
+    code, out, err = answered(capsys, tmp_path, half - 1, "size")
+    said = " ".join(err.split())
+    assert (code, out) == (2, "")
+    assert (
+        f"it.yaml:8: redundancy: the pools have no room: they take {half} GPUs of zone a, which has {half - 1}" in said
+    )
+    code, out, _ = answered(capsys, tmp_path, half - 1, "plan", "-o", str(tmp_path / "plan"))
+    assert f"they take {half} GPUs of zone a, which has {half - 1}" in " ".join(out.split())
+    assert answered(capsys, tmp_path, half, "size")[0] == 0
+
+
+@pytest.mark.parametrize("limit", [3, 1000])
+def test_an_event_is_not_carried_by_replicas_for_which_there_is_no_room(capsys, tmp_path, limit) -> None:
+    options = ("--at", "10s", "--duration", "30s", "--factor", "4")
+    code, out, _ = answered(capsys, tmp_path, limit, "spike", *options, "--json", "--no-cache")
+    found = json.loads(out)
+    needed = [pool["needed"] for pool in found["pools"]]
+    assert code == 0
+    if limit == 1000:
+        assert sum(each["replica_count"] for each in needed) > 2 * 3
+        return
+    assert needed == [None, None]
+    said = " ".join(answered(capsys, tmp_path, limit, "spike", *options)[1].split())
+    assert "no numbers of these replicas keep the promise through it Replicas that would carry it (1 of small, " in said
+    assert said.count("have no room with their spare ones: ") == 1
+    assert "Not even" not in said
+
+
+def test_a_tier_is_not_served_by_replicas_for_which_there_is_no_room(capsys, tmp_path) -> None:
+    options = ("--share", "20%", "--promise", "ttft_p95=500ms", "--no-cache")
+    code, out, _ = answered(capsys, tmp_path, 1000, "tiers", *options, "--json")
+    own = json.loads(out)["options"][0]
+    code, out, _ = answered(capsys, tmp_path, own["replica_count"] // 2 - 1, "tiers", *options)
+    said = " ".join(out.split())
+    assert code == 0
+    assert "own: replicas of its own, with spare ones of its own; no room for what keeps both promises" in said
+    assert "The pools have no room: they take" in said
+
+
+def test_sizes_say_where_a_key_stands_that_they_do_not_take(capsys, tmp_path) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(ZONES.replace("LIMIT", "8").replace("{max_batched_tokens: 2048}", "{autoscaling: {max: 3}}"))
+    code, out, err = ended(capsys, "size", path)
+    assert (code, out) == (2, "")
+    assert "it.yaml:11: pools.main: changes how many replicas run" in " ".join(err.split())
+
+
+def test_one_replica_is_emptier_for_being_whole(capsys, tmp_path) -> None:
+    words = " ".join(answered(capsys, tmp_path, 8, "size")[1].split())
+    assert "small comes out lower than main: replicas come whole, and one is the fewest there are" in words
+
+
+def test_where_all_share_gpus_nothing_is_said_of_how_full_each_would_be(capsys, tmp_path) -> None:
+    path = tmp_path / "shared.yaml"
+    path.write_text("""\
+name: shared
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 4, duration: 30s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 2s}
+gpus: h100_sxm
+pools:
+  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
+  main: {memory_share: 80%}
+chain: {steps: [{pool: embed, input: 200:500}]}
+""")
+    code, out, _ = ended(capsys, "size", path, "--quiet")
+    assert code == 0
+    assert "Full" not in out
+    assert "\n\n" not in out
