@@ -1,6 +1,6 @@
 """``spike`` where the plan is one of pools: an event and bursts on all of them together, and what each pool needs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from tokenfleet import planner
@@ -200,8 +200,7 @@ def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Blo
     )
     yield "As is", [endured_line(known.usual)]
     if known.endured is None:
-        why = dict.fromkeys(reason.text for pool in pools for reason in pool.reasons)
-        yield "Needs", ["no numbers of these replicas keep the promise through it", *why]
+        yield "Needs", _unmet(pools)
         return
     yield "Needs", [*(_needs(pool) for pool in pools), endured_line(known.endured)]
     yield "When", list(_when(found, known))
@@ -216,6 +215,14 @@ def _asked(pool: planner.PoolNeeds) -> str:
         f"{pool.name}: {pool.request_count:,} requests instead of {pool.usual_request_count:,}, "
         f"{shown_count(pool.input_tokens)} input + {shown_count(pool.output_tokens)} output tokens"
     )
+
+
+def _unmet(pools: Sequence[planner.PoolNeeds]) -> list[str]:
+    """Where some pool has no answer: of pools that are sized together all have the same reason."""
+    (first, *others) = (pool.reasons for pool in pools)
+    if first and all(each == first for each in others):
+        return ["no numbers of these replicas keep the promise through it", *(reason.text for reason in first)]
+    return [_needs(pool) for pool in pools]
 
 
 def _needs(pool: planner.PoolNeeds) -> str:
