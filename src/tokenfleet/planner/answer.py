@@ -28,7 +28,7 @@ from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.recalling import anew
-from tokenfleet.planner.relax import changes_that_work, nearest_failure, reasons
+from tokenfleet.planner.relax import changes_that_work, crowded_out, nearest_failure, reasons
 from tokenfleet.planner.relax_in_room import changes_in_room, is_in_room_asked
 from tokenfleet.planner.relaxing import Sought, Trials
 from tokenfleet.planner.replays import Replays, with_step_factor
@@ -449,11 +449,12 @@ def _with_changes(plan: Plan, work: Work, screened: Screened, found: Found, repo
     case = Case(work.question, work.traffic)
     trials = Trials(case, seek, lambda demand: stretch(demand, SEARCH_REQUESTS), reporter)
     tried = changes_that_work(work.replays, trials, found.failures, nearest)
+    told = crowded_out(found.failures, tried) or _told(screened, nearest)
     if is_in_room_asked(work.question, tried):
         tried += changes_in_room(work.replays, trials)
     return replace(
         plan,
-        reasons=reasons(plan.rejected, [one.text for one in tried], _told(screened, nearest)),
+        reasons=reasons(plan.rejected, [one.text for one in tried], told),
         replayed_count=plan.replayed_count + work.counted.count - before + trials.replayed_count,
     )
 

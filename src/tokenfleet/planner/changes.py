@@ -7,10 +7,11 @@ from tokenfleet import workload
 from tokenfleet.domain.gpu import GpuPrice
 from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import DAY_S, Deadline, Slo, clock
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import words
-from tokenfleet.planner.floors import holds_too_few, pool_tokens, shapes
+from tokenfleet.planner.floors import CUT_PROMPTS, holds_too_few, pool_tokens, shapes, takes_too_few
 from tokenfleet.planner.placement import usable_zones
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import asked, limits_wanted, zones_wanted
@@ -75,6 +76,7 @@ def obstacles(case: Case, *, of_losses: bool = True) -> tuple[Obstacle, ...]:
         _unjudged(case),
         *(_unsurvivable(case.question) if of_losses else ()),
         _too_long(case),
+        _uncut(case),
         *_cut_offs(case.question.slo),
     )
     return tuple(one for one in found if one)
@@ -197,6 +199,27 @@ def _too_long(case: Case) -> Obstacle:
             ),
         ),
     )
+
+
+def _uncut(case: Case) -> Obstacle:
+    """Prompts cut into chunks, where too many are longer than a step and nobody cuts them."""
+    question = case.question
+    found = shapes(case.traffic.trace, question.slo, caching=False, window_s=case.traffic.window_s)
+    if not any(takes_too_few(each, found, question.slo) for each in question.candidates):
+        return ()
+    if any(each.deployment.engine.chunked_prefill for each in question.candidates):
+        return ()
+
+    def made(case: Case) -> Case:
+        cutting = tuple(map(_with_chunks, case.question.candidates))
+        return replace(case, question=replace(case.question, candidates=cutting))
+
+    return (plain(CUT_PROMPTS, made),)
+
+
+def _with_chunks(replica: ReplicaPhysics) -> ReplicaPhysics:
+    engine = replace(replica.deployment.engine, chunked_prefill=True)
+    return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
 def _cut_offs(slo: Slo) -> Iterable[Obstacle]:

@@ -1,6 +1,7 @@
 """Floors: what a request takes on a replica that has nothing else to do. No number of replicas goes below."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from tokenfleet.performance import chunk_attention_ps
 from tokenfleet.planner import words
 from tokenfleet.planner.traffic import fresh_tokens
 
+CUT_PROMPTS: Final = "engine: {chunked_prefill: true}"
 _PS = 1e-12
 _ROUNDING = 1e-12
 _PROFILE_TOKENS = (32_768, 8_192, 2_048, 512, 128)
@@ -90,6 +92,10 @@ class Shapes:
     sorted."""
     peak_need_tokens: dict[str | None, npt.NDArray[np.int64]]
     """The same of those that arrive in the peak window; empty where none is told."""
+    prompt_tokens: dict[str | None, npt.NDArray[np.int64]]
+    """By the same classes: tokens of each prompt, sorted."""
+    peak_prompt_tokens: dict[str | None, npt.NDArray[np.int64]]
+    """The same of those that arrive in the peak window."""
     most_urgent: dict[str, tuple[int, int, float] | None]
     """By deadline: fresh prompt and output of the request with the least time, and that time in seconds; ``None`` where
     nobody has the deadline."""
@@ -105,7 +111,9 @@ def shapes(trace: Trace, slo: Slo, *, caching: bool, window_s: tuple[float, floa
     since_s, until_s = window_s or (0.0, 0.0)
     peak = (trace.arrival_s >= since_s) & (trace.arrival_s < until_s)
     needs, at_peak = ({name: np.sort(need[of_class(trace, name) & rows]) for name in limited} for rows in (True, peak))
-    result = Shapes({}, {}, {}, needs, at_peak, {})
+    whole = inputs.astype(np.int64)
+    prompts, then = ({name: np.sort(whole[of_class(trace, name) & rows]) for name in limited} for rows in (True, peak))
+    result = Shapes({}, {}, {}, needs, at_peak, prompts, then, {})
     for each in slo.deadlines:
         result.most_urgent[each.name] = _most_urgent(trace, each, fresh)
     for target in slo.latency:
@@ -175,7 +183,23 @@ def latency_floor_s(replica: ReplicaPhysics, found: Shapes, target: LatencyTarge
 
 def pool_tokens(replica: ReplicaPhysics) -> int:
     """Longest request one replica can hold, prompt and output, in tokens."""
-    return replica.longest_sequence_tokens
+    engine = replica.deployment.engine
+    longest = replica.longest_sequence_tokens
+    if engine.chunked_prefill or _cuts_no_prompt(replica):
+        return longest
+    # Whoever loses its KV memory is computed again with its output, at once.
+    return min(longest, engine.max_batched_tokens)
+
+
+def whole_prompt_tokens(replica: ReplicaPhysics) -> int | None:
+    """Longest prompt that a step takes, where only prompts must fit into one; ``None`` where no step bounds them."""
+    return replica.deployment.engine.max_batched_tokens if _cuts_no_prompt(replica) else None
+
+
+def _cuts_no_prompt(replica: ReplicaPhysics) -> bool:
+    """Never takes KV memory from a request that runs, so that what it cannot cut are prompts alone."""
+    engine = replica.deployment.engine
+    return not engine.chunked_prefill and engine.name.startswith("trtllm")
 
 
 def too_long_fraction(
@@ -183,9 +207,21 @@ def too_long_fraction(
 ) -> float:
     """Share of the requests of a class that one replica can never hold, of all or of those in the peak window."""
     need = (found.peak_need_tokens if at_peak else found.need_tokens)[traffic_class]
-    fitting = int(np.searchsorted(need, pool_tokens(replica), side="right"))
-    count = len(need)
-    return (count - fitting) / count if count else 0.0
+    return _longer_fraction(need, pool_tokens(replica))
+
+
+def too_whole_fraction(
+    replica: ReplicaPhysics, found: Shapes, traffic_class: str | None = None, *, at_peak: bool = False
+) -> float:
+    """Share of the requests of a class whose prompts no step takes whole, of all or of those in the peak window."""
+    most = whole_prompt_tokens(replica)
+    prompts = (found.peak_prompt_tokens if at_peak else found.prompt_tokens)[traffic_class]
+    return 0.0 if most is None else _longer_fraction(prompts, most)
+
+
+def _longer_fraction(tokens: npt.NDArray[np.int64], most: int) -> float:
+    count = len(tokens)
+    return (count - int(np.searchsorted(tokens, most, side="right"))) / count if count else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +251,18 @@ def _unserved_limits(slo: Slo) -> tuple[_Unserved, ...]:
     return (*rates, *late)
 
 
+class _Fraction(Protocol):
+    def __call__(self, replica: ReplicaPhysics, found: Shapes, traffic_class: str | None, /, *, at_peak: bool) -> float:
+        """Share of the requests of a class, of all or of those in the peak window."""
+
+
 def _held_too_few(
-    replica: ReplicaPhysics, found: Shapes, limits: Iterable[_Unserved]
+    replica: ReplicaPhysics, found: Shapes, limits: Iterable[_Unserved], fraction: _Fraction
 ) -> Iterator[tuple[_Unserved, float, str]]:
     """Clauses that requests too long for a replica break by themselves, with their share, and of which requests."""
     for each in limits:
         for at_peak, where in ((False, ""), (True, " in the peak window")):
-            share = too_long_fraction(replica, found, each.traffic_class, at_peak=at_peak)
+            share = fraction(replica, found, each.traffic_class, at_peak=at_peak)
             if share > each.limit_fraction + _ROUNDING:
                 yield each, share, where
                 break
@@ -229,7 +270,12 @@ def _held_too_few(
 
 def holds_too_few(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> bool:
     """Whether more requests than the promise bears are too long for this replica."""
-    return any(True for _ in _held_too_few(replica, found, _unserved_limits(slo)))
+    return any(True for _ in _held_too_few(replica, found, _unserved_limits(slo), too_long_fraction))
+
+
+def takes_too_few(replica: ReplicaPhysics, found: Shapes, slo: Slo) -> bool:
+    """Whether more prompts than the promise bears are too long for one step of this replica."""
+    return any(True for _ in _held_too_few(replica, found, _unserved_limits(slo), too_whole_fraction))
 
 
 def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = False) -> tuple[Reason, ...]:
@@ -243,12 +289,19 @@ def floors(replica: ReplicaPhysics, found: Shapes, slo: Slo, *, fastest: bool = 
     found_out = [_latency_reason(replica, found, target, where) for target in slo.latency]
     reasons = [reason for reason in found_out if reason is not None]
     reasons += [reason for each in slo.deadlines if (reason := _deadline_reason(replica, found, each, where))]
+    reasons += [_context_reason(replica, found, *each) for each in _unserved(replica, found, slo, too_long_fraction)]
+    reasons += [_prompt_reason(replica, found, *each) for each in _unserved(replica, found, slo, too_whole_fraction)]
+    return tuple(reasons)
+
+
+def _unserved(
+    replica: ReplicaPhysics, found: Shapes, slo: Slo, fraction: _Fraction
+) -> list[tuple[_Unserved, float, str]]:
     # Errors say it best; the quantile of a wait only where they are within their limit.
     rate_count = sum(rate.kind == "error_rate" for rate in slo.rates)
     limits = _unserved_limits(slo)
-    broken = [*_held_too_few(replica, found, limits[:rate_count])]
-    broken = broken or [*_held_too_few(replica, found, limits[rate_count:])][:1]
-    return (*reasons, *(_context_reason(replica, found, *each) for each in broken))
+    broken = [*_held_too_few(replica, found, limits[:rate_count], fraction)]
+    return broken or [*_held_too_few(replica, found, limits[rate_count:], fraction)][:1]
 
 
 def _deadline_reason(replica: ReplicaPhysics, found: Shapes, deadline: Deadline, where: str) -> Reason | None:
@@ -324,4 +377,19 @@ def _context_reason(replica: ReplicaPhysics, found: Shapes, limit: _Unserved, sh
             f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}); {limit.allows}."
         ),
         relax=f"cap prompt plus output at {words.tokens(room)} (workload.max_request: {room})",
+    )
+
+
+def _prompt_reason(replica: ReplicaPhysics, found: Shapes, limit: _Unserved, share: float, where: str) -> Reason:
+    longest = int(found.prompt_tokens[limit.traffic_class][-1])
+    most = replica.deployment.engine.max_batched_tokens
+    of = "" if limit.traffic_class is None else f" of {limit.traffic_class}"
+    return Reason(
+        kind="context",
+        text=(
+            f"{share:.2%} of requests{of}{where} have prompts longer than the {words.tokens(most)} of a step "
+            f"({words.layout(replica.deployment)}; the longest has {words.tokens(longest)}), and without chunked "
+            f"prefill none is cut; {limit.allows}."
+        ),
+        relax=f"{CUT_PROMPTS}, or cap input at {words.tokens(most)} (workload.max_input: {most})",
     )

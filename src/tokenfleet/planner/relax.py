@@ -358,6 +358,18 @@ def _with_cache(replica: ReplicaPhysics) -> ReplicaPhysics:
     return replace(replica, deployment=replace(replica.deployment, engine=engine))
 
 
+def crowded_out(failures: Sequence[Failure], offered: Sequence[Working]) -> tuple[Reason, ...]:
+    """What stands in the way where more room is enough: the room, of the fleet that is found with more of it.
+
+    Returns:
+        Empty where more room alone is not enough, or its fleet was stopped by something else.
+    """
+    roomier = [one for one in offered if all(change.widens for change in one.changes)]
+    found = {family(one.sized.replica) for one in roomier}
+    stopped = [one for one in failures if one.zones_full and family(one.replica) in found]
+    return min(stopped, key=lambda one: one.verdict.excess).reasons if stopped else ()
+
+
 def reasons(
     rejected: Sequence[Rejected], changes: Sequence[str] | None, nearest: Sequence[Reason]
 ) -> tuple[Reason, ...]:

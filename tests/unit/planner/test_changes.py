@@ -69,6 +69,24 @@ def test_requests_that_no_replica_holds_are_capped_as_far_as_one_does():
     assert plan(asked, shorter).chosen is not None
 
 
+def test_prompts_that_no_step_takes_whole_are_to_be_cut():
+    replica = toy.replica(slots=16, budget=512)
+    engine = replace(replica.deployment.engine, name="trtllm-1.2", chunked_prefill=False)
+    whole = replace(replica, deployment=replace(replica.deployment, engine=engine))
+    trace = toy.trace(count=600, rate=40.0, inputs=400)
+    inputs = trace.input_tokens.copy()
+    inputs[:30] = 600
+    longer = replace(trace, input_tokens=inputs)
+    asked = toy.question([whole], PRICES)
+    assert plan(asked, trace).chosen is not None
+    made = plan(asked, longer)
+    assert made.chosen is None
+    assert made.reasons[0].text.startswith("5.00% of requests have prompts longer than the 512 tokens of a step")
+    assert "engine: {chunked_prefill: true}" in offers(asked, longer)
+    # Where some candidate cuts them, nothing stands in the way.
+    assert plan(replace(asked, candidates=(whole, replica)), longer).chosen.replica == replica
+
+
 def test_an_earlier_cut_off_is_named_by_its_clock():
     six_s = 6 * 3600.0
     trace = toy.trace()

@@ -17,6 +17,7 @@ from tokenfleet.planner.floors import (
     prefill_alone_s,
     sequences_in_step,
     shapes,
+    takes_too_few,
 )
 from tokenfleet.planner.traffic import fresh_tokens
 from unit.planner import toy
@@ -148,6 +149,31 @@ def test_requests_longer_than_the_pool_count_in_the_peak_window_too():
     assert reason.text.startswith("6.25% of requests in the peak window are longer than the 1,600 tokens")
     assert holds_too_few(replica, found, slo)
     assert not holds_too_few(replica, found, replace(slo, error_rate_fraction=0.0625))
+
+
+def uncut(replica, name):
+    engine = replace(replica.deployment.engine, name=name, chunked_prefill=False)
+    return replace(replica, deployment=replace(replica.deployment, engine=engine))
+
+
+def test_prompts_that_no_step_takes_whole_count_as_errors():
+    cut = toy.replica(block_count=1000, budget=2000)
+    made = trace([1500] * 98 + [2000, 2001], [600] * 100)
+    slo = promise("ttft", 100.0, quantile=0.5, errors=0.005)
+    found = shapes(made, slo, caching=False)
+    assert floors(cut, found, slo) == ()
+    # TensorRT-LLM never computes an output again, so its prompts alone must fit.
+    (reason,) = floors(uncut(cut, "trtllm-1.2"), found, slo)
+    assert reason.kind == "context"
+    assert reason.text.startswith("1.00% of requests have prompts longer than the 2,000 tokens of a step")
+    assert "the longest has 2,001 tokens" in reason.text
+    assert reason.relax == "engine: {chunked_prefill: true}, or cap input at 2,000 tokens (workload.max_input: 2000)"
+    assert takes_too_few(uncut(cut, "trtllm-1.2"), found, slo)
+    assert not takes_too_few(uncut(cut, "trtllm-1.2"), found, replace(slo, error_rate_fraction=0.01))
+    # SGLang may have to: prompt and output.
+    assert pool_tokens(uncut(cut, "sglang-0.5")) == 2000
+    (reason,) = floors(uncut(cut, "sglang-0.5"), found, slo)
+    assert reason.text.startswith("100.00% of requests are longer than the 2,000 tokens that one replica holds")
 
 
 def test_a_context_limit_is_shorter_than_the_pool():

@@ -148,6 +148,22 @@ def test_a_quota_below_any_fleet_names_the_one_that_would_do():
     assert plan(question(Redundancy(gpu_quota_count=wanted - 1)), BUSY).chosen is None
 
 
+def test_what_stands_in_the_way_is_the_room_where_more_of_it_is_enough():
+    free = plan(question(Redundancy()), BUSY).chosen
+    # Holds all but two requests, and comes nearest of all where nobody counts gpus.
+    inputs = BUSY.input_tokens.copy()
+    inputs[700:702] = 2_500
+    uneven = replace(BUSY, input_tokens=inputs)
+    short = toy.replica(slots=16, tensor_parallel=2, precision="fp8", block_count=150)
+    assert short.longest_sequence_tokens < 2_500 < toy.replica().longest_sequence_tokens
+    asked = toy.question([short, toy.replica(slots=16, tensor_parallel=2)], PRICES)
+    made = plan(replace(asked, redundancy=Redundancy(gpu_quota_count=free.gpu_count - 1)), uneven)
+    assert made.chosen is None
+    assert made.reasons[0].text.startswith(f"The quota of {free.gpu_count - 1} GPUs holds no more than")
+    assert made.reasons[0].relax.startswith(f"gpu_quota: {free.gpu_count} (")
+    assert not any("longer than" in reason.text for reason in made.reasons)
+
+
 def test_a_quota_counts_beside_zones():
     zones = Redundancy(zone_count=1, zones=ABC)
     total = plan(question(zones), BUSY).chosen.gpu_count
