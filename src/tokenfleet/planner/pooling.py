@@ -20,6 +20,7 @@ from tokenfleet.planner.answer import one_fleet
 from tokenfleet.planner.disaggregated import handover_of
 from tokenfleet.planner.phases import phase_pools
 from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.quotes import costs_less
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.spread import Replay
@@ -87,7 +88,9 @@ class Buyer:
             said = "Prefill and decode in pools of their own"
             offers.append(_Offer(said, found.price_usd_per_hour, partial(self._phases, found)))
         yield from (
-            offer for offer in offers if offer is not None and (usual_usd is None or offer.usd_per_hour < usual_usd)
+            offer
+            for offer in offers
+            if offer is not None and (usual_usd is None or costs_less(offer.usd_per_hour, usual_usd))
         )
 
     def _split(self, trial: SplitTrial) -> _Offer | None:

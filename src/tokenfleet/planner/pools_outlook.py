@@ -172,7 +172,7 @@ class PoolsOutlook:
         if alone is not None and self._keeps(_at_band(self._system.with_fleets(alone), 1.0)):
             return alone
         slow = self._at_band(1.0)
-        counts = self.needed(self._searched, slow, kept=self._keeps(slow))
+        counts = self.needed(self._searched, slow, kept=self._keeps(slow), fewer=not self._each_keeps)
         bought = None if counts is None else self.bought(counts)
         if counts is None or bought is None or not self._first_token_is_sure(counts):
             return None
@@ -197,7 +197,8 @@ class PoolsOutlook:
     def _measured(self, case: _Case) -> SensitivityCase:
         planned = case.system.judged(self._replays, case.traffic)
         note = by_chance(planned, self._replays.slo) if case.easier and not planned.kept else ""
-        counts = self._planned if note else self.needed(case.traffic, case.system, kept=planned.kept)
+        fewer = case.easier or not self._each_keeps
+        counts = self._planned if note else self.needed(case.traffic, case.system, kept=planned.kept, fewer=fewer)
         if not note and self._question.redundancy.ride_through:
             note = "counts that survive each loss; the moment of it was not replayed with them"
         bought = None if counts is None else self.bought(counts)
@@ -212,7 +213,17 @@ class PoolsOutlook:
             pool_replica_count=() if bought is None else tuple(sized.replica_count for sized in bought),
         )
 
-    def needed(self, traffic: Traffic, system: System, *, kept: bool, most_times: int = _MOST_TIMES) -> Counts | None:
+    @property
+    def _each_keeps(self) -> bool:
+        """Whether each pool was counted to keep the promise to its own requests, which may take more than all ask for.
+
+        Where the demand is no easier than planned for, none of them does with fewer.
+        """
+        return self._system.way is None and self._system.handover is None
+
+    def needed(
+        self, traffic: Traffic, system: System, *, kept: bool, most_times: int = _MOST_TIMES, fewer: bool = True
+    ) -> Counts | None:
         """The cheapest carrying counts that keep the promise, and the cap; ``None`` where none asked do.
 
         Args:
@@ -220,6 +231,7 @@ class PoolsOutlook:
             system: The pools, whose counts are sought.
             kept: Whether the planned counts keep the promise.
             most_times: More than so many times the planned ones are not asked for.
+            fewer: Whether a pool may come out with fewer than planned.
         """
         denser = at_cap(traffic, self._question)
 
@@ -234,6 +246,8 @@ class PoolsOutlook:
             return None
         usd = tuple(sized.price_usd_per_hour / sized.replica_count for sized in self._own)
         least = least_counts(enough, plenty, self._planned)
+        if not fewer:
+            least = tuple(map(max, least, self._planned))
         return cheapest_between(enough, least, plenty, usd)
 
     def _prices(self) -> Iterator[SensitivityCase]:

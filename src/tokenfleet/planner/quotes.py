@@ -5,6 +5,13 @@ from collections.abc import Sequence
 
 from tokenfleet.domain.gpu import GpuPrice, GpuPriceRange
 
+_ROUNDING = 1e-9
+
+
+def costs_less(usd: float, than_usd: float) -> bool:
+    """Whether a sum of prices is smaller by more than adding them up in another order makes it."""
+    return usd < than_usd * (1.0 - _ROUNDING)
+
 
 def quote(prices: Sequence[GpuPrice], gpu: str) -> GpuPriceRange | None:
     """The price to reckon with for ``gpu`` among ``prices``, and the range around it.

@@ -27,6 +27,7 @@ _SECONDS = 6
 """So many candidates are sized at any price where nobody else was."""
 _CAP_OVER_ESTIMATE = 16
 _HAIR = 1e-9
+_PRICE_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Answer:
         sized = self.sized
         gpus = sized.replica.deployment.layout.gpu_count * (sized.replica_count + self.spare_share)
         price = self.candidate.usd_per_replica_hour * (sized.replica_count + self.spare_share)
-        return price, gpus, self.verdict.tightness, self.candidate.name
+        # Of prices that differ by rounding none is cheaper.
+        return round(price, _PRICE_DIGITS), gpus, self.verdict.tightness, self.candidate.name
 
 
 def capacity_reasons(replica: ReplicaPhysics, count: int, verdict: Verdict) -> tuple[Reason, ...]:

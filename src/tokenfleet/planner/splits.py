@@ -18,6 +18,7 @@ from tokenfleet.domain.ways import SplitBy, Takes
 from tokenfleet.planner import words
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.progress import Progress, Reporter
+from tokenfleet.planner.quotes import costs_less
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.screen import screen
 from tokenfleet.planner.spread import Replay
@@ -228,7 +229,7 @@ def _why(trial: SplitTrial, one_pool: Sized | None) -> str:
     carrying = " and ".join(str(pool.sized.carrying_count) for pool in trial.pools)
     spare = sum(pool.sized.spare_count for pool in trial.pools)
     share = usd / one_pool.price_usd_per_hour - 1.0
-    outcome = "won" if share < 0.0 else "lost"
+    outcome = "won" if costs_less(usd, one_pool.price_usd_per_hour) else "lost"
     apart = f"{abs(share):.0%} {'cheaper' if share < 0.0 else 'dearer'}" if abs(share) >= 0.005 else "as dear"
     alike = all(pool.sized.replica.deployment == one_pool.replica.deployment for pool in trial.pools)
     kinds = "of the same kind" if alike else "each of its own kind"

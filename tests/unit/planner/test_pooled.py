@@ -25,9 +25,14 @@ from tokenfleet.planner import (
     tiers,
     tiers_of_pools,
 )
+from tokenfleet.planner.pools_outlook import PoolsOutlook
+from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.quotes import costs_less
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.scaling import ScalingSetting, Way, compare_scaling
 from tokenfleet.planner.spike import around, with_event
+from tokenfleet.planner.splits import _why as split_reason
+from tokenfleet.planner.splits import split_trials
 from tokenfleet.planner.systems import in_place, members_of, pools_of, requests_of_pool, system_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.simulator import replay_stages
@@ -153,6 +158,21 @@ def test_an_assumption_is_wrong_in_all_pools_at_once_and_judged_on_all_requests(
     assert "of all pools take" in said[0]
 
 
+def test_no_pool_is_smaller_where_an_assumption_makes_it_harder(bought):
+    """All requests together may bear what those of one pool do not: it was counted for its own."""
+    loose = Slo(latency=(LatencyTarget(metric="ttft", quantile=0.5, limit_s=8.0),), error_rate_fraction=0.5)
+    trace = mixed()
+    traffic, system = Traffic(trace, peak_window(trace)), system_of(bought.pools, None)
+    outlook = PoolsOutlook(system, Replays(loose, "least_in_flight"), bought.question, traffic, Reporter(None))
+    carrying = tuple(sized.carrying_count for sized in bought.fleets)
+    assert sum(outlook.needed(traffic, system, kept=True)) < sum(carrying)
+    planned = tuple(sized.replica_count for sized in bought.fleets)
+    cases = {(case.assumption, case.change): case.pool_replica_count for case in outlook.sensitivity()}
+    harder = [counts for (_, change), counts in cases.items() if change.startswith(("+", "x"))]
+    assert harder == [planned] * 3
+    assert sum(cases["demand", "-30%"]) < sum(planned)
+
+
 def test_lines_of_the_bill_add_up_in_each_pool_and_over_all(bought):
     lines = ("input", "cached", "output", "headroom", "idle", "spare")
     bills = [pool.plan.bill for pool in bought.pools]
@@ -232,6 +252,24 @@ def test_one_fleet_stays_the_plan_where_pools_cost_as_much_or_more():
     assert made.chosen == without.chosen
     assert made.splits
     assert all(trial.price_usd_per_hour is None or trial.why.startswith("lost") for trial in made.splits)
+
+
+def test_pools_that_cost_as_much_but_for_rounding_are_not_bought():
+    """At $3.45 28 gpus cost a hair more than 8 and 20 of them."""
+    assert 8 * 3.45 + 20 * 3.45 < 28 * 3.45
+    assert not costs_less(8 * 3.45 + 20 * 3.45, 28 * 3.45)
+    assert costs_less(27 * 3.45, 28 * 3.45)
+    one = plan(asked(splits=()), mixed()).chosen
+    won = split_trials(asked(), mixed(), one)[0]
+    assert won.price_usd_per_hour is not None
+
+    def why(usd):
+        priced = replace(one, price=replace(one.price, price_usd_per_gpu_hour=usd / one.gpu_count))
+        return split_reason(won, priced)
+
+    hair = won.price_usd_per_hour * 1e-12
+    assert why(won.price_usd_per_hour + hair).startswith("lost, as dear")
+    assert why(won.price_usd_per_hour * 1.01).startswith("won, 1% cheaper")
 
 
 def test_pools_that_have_no_room_together_are_not_bought(bought):
