@@ -2,8 +2,9 @@
 
 Each pool has a least count of its own: the fewest replicas that are enough while the others have plenty. No fewer can
 do, so the answer is sought from there on, in order of price. It is the cheapest as far as more replicas do no harm.
-Where that takes too long, plenty of each is taken away as far as it goes, from the dearest pool on or from another one:
-then no pool can do with fewer, though other counts may be cheaper.
+Where that takes too long, all are grown alike until they are enough, or have plenty, and what is not needed is taken
+away as far as it goes, from the dearest pool on or from another one: then no pool can do with fewer, though others may
+be cheaper.
 """
 
 import heapq
@@ -49,7 +50,20 @@ def cheapest_between(enough: Enough, least: Counts, plenty: Counts, usd: tuple[f
     # What the others give away one pool may have to make up for alone.
     most = tuple(len(usd) * count for count in plenty)
     turns = [(*dearest_first[turn:], *dearest_first[:turn]) for turn in range(len(usd))]
-    return min((_lessened(enough, least, most, turn) for turn in turns), key=lambda counts: _entry(counts, usd))
+    alike = _alike(enough, least, plenty)
+    tried = [_lessened(enough, least, from_, turn) for from_ in (alike, most) for turn in turns]
+    return min(tried, key=lambda counts: _entry(counts, usd))
+
+
+def _alike(enough: Enough, least: Counts, plenty: Counts) -> Counts:
+    """The first counts that are enough on the way from the least ones to plenty, where all pools grow alike."""
+    steps = max(much - few for few, much in zip(least, plenty, strict=True))
+
+    def at(step: int) -> Counts:
+        return tuple(few + -(-(much - few) * step // steps) for few, much in zip(least, plenty, strict=True))
+
+    first = smallest_enough(lambda step: enough(at(step)), 1, steps) if steps else None
+    return plenty if first is None else at(first)
 
 
 def _lessened(enough: Enough, least: Counts, most: Counts, turn: Counts) -> Counts:

@@ -46,6 +46,44 @@ def test_an_answer_far_from_the_least_counts_is_found_whatever_pools_cost(slack:
     assert asked.count < 200
 
 
+class Waits:
+    """A question of waits that add up, each shorter with more replicas than its pool has work for."""
+
+    def __init__(self, draw: np.random.Generator) -> None:
+        self.work = draw.uniform(0.1, 9.0, 3)
+        self.wait_s = draw.uniform(0.05, 3.0, 3)
+        self.limit_s = draw.uniform(0.4, 2.0)
+
+    def __call__(self, counts) -> bool:
+        free = np.array(counts) - self.work
+        return bool((free > 0).all()) and float((self.wait_s / free).sum()) <= self.limit_s
+
+    def cheapest_usd(self, usd: tuple[float, ...], most_usd: float) -> float:
+        """By trying all counts of two pools, with the fewest of the third."""
+        best = most_usd
+        for first, second in itertools.product(
+            range(1, int(most_usd / usd[0]) + 1), range(1, int(most_usd / usd[1]) + 1)
+        ):
+            free = np.array([first, second]) - self.work[:2]
+            left_s = self.limit_s - float((self.wait_s[:2] / free).sum()) if (free > 0).all() else 0.0
+            if left_s > 0.0:
+                third = int(np.ceil(self.work[2] + self.wait_s[2] / left_s))
+                best = min(best, first * usd[0] + second * usd[1] + third * usd[2])
+        return best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_where_waits_of_several_stages_add_up_little_is_cheaper(seed: int) -> None:
+    """No pool makes up alone for what plenty of the others gave away: that was up to 3.7 times as dear."""
+    draw = np.random.default_rng(seed)
+    usd = tuple(float(each) for each in draw.choice([0.75, 1.55, 3.07, 6.14], 3))
+    asked = Waits(draw)
+    found = cheapest_counts(asked, (1, 1, 1), usd, cap_factor=64)
+    price = sum(count * each for count, each in zip(found, usd, strict=True))
+    assert asked(found)
+    assert price <= 1.3 * asked.cheapest_usd(usd, price)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_pool_can_do_with_fewer(seed: int) -> None:
     draw = np.random.default_rng(seed)
