@@ -4,7 +4,8 @@
 
 Each case is planned twice without kept replays, in processes of their own, and the second counts: the kernel is there
 and files are warm. Then it is planned with replays kept, and again with nothing and with one number changed, each
-change for itself (see ``CHANGES``): a price, a limit of the promise, a spare replica, the context limit, the demand.
+change for itself (see ``CHANGES``): a price, a limit of the promise, a spare replica, a node that may be lost, the
+context limit, the demand.
 Last, the same changes are saved one after the other before a process that stays (``plan --watch``): from the save to
 the whole answer, the file put back between two of them.
 Modules are compiled beforehand, as those of an installed package are. ``wall`` is what a person waits, ``cpu`` the
@@ -47,6 +48,7 @@ CHANGES: dict[str, dict[str, str]] = {
     "ttft": {"ttft_p99: 4s": "ttft_p99: 3.5s", "ttft_p99: 2s": "ttft_p99: 1.75s", "ttft_p99: 500ms": "ttft_p99: 440ms"},
     "itl": {"itl_p99: 100ms": "itl_p99: 110ms"},
     "spare": {"replicas: n+1": "replicas: n+2"},
+    "nodes": {"replicas: n+1": "replicas: n+1, nodes: n+1"},
     "context": {"replicas: n+1}": "replicas: n+1}\nengine: {context_limit: 65536}"},
     "demand": {"mean_rate: 5.6": "mean_rate: 6.16"},
 }

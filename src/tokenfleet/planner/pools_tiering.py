@@ -17,7 +17,7 @@ from tokenfleet.planner.pool_counts import Counts, cheapest_counts
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.splits import question_to
+from tokenfleet.planner.splits import promised_to, question_to
 from tokenfleet.planner.systems import System, crowded, members_of, system_of
 from tokenfleet.planner.tiering import (
     MOST_REQUESTS,
@@ -131,7 +131,9 @@ def _of_one_tier(
     if promise is None:
         alike = _option("", (usual,), (), plan.slo_degraded)
     else:
-        narrowed = replace(question, slo=promise, candidates=(usual.replica,), rejected=(), vary_step_tokens=False)
+        narrowed = replace(
+            question, slo=promised_to(promise, trace), candidates=(usual.replica,), rejected=(), vary_step_tokens=False
+        )
         found = cheapest(narrowed, trace, progress=progress).sized
         alike = _option("", None if found is None else (found,), () if found is None else found.slo, ())
     return tuple(replace(alike, name=way) for way in WAYS)
@@ -208,7 +210,9 @@ class _Together:
         seen: dict[Counts, tuple[JudgedTier | None, JudgedTier | None]] = {}
 
         def judged(record: RunRecord, rows: Bools, slo: Slo) -> JudgedTier | None:
-            return judged_tier(requests_of(record, rows), slo, traffic) if rows.any() else None
+            if not rows.any():
+                return None
+            return judged_tier(requests_of(record, rows), promised_to(slo, rows_of(traffic.trace, rows)), traffic)
 
         def enough(counts: Counts) -> bool:
             if counts not in seen:

@@ -13,6 +13,7 @@ import numpy as np
 from tokenfleet import workload
 from tokenfleet.domain.plan import PlanQuestion, Sized, SplitPool, SplitTrial
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.trace import Bools, Trace, of_class, rows_of
 from tokenfleet.domain.ways import SplitBy, Takes
 from tokenfleet.planner import words
@@ -168,8 +169,12 @@ def split_trials(
 
 def question_to(question: PlanQuestion, part: Trace) -> PlanQuestion:
     """The question of one pool: what is promised to its requests, for no other comes to it."""
-    present = {name for name in part.classes if of_class(part, name).any()}
-    return replace(question, slo=question.slo.to(present))
+    return replace(question, slo=promised_to(question.slo, part))
+
+
+def promised_to(slo: Slo, part: Trace) -> Slo:
+    """What a promise says to the requests of a part: nothing of classes that it has none of."""
+    return slo.to({name for name in part.classes if of_class(part, name).any()})
 
 
 def _dearness(trial: SplitTrial) -> tuple[bool, float, str]:

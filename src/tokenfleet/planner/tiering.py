@@ -19,6 +19,7 @@ from tokenfleet.planner.counting import smallest_enough
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.splits import promised_to
 from tokenfleet.planner.traffic import Traffic, stretch
 
 WAYS = ("own", "priority", "shared", "alike")
@@ -93,9 +94,10 @@ class _Both:
     replica: ReplicaPhysics
     usd_per_replica_hour: float
 
-    def asked(self, slo: Slo) -> PlanQuestion:
-        """The same question with another promise and this kind of replica only."""
-        return replace(self.question, slo=slo, candidates=(self.replica,), rejected=(), vary_step_tokens=False)
+    def asked(self, slo: Slo, part: Trace) -> PlanQuestion:
+        """The same question with another promise, to these requests, and this kind of replica only."""
+        only = replace(self.question, candidates=(self.replica,), rejected=(), vary_step_tokens=False)
+        return replace(only, slo=promised_to(slo, part))
 
     def priced(
         self, name: str, count: int | None, premium: tuple[SloResult, ...], others: tuple[SloResult, ...]
@@ -117,8 +119,9 @@ def must_take_in_some(premium: Bools) -> None:
 
 def _own(both: _Both, trace: Trace, premium: Bools, progress: Progress | None) -> TierOption:
     unranked = replace(trace, priority=None)
-    mine = cheapest(both.asked(both.promise), rows_of(unranked, premium), progress=progress)
-    theirs = cheapest(both.asked(both.question.slo), rows_of(unranked, ~premium), progress=progress)
+    first_part, second_part = rows_of(unranked, premium), rows_of(unranked, ~premium)
+    mine = cheapest(both.asked(both.promise, first_part), first_part, progress=progress)
+    theirs = cheapest(both.asked(both.question.slo, second_part), second_part, progress=progress)
     first, second = mine.sized, theirs.sized
     count = None if first is None or second is None else first.replica_count + second.replica_count
     option = both.priced("own", count, first.slo if first else (), second.slo if second else ())
@@ -130,7 +133,7 @@ def _why_not(tier: str, found: Cheapest) -> tuple[str, ...]:
 
 
 def _alike(both: _Both, trace: Trace, progress: Progress | None) -> TierOption:
-    found = cheapest(both.asked(both.promise), trace, progress=progress)
+    found = cheapest(both.asked(both.promise, trace), trace, progress=progress)
     results = found.sized.slo if found.sized else ()
     option = both.priced("alike", None if found.sized is None else found.sized.replica_count, results, results)
     return replace(option, notes=_why_not("everybody", found))
@@ -145,14 +148,16 @@ def _together(both: _Both, traffic: Traffic, guess: int, scheduling: Scheduling,
     if marks is None:
         raise ValueError("the tiers are not marked")
     premium = np.asarray(marks == 0)
+    to_premium = promised_to(both.promise, rows_of(traffic.trace, premium))
+    to_others = promised_to(both.question.slo, rows_of(traffic.trace, ~premium))
     seen: dict[int, tuple[JudgedTier, JudgedTier]] = {}
 
     def keeps(count: int) -> bool:
         reporter.say("sizing", f"{words.fleet(replica, count)}, {scheduling}", 0.5)
         record = replays.run(traffic, replica, count)
         seen[count] = (
-            judged_tier(requests_of(record, premium), both.promise, traffic),
-            judged_tier(requests_of(record, ~premium), both.question.slo, traffic),
+            judged_tier(requests_of(record, premium), to_premium, traffic),
+            judged_tier(requests_of(record, ~premium), to_others, traffic),
         )
         return seen[count][0].kept and seen[count][1].kept
 

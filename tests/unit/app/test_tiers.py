@@ -128,7 +128,7 @@ def test_tenants_may_be_premium(run):
     )
     Path("log.csv").write_text(log)
     text = SCENARIO.replace(
-        "{lengths: {input: 700:1500, output: 140:300}, mean_rate: 12, duration: 4min}", "{trace: log.csv}"
+        "{lengths: {input: 700:1500, output: 140:300}, mean_rate: 12, duration: 4min}", "{trace: log.csv, time_unit: s}"
     )
     code, out, err = run("--premium", "gold", *PROMISE, "--json", text=text)
     assert (code, err) == (0, "")
@@ -136,3 +136,28 @@ def test_tenants_may_be_premium(run):
     code, _, err = run("--premium", "silver", *PROMISE, text=text)
     assert code == 2
     assert "no tenant is called silver; tenants: gold, other" in err
+
+
+def test_a_tier_is_promised_nothing_of_classes_that_it_never_sends(run):
+    """The premium tenant only chats: what is promised to documents says nothing of it, and is kept by no fleet."""
+    rows = ["time,input_tokens,output_tokens,tenant,label"]
+    for number in range(600):
+        gold, document = number % 5 == 0, number % 7 == 1 and number % 5 != 0
+        lengths = "6000,120" if document else "700,150"
+        tenant, label = "gold" if gold else "others", "document" if document else "chat"
+        rows.append(f"{number * 0.4:.1f},{lengths},{tenant},{label}")
+    Path("log.csv").write_text("\n".join(rows))
+    classes = "{chat: {takes: {labels: chat}, ttft_p99: 2s}, document: {takes: {labels: document}, ttft_p95: 9s}}"
+    text = SCENARIO.replace(
+        "{ttft_p99: 3s, itl_p99: 150ms, error_rate: 0.1%}", f"{{tpot_p95: 80ms, classes: {classes}}}"
+    )
+    text = text.replace(
+        "{lengths: {input: 700:1500, output: 140:300}, mean_rate: 12, duration: 4min}", "{trace: log.csv, time_unit: s}"
+    )
+    code, out, err = run("--premium", "gold", "--promise", "tpot_p95=70ms", "--json", "--quiet", text=text)
+    assert (code, err) == (0, "")
+    for way in json.loads(out)["options"]:
+        assert way["replica_count"] is not None
+        if way["name"] != "alike":
+            assert not any("document" in result["name"] for result in way["premium"])
+            assert all(result["sample_count"] and result["kept"] for result in way["premium"])
