@@ -133,6 +133,7 @@ def test_phases_go_together_and_what_a_person_fixed_is_freed(capsys, tmp_path) -
     assert "nobody publishes reserved_1y prices" in found["reservation, 1y"]["why_not"]
 
 
+@pytest.mark.long
 def test_another_router_is_planned_where_it_may_save_a_replica(capsys, monkeypatch, tmp_path) -> None:
     slow = CHAIN.replace("precision: bf16\npools", "router: round_robin\nprecision: bf16\npools")
     document = levers(capsys, tmp_path, slow)

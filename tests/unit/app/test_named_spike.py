@@ -101,6 +101,7 @@ def test_the_counts_are_the_least_of_all_pools_with_everybody_on_the_way_of_its_
     assert all(pool.warm is None and not pool.warming_is_asked for pool in found.pools)
 
 
+@pytest.mark.long
 def test_who_shares_gpus_comes_along_and_costs_nothing(capsys, here):
     text = SHARED.replace("duration: 60s", "duration: 3min").replace("pools:", "cold_start: 20s\npools:")
     found = spiked(capsys, text, "--at", "1min", "--duration", "30s", "--factor", "12")

@@ -146,6 +146,7 @@ def test_a_request_that_is_slow_alone_is_asked_for_with_its_own_way(capsys, tmp_
     assert found["together"]["broken_minute_count"] >= found["pools"][0]["slow_alone_minute_count"]
 
 
+@pytest.mark.long
 def test_the_others_have_the_replicas_of_their_plan(capsys, tmp_path) -> None:
     path = tmp_path / "fixed.yaml"
     path.write_text(re.sub(r", autoscaling: \{.*\}\}", "}", CHAIN).replace("{autoscaling: {", "{}  # {{"))
