@@ -156,8 +156,8 @@ def count_pools(
         trials, counts = with_fewer(trials, counts, caps)
         counts = trials.tied(counts)
     else:
-        found = ((smaller, _cheapest(smaller, own, start, weights)[0]) for smaller in with_smaller_steps(trials))
-        trials, counts = next((each for each in found if each[1] is not None), (trials, None))
+        found = ((smaller, _cheapest(smaller, own, start, weights)) for smaller in with_smaller_steps(trials))
+        trials, (counts, caps) = next((each for each in found if each[1][0] is not None), (trials, (None, caps)))
     settings = tuple(setting_notes(system.named, trials.system.named, do_usual=do_usual))
     return Counted(
         described=described,
@@ -168,7 +168,7 @@ def count_pools(
         assumptions=(
             *about_demand(asked, system.trace),
             *system.notes,
-            *cap_notes(system.named),
+            *cap_notes(system.named, None if counts is None else caps),
             *settings,
             *planner.zones_without_replicas(asked.losses),
         ),

@@ -1,6 +1,6 @@
 """Counts of every pool of a scenario, replayed once each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tokenfleet import planner, simulator, workload
@@ -149,9 +149,19 @@ def _lowest_caps(named: Sequence[NamedPool]) -> dict[int, float]:
     return found
 
 
-def cap_notes(named: Sequence[NamedPool]) -> Iterator[str]:
-    """What a cap means on GPUs that several pools share, in a sentence for each."""
+def cap_notes(named: Sequence[NamedPool], kept: Collection[int] | None) -> Iterator[str]:
+    """What a cap means on GPUs that several pools share, and caps that no number of replicas keeps, a sentence each.
+
+    Args:
+        named: The pools.
+        kept: Those whose caps some number keeps; ``None``: no numbers keep the promise itself.
+    """
     for index, cap_fraction in _lowest_caps(named).items():
+        if kept is not None and index not in kept:
+            yield (
+                f"No number of replicas tried keeps {named[index].name} below its utilization_cap of "
+                f"{cap_fraction:.0%}; as many are counted as keep the promise."
+            )
         beside = [each.name for each in named if each.beside == named[index].name]
         if beside:
             names = ", ".join([named[index].name, *beside])

@@ -440,6 +440,18 @@ def test_a_pool_with_a_cap_is_tried_with_other_steps_too(tmp_path) -> None:
     assert capped.carrying_count > open_pool.carrying_count
 
 
+def test_a_cap_that_no_number_keeps_is_told(tmp_path, monkeypatch) -> None:
+    text = STEPS.replace("main: {}", "main: {utilization_cap: 70%}")
+    told = "No number of replicas tried keeps main below its utilization_cap of 70%"
+    usual = size_pools(load_scenario(written(tmp_path, text)), Quiet())
+    assert not any(told in line for line in usual.assumptions)
+    # As where latency does not fall with more replicas: none of those tried keeps the denser demand.
+    monkeypatch.setattr("tokenfleet.app.pool_sizes.caps_of", lambda *_: iter(()))
+    found = size_pools(load_scenario(written(tmp_path, text)), Quiet())
+    assert found.pools
+    assert [told in line for line in found.assumptions].count(True) == 1
+
+
 def test_sizes_say_which_zones_are_missing(tmp_path):
     zones = "redundancy: {zones: n+1}\nzones: [{name: a, region: eu}, {name: b, region: us}]\ndata_region: eu\n"
     text = STEPS.replace("mean_rate: 6", "mean_rate: 1") + zones
