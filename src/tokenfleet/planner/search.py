@@ -86,7 +86,8 @@ class Found:
 
     def best_of_families(self) -> tuple[Answer, ...]:
         """Answers, cheapest first, each the best of all that differ only in the size of their steps."""
-        if self._sorted != self.answers:
+        # By number: equal answers are as good as one, and to tell whether they are, whole tables would be compared.
+        if [*map(id, self._sorted)] != [*map(id, self.answers)]:
             best: dict[Family, Answer] = {}
             for answer in self.answers:
                 best.setdefault(answer.candidate.family, answer)
