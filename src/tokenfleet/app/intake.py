@@ -21,7 +21,9 @@ Progress = Callable[[str, int, int], None]
 Parts = Literal["auto", "yes", "no"]
 Level = Literal["high", "medium", "low"]
 
-_MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
+_DAY_S = 23.9 * _HOUR_S
+"""A log ends with its last request: that of a whole day falls short of it by a moment."""
 _WHOLE_BYTES: Final = 256 << 20
 """Text larger than this together is counted in parts: read whole, 90 MB of CSV took 0.6 GB."""
 _PACKED_WHOLE_BYTES: Final = 40 << 20

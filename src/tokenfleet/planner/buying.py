@@ -10,7 +10,7 @@ from tokenfleet.domain.buying import Buying, Purchase, PurchaseLine, TermPrice
 from tokenfleet.domain.gpu import RESERVED_H
 from tokenfleet.domain.plan import Plan, PlanQuestion, Sized
 from tokenfleet.domain.trace import Trace, of_class
-from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, spare_beside
+from tokenfleet.planner.money import HOUR_S, LEAST_SLOTS, Counts, carrying_by_slot, slots_of, spare_beside
 
 _TO_GIVE = "describe it with buy: {busy_hours: 10, quiet: 30%}, or buy: {day: [24 shares of the busiest hour]}"
 _ROUNDING = 1e-9
@@ -95,7 +95,7 @@ def purchase_missing(plan: Plan, trace: Trace) -> str:
         return (
             f"the price of a gpu-hour is one of {chosen.price.term}, and commitments are weighed against rent: {_RENT}"
         )
-    if not plan.question.buying.hour_fraction and trace.duration_s // HOUR_S < LEAST_SLOTS:
+    if not plan.question.buying.hour_fraction and slots_of(trace, HOUR_S) < LEAST_SLOTS:
         return f"the trace shows no whole day, so nobody knows how much of the fleet is needed at night: {_TO_GIVE}"
     return ""
 

@@ -19,7 +19,8 @@ HOURS_PER_MONTH = 730.0
 HOUR_S = 3600.0
 LEAST_SLOTS = 24
 """As many hours as a day has."""
-
+_WHOLE_FRACTION = 0.9
+"""Of the last slot: a log ends with its last request, so that of a whole day falls short of it by a moment."""
 
 By = Literal["tenant", "label", "model", "class"]
 NO_CLASS = "no class"
@@ -158,7 +159,7 @@ def gpus_by_slot(question: PlanQuestion, chosen: Sized, trace: Trace) -> tuple[f
     Returns:
         Minutes where the trace shows fewer; none where it is shorter than one. Spare GPUs included.
     """
-    slot_s = next((each for each in SLOTS_S if trace.duration_s // each >= LEAST_SLOTS), SLOTS_S[-1])
+    slot_s = next((each for each in SLOTS_S if slots_of(trace, each) >= LEAST_SLOTS), SLOTS_S[-1])
     carrying = carrying_by_slot(chosen, trace, slot_s)
     replicas = carrying + spare_beside(question, chosen, carrying)
     return slot_s, replicas * chosen.replica.deployment.layout.gpu_count
@@ -187,9 +188,14 @@ def _spare_beside(question: PlanQuestion, chosen: Sized, carrying_count: int, be
     return chosen.spare_count if least is None else min(chosen.spare_count, least + beyond)
 
 
+def slots_of(trace: Trace, slot_s: float) -> int:
+    """Whole slots that a trace shows; the last one from nine tenths of it on."""
+    return int(trace.duration_s / slot_s + 1.0 - _WHOLE_FRACTION)
+
+
 def carrying_by_slot(chosen: Sized, trace: Trace, slot_s: float) -> Counts:
     """Carrying replicas of each whole slot: those of the peak times its busiest minute over that of the peak."""
-    slot_count, minutes = int(trace.duration_s // slot_s), round(slot_s / 60.0)
+    slot_count, minutes = slots_of(trace, slot_s), round(slot_s / 60.0)
     if slot_count == 0:
         return np.zeros(0, dtype=np.int64)
     minute = (trace.arrival_s // 60.0).astype(np.int64)

@@ -94,6 +94,14 @@ def test_files_are_written_and_nothing_else(run, tmp_path):
     assert "tokenfleet synth p.json" in out
 
 
+def test_the_log_of_a_whole_day_ends_with_its_last_request(run, tmp_path):
+    log, last = tmp_path / "day.csv", {}
+    for end in (86_390, 80_000):
+        log.write_text("time_s,input_tokens,output_tokens\n0,10,10\n40000,10,10\n" + f"{end},10,10\n")
+        last[end] = document(run, log)["confidence"]["level"]
+    assert last == {86_390: "high", 80_000: "medium"}
+
+
 def test_a_profile_held_against_itself_did_not_move_and_against_another_did(run):
     run("profile", LOGS / "helicone_requests.jsonl", "-o", "old.json")
     assert document(run, LOGS / "helicone_requests.jsonl", "--compare", "old.json")["changes"] == []

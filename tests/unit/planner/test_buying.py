@@ -77,6 +77,15 @@ def test_hours_ask_for_gpus_by_their_busiest_minute(quotes):
     assert "spot" not in {line.name for line in bought.lines}
 
 
+@pytest.mark.parametrize(("last_s", "shown"), [(86_395.0, 24), (86_100.0, 24), (85_900.0, 0)])
+def test_the_log_of_a_day_ends_with_its_last_request_not_at_midnight(quotes, last_s, shown):
+    whole = days(1)
+    trace = replace(whole, arrival_s=np.append(whole.arrival_s[:-1], last_s))
+    bought = purchase(of_ten(), trace)
+    assert (0 if bought is None else bought.hour_count) == shown
+    assert ("no whole day" in purchase_missing(of_ten(), trace)) == (not shown)
+
+
 def test_a_peak_in_the_last_part_of_an_hour_is_the_peak_all_the_same():
     """The fleet was sized for it: the fullest whole hour needs no more than its share."""
     arrivals = np.concatenate([np.arange(25) * 3600.0, 25 * 3600.0 + np.arange(5) * 1.0])
