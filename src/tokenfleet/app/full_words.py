@@ -1,6 +1,7 @@
 """How full a fleet is, and what breaks when it is fuller, in words for the terminal and the report."""
 
 from collections.abc import Sequence
+from math import inf
 
 from tokenfleet.app.quantities import shown_duration, shown_rate
 from tokenfleet.app.slo_words import spoken
@@ -39,9 +40,16 @@ def utilization_lines(plan: Plan) -> list[str]:
     peak = f"the peak, {judged} requests/s over {shown_duration(window_s)}," if window_s > _MINUTE_S else "the peak"
     lines = [f"{peak} is {whole * 100:.0f} % of the load that the fleet sustains within the promise{gone}{usual}"]
     left = plan.promise_leaves_fraction
-    if left is not None and left < 1.0:
-        most = shown_rate(plan.saturated_rate_per_s or 0.0)
-        why = ": replicas must be free when somebody comes" if plan.question.slo.latency else ""
-        share = f"{left * 100:.0f} % of the {most} requests/s"
-        lines.append(f"the promise leaves {share} that a queue that never empties allows{why}")
-    return lines
+    return lines if left is None else [*lines, _left_line(plan, left)]
+
+
+def _left_line(plan: Plan, left_fraction: float) -> str:
+    """What the promise leaves, and what becomes of a peak that is more than full replicas get through."""
+    full = f"{shown_rate(plan.saturated_rate_per_s or 0.0)} requests/s that a queue that never empties allows"
+    share = "all" if left_fraction == 1.0 else f"{left_fraction * 100:.0f} %"
+    said = f"the promise leaves {share} of the {full}"
+    if left_fraction < 1.0 and plan.question.slo.latency:
+        said += ": replicas must be free when somebody comes"
+    if plan.peak_rate_per_s > (plan.saturated_rate_per_s or inf):
+        said += "; more comes at the peak, and waits"
+    return said

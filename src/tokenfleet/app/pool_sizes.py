@@ -9,6 +9,7 @@ from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pool_settings import setting_notes, with_fewer, with_smaller_steps
 from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, cap_notes, caps_of, of_count
+from tokenfleet.app.pooled_words import waiting
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_question import PoolSystem, pool_system
 from tokenfleet.app.pools_run import stage_words
@@ -371,7 +372,8 @@ def fullness(pools: Sequence[SizedPool]) -> Iterator[str]:
         cap = pool.named.cap_fraction
         capped = "" if cap is None else f"; at most {cap:.0%} of what it sustains within the promise"
         name = pool.named.name
-        yield f"{name}: {how.peak_fraction:.0%} at the peak, {how.mean_fraction:.0%} on average{spare}{capped}"
+        peak = f"{how.peak_fraction:.0%} at the peak{waiting(how.peak_to_saturated_ratio)}"
+        yield f"{name}: {peak}, {how.mean_fraction:.0%} on average{spare}{capped}"
     if len(known) > 1:
         emptiest, fullest = (pick(known, key=lambda one: one[1].peak_fraction)[0] for pick in (min, max))
         yield (

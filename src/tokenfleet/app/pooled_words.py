@@ -54,32 +54,38 @@ class Fullness:
     """What is left of what a pool could do with a queue that never empties, factor by factor."""
 
     name: str
-    promise_fraction: float
+    promise_ratio: float
+    """Above 1 where work may wait: it keeps its promise at peaks that it does not get through while they last."""
     whole_fraction: float
     carrying_fraction: float
 
     @property
+    def asked_ratio(self) -> float:
+        """Peak rate over the saturated rate of all its replicas; above 1 what is more waits."""
+        return self.promise_ratio * self.whole_fraction * self.carrying_fraction
+
+    @property
     def peak_fraction(self) -> float:
-        """Peak rate over the saturated rate of all its replicas."""
-        return self.promise_fraction * self.whole_fraction * self.carrying_fraction
+        """How full it is at the peak."""
+        return min(1.0, self.asked_ratio)
 
 
 def fullness(pool: PlannedPool) -> Fullness | None:
     """How full a pool is at its peak; ``None`` where what it sustains is not known."""
-    left, taken = pool.plan.promise_leaves_fraction, pool.plan.utilization_carrying_fraction
-    if left is None or taken is None:
+    sized, asked, taken = only(pool), pool.plan.peak_to_saturated_ratio, pool.plan.utilization_carrying_fraction
+    if asked is None or taken is None:
         return None
-    sized = only(pool)
+    carrying = sized.carrying_count / sized.replica_count
     if pool.plan.limits and pool.plan.limits[0].at_least:
         # It sustains more than any load asked of it, so what its promise leaves is not known.
-        left, taken = 1.0, left * taken
-    return Fullness(pool.name, left, taken, sized.carrying_count / sized.replica_count)
+        taken = asked / carrying
+    return Fullness(pool.name, asked / carrying / taken, taken, carrying)
 
 
 def fullness_lines(pools: Sequence[PlannedPool]) -> list[str]:
     """How full each pool is, and what makes the emptiest of them emptier than the fullest."""
     known = [each for each in map(fullness, pools) if each is not None]
-    said = [f"{each.name} {_percent(each.peak_fraction)}" for each in known]
+    said = [f"{each.name} {_percent(each.peak_fraction)}{waiting(each.asked_ratio)}" for each in known]
     if not said:
         return []
     lines = [f"at the peak {', '.join(said)} of what all its replicas could do with a queue that never empties"]
@@ -89,12 +95,21 @@ def fullness_lines(pools: Sequence[PlannedPool]) -> list[str]:
     return lines
 
 
+def waiting(asked_ratio: float) -> str:
+    """What becomes of a peak that is more than full replicas get done; empty where it is not more.
+
+    Args:
+        asked_ratio: What is asked at the peak over what all replicas could do with a queue that never empties.
+    """
+    return f" (asked for {asked_ratio:.1f} times as much, which waits)" if asked_ratio >= 1.05 else ""
+
+
 def _why_emptier(emptiest: Fullness, fullest: Fullness) -> str:
     """The factor in which two pools differ most."""
     reasons = (
         (
-            emptiest.promise_fraction,
-            fullest.promise_fraction,
+            emptiest.promise_ratio,
+            fullest.promise_ratio,
             "its promise leaves {mine} of that and the other's {theirs}, as replicas must be free when somebody comes",
         ),
         (
@@ -109,7 +124,7 @@ def _why_emptier(emptiest: Fullness, fullest: Fullness) -> str:
         ),
     )
     mine, theirs, said = max(reasons, key=lambda each: log(each[1] / each[0]) if each[0] > 0.0 else inf)
-    return said.format(mine=_percent(mine), theirs=_percent(theirs))
+    return said.format(mine=_percent(min(1.0, mine)), theirs=_percent(min(1.0, theirs)))
 
 
 def _percent(fraction: float) -> str:

@@ -435,10 +435,28 @@ class Plan:
 
     @property
     def promise_leaves_fraction(self) -> float | None:
-        """What the promise leaves of the rate that a queue that never empties would allow."""
+        """What the promise leaves of the rate that a queue that never empties would allow, at most 1.
+
+        All of it where work may wait: the peak that is sustained is then larger than what is done while it lasts.
+        ``None`` where one of the rates is unknown, or no load was found that breaks the promise.
+        """
         if self.saturated_rate_per_s is None or self.sustained_rate_per_s is None:
             return None
-        return self.sustained_rate_per_s / self.saturated_rate_per_s
+        left = self.sustained_rate_per_s / self.saturated_rate_per_s
+        if left < 1.0 and self.limits and self.limits[0].at_least:
+            return None
+        return min(1.0, left)
+
+    @property
+    def peak_to_saturated_ratio(self) -> float | None:
+        """Peak rate over what all replicas, taken to do as much each, get through with a queue that never empties.
+
+        Above 1 more comes at the peak than they get done, and waits.
+        """
+        if self.saturated_rate_per_s is None or self.chosen is None:
+            return None
+        carrying = self.chosen.carrying_count / self.chosen.replica_count
+        return self.peak_rate_per_s / self.saturated_rate_per_s * carrying
 
     @property
     def utilization_mean_fraction(self) -> float | None:

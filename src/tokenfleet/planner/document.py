@@ -382,6 +382,7 @@ def _peak(plan: Plan) -> dict[str, object]:
         "utilization_carrying_fraction": plan.utilization_carrying_fraction,
         "saturated_rate_per_s": plan.saturated_rate_per_s,
         "promise_leaves_fraction": plan.promise_leaves_fraction,
+        "peak_to_saturated_ratio": plan.peak_to_saturated_ratio,
         "utilization_mean_fraction": plan.utilization_mean_fraction,
         "utilization_cap_fraction": plan.question.utilization_cap_fraction,
         "kv_used_fraction": plan.kv_peak_fraction,

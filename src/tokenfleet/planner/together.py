@@ -19,7 +19,7 @@ from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.systems import Proof, System, Way, proof, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
-from tokenfleet.planner.utilization import Saturated, full_replicas
+from tokenfleet.planner.utilization import Saturated, busiest_part, busiest_rate_per_s, full_replicas
 from tokenfleet.planner.work import DETAIL_REQUESTS, SEARCH_REQUESTS
 
 _TELEMETRY_SAMPLES = 1_000
@@ -150,8 +150,7 @@ class Together:
         plan, calls = pool.plan, run.pools[pool.name].trace
         if not calls.request_count:
             return None
-        asked = Traffic(calls, (plan.peak_start_s, plan.peak_end_s))
-        detail = stretch(stretch(asked, SEARCH_REQUESTS), DETAIL_REQUESTS)
+        detail = busiest_part(Traffic(calls, (plan.peak_start_s, plan.peak_end_s)))
         return full_replicas(Replays.of(plan.question, self._replay), detail, joint.of_one_kind(pool))
 
     def _billed(self, planned: Planned, run: StagedRun) -> tuple[tuple[PlannedPool, ...], float]:
@@ -170,7 +169,7 @@ class Together:
             if joint.of_one_kind(pool).beside is None:
                 bill = joint.pool_bill(pool, works[pool.name], span_s, beside[pool.name])
             shares = bill is None or bool(beside[pool.name])
-            rate_per_s = pool.plan.saturated_rate_per_s or _rate_per_s(run, pool, full[pool.name], shares)
+            rate_per_s = pool.plan.saturated_rate_per_s or _rate_per_s(run, pool, full[pool.name], shares=shares)
             plan = replace(pool.plan, bill=bill, invoice=None, invoices=(), saturated_rate_per_s=rate_per_s)
             billed.append(replace(pool, plan=plan))
         return tuple(billed), span_s
@@ -180,15 +179,16 @@ class Together:
         return None if few_requests(self._traffic) else outlook.confidence()
 
 
-def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, shares: bool) -> float | None:
-    """The rate of all users at which a pool is full, however few of them come to it, whatever calls each makes.
+def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, *, shares: bool) -> float | None:
+    """The rate of all users at which a pool is full, however few of them come to it at the peak, with whatever calls.
 
     ``None`` where it is asked too little to say, and where others share its GPUs: what it could do alone says nothing.
     """
-    calls = len(run.pools[pool.name].caller)
-    if full is None or shares or not calls:
+    if full is None or shares:
         return None
-    return full.rate_per_s * len(run.record.arrival_s) / calls
+    plan = pool.plan
+    asked = Traffic(run.pools[pool.name].trace, (plan.peak_start_s, plan.peak_end_s))
+    return full.rate_per_s * plan.peak_rate_per_s / busiest_rate_per_s(asked)
 
 
 def _own(plan: Plan) -> Iterator[str]:

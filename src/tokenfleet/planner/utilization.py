@@ -17,7 +17,8 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Status
 from tokenfleet.domain.trace import Trace, rows_of
 from tokenfleet.planner.replays import Replays
-from tokenfleet.planner.traffic import Traffic
+from tokenfleet.planner.traffic import Traffic, stretch
+from tokenfleet.planner.work import DETAIL_REQUESTS, SEARCH_REQUESTS
 
 _MOST_REQUESTS = 4_000
 _FULL = (0.1, 0.9)
@@ -107,6 +108,9 @@ class Filled:
     saturated_rate_per_s: float
     """Of all replicas."""
     peak_fraction: float
+    """At most 1: what is asked beyond waits."""
+    peak_to_saturated_ratio: float
+    """What is asked at the peak over that rate."""
     mean_fraction: float
     spare_fraction: float
     """Share of the replicas that is spare."""
@@ -130,18 +134,30 @@ def filled(
     """
     if calls.request_count == 0:
         return None
-    full = saturated(calls, fleet, replay)
-    inside = int(((calls.arrival_s >= window_s[0]) & (calls.arrival_s < window_s[1])).sum())
-    peak = inside / (window_s[1] - window_s[0])
-    mean = calls.request_count / max(calls.duration_s, window_s[1] - window_s[0])
+    (group,) = fleet.groups
+    asked = Traffic(calls, window_s)
+    carrying = replace(fleet, groups=(replace(group, replica_count=carrying_count),))
+    full = saturated(busiest_part(asked).trace, carrying, replay)
     if full is None:
         return None
-    total = _replica_count(fleet)
-    busiest = max(peak, mean)
+    total = group.replica_count
+    rate_per_s = full.rate_per_s * total / carrying_count
+    mean, busiest = asked.mean_rate_per_s, busiest_rate_per_s(asked)
     return Filled(
-        saturated_rate_per_s=full.rate_per_s,
-        peak_fraction=busiest / full.rate_per_s,
-        mean_fraction=mean / full.rate_per_s,
+        saturated_rate_per_s=rate_per_s,
+        peak_fraction=min(1.0, busiest / rate_per_s),
+        peak_to_saturated_ratio=busiest / rate_per_s,
+        mean_fraction=min(1.0, mean / rate_per_s),
         spare_fraction=1.0 - carrying_count / total,
         mean_to_peak_ratio=mean / busiest,
     )
+
+
+def busiest_rate_per_s(asked: Traffic) -> float:
+    """Calls per second of a pool at the peak of all; those of all the time, where it is asked more then."""
+    return max(asked.peak_rate_per_s, asked.mean_rate_per_s)
+
+
+def busiest_part(asked: Traffic) -> Traffic:
+    """What a pool is asked around the peak of all: as much as it is filled with."""
+    return stretch(stretch(asked, SEARCH_REQUESTS), DETAIL_REQUESTS)

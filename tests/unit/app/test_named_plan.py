@@ -85,8 +85,8 @@ def test_the_counts_are_those_of_size(capsys, chain) -> None:
         assert group["carrying_replica_count"] == sized["carrying_replica_count"]
         assert pool["price_usd_per_hour"] == pytest.approx(sized["price_usd_per_hour"])
         # Full is full, whoever asks, and only a part of the requests comes to some pools.
-        full = pool["peak"]["utilization_fraction"] * pool["peak"]["promise_leaves_fraction"]
-        assert full == pytest.approx(sized["utilization"]["peak_fraction"], rel=0.3)
+        full = sized["utilization"]["peak_to_saturated_ratio"]
+        assert pool["peak"]["peak_to_saturated_ratio"] == pytest.approx(full, rel=1e-9)
     assert plan["price_usd_per_hour"] == pytest.approx(sizes["price_usd_per_hour"])
     # What users see at the peak is the same replay.
     assert [each["predicted"] for each in plan["slo"]] == [each["predicted"] for each in sizes["peak"]["slo"]]

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenfleet.app.full_words import utilization_lines
+from tokenfleet.app.pooled_words import waiting
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
+from tokenfleet.domain.slo import Deadline, Slo
 from tokenfleet.planner import filled, plan, plan_document
 from tokenfleet.planner.limits import LimitSearch
 from tokenfleet.planner.progress import Reporter
@@ -97,8 +100,50 @@ def test_what_breaks_first_beyond_the_sustained_rate_is_named(toy_world):
 
 def test_the_shares_of_a_plan_multiply(toy_world):
     found = plan(asked(spare=1), toy.trace(count=600, rate=20.0))
-    assert found.promise_leaves_fraction == pytest.approx(found.sustained_rate_per_s / found.saturated_rate_per_s)
+    left = found.sustained_rate_per_s / found.saturated_rate_per_s
+    assert found.promise_leaves_fraction == pytest.approx(min(1.0, left))
     whole = found.utilization_carrying_fraction * found.chosen.carrying_count / found.chosen.replica_count
     assert found.utilization_fraction == pytest.approx(whole)
     usual = found.utilization_fraction * found.mean_rate_per_s / found.peak_rate_per_s
     assert found.utilization_mean_fraction == pytest.approx(usual)
+    assert found.peak_to_saturated_ratio == pytest.approx(found.utilization_fraction * left)
+
+
+def surge(count=600):
+    """Ten requests a second for ten seconds, and then one."""
+    usual = toy.trace(count=count)
+    gaps_s = np.where(np.arange(count) < 100, 0.1, 1.0)
+    return replace(usual, arrival_s=np.cumsum(gaps_s) - gaps_s[0])
+
+
+def test_work_that_may_wait_is_left_all_and_no_more_than_all(toy_world):
+    """Sustained is a peak of which most is done later; a share of what full replicas do is at most all of it."""
+    calm = Slo(latency=(), deadlines=(Deadline(within_s=20.0),), error_rate_fraction=0.001)
+    replicas = [toy.replica(slots=1)]
+    found = plan(toy.question(replicas, [toy.price("h100_sxm", 2.0)], promise=calm, spare=0), surge(300))
+    assert found.sustained_rate_per_s > found.saturated_rate_per_s
+    assert found.promise_leaves_fraction == 1.0
+    assert found.peak_to_saturated_ratio == pytest.approx(found.peak_rate_per_s / found.saturated_rate_per_s)
+    assert found.peak_rate_per_s > found.saturated_rate_per_s
+    (line,) = (line for line in utilization_lines(found) if "the promise leaves" in line)
+    assert line.startswith("the promise leaves all of the ")
+    assert line.endswith(" that a queue that never empties allows; more comes at the peak, and waits")
+
+
+def test_what_no_load_broke_leaves_an_unknown_share(toy_world):
+    found = plan(asked(), toy.trace(count=600, rate=20.0))
+    open_ended = (replace(found.limits[0], at_least=True), *found.limits[1:])
+    emptier = replace(found, limits=open_ended, sustained_rate_per_s=0.5 * found.saturated_rate_per_s)
+    assert emptier.promise_leaves_fraction is None
+    fuller = replace(found, limits=open_ended, sustained_rate_per_s=2.0 * found.saturated_rate_per_s)
+    assert fuller.promise_leaves_fraction == 1.0
+
+
+def test_a_pool_asked_for_more_than_it_does_is_full_and_no_fuller():
+    window_s = (0.0, 10.0)
+    found = filled(surge(), fleet(1, slots=1), toy.replay, carrying_count=1, window_s=window_s)
+    assert found.peak_fraction == 1.0
+    assert found.peak_to_saturated_ratio == pytest.approx(10.0 / found.saturated_rate_per_s)
+    assert found.peak_to_saturated_ratio > 1.5
+    assert waiting(found.peak_to_saturated_ratio).startswith(" (asked for ")
+    assert waiting(1.0) == ""
