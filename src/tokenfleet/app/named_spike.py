@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tokenfleet import planner, simulator
 from tokenfleet.app.compose import Teller, demand_of
-from tokenfleet.app.named_bought import buy_named, refuse_unplannable
+from tokenfleet.app.named_bought import NamedBought, buy_named, refuse_unplannable
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.spike import Spike, SpikeOptions, event_asked
 from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
@@ -42,8 +42,15 @@ def spike_named(
         bursting=bought.traffic.trace,
         cold_start_s=asked.cold_start,
         ladder=None,
-        notes=tuple(_notes(asked)),
+        notes=(*_notes(asked), *(() if event is None else _caps_left(bought))),
     )
+
+
+def _caps_left(bought: NamedBought) -> Iterator[str]:
+    """Caps of single pools, which an event is not sized by: it is all pools at once that are asked for it."""
+    capped = [part.name for part in bought.parts if part.question.utilization_cap_fraction is not None]
+    if capped and bought.question.utilization_cap_fraction is None:
+        yield f"The utilization_cap of {' and '.join(capped)} holds in usual times; an event may fill it more."
 
 
 def _notes(asked: Scenario) -> Iterator[str]:

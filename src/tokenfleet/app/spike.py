@@ -18,6 +18,7 @@ from tokenfleet.app.scenario_words import Count, Duration, Positive, Strict, Tok
 from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked, usual_of
 from tokenfleet.app.spike_words import (
     burst_lines,
+    cap_lines,
     carry_said,
     endured_line,
     fleet_document,
@@ -27,6 +28,7 @@ from tokenfleet.app.spike_words import (
     ladder_lines,
     let_go_line,
     moment_said,
+    no_number,
     replicas_said,
     scale_back_s,
     start_said,
@@ -235,6 +237,7 @@ def _known(found: Spike) -> dict[str, object]:
         "warm": asdict(known.warm) if known.warm else None,
         "added_replica_count": known.added_replica_count,
         "added_gpu_count": known.added_gpu_count,
+        "utilization_cap_fraction": known.utilization_cap_fraction,
         "trigger_s": found.trigger_s,
         "scale_back_s": found.scale_back_s,
         "let_go": asdict(known.let_go) if known.let_go else None,
@@ -268,12 +271,14 @@ def _known_blocks(found: Spike, known: planner.KnownSpike) -> Iterator[Block]:
     yield "Event", list(_event_lines(known))
     yield "As is", [endured_line(known.usual)]
     if known.needed is None:
-        yield "Needs", ["no number of these replicas keeps the promise through it", *(r.text for r in known.reasons)]
+        none = no_number("no number of these replicas", "keeps", known.utilization_cap_fraction)
+        yield "Needs", [none, *(reason.text for reason in known.reasons)]
         return
     needed, formula = known.needed, known.budget.formula_carrying_count
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
     lines = [f"{replicas_said(needed.replica_count)}: {carry_said(needed.carrying_count)}{lost}; {hour_said(needed)}"]
+    lines += cap_lines(known.utilization_cap_fraction)
     if formula is not None and formula != needed.carrying_count:
         carry = carry_said(formula)
         lines.append(f"tokens of the busiest minute alone would say {carry}: they know neither queues nor quantiles")

@@ -1,6 +1,6 @@
 """``spike`` where the plan is one of pools: an event and bursts on all of them together, and what each pool needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from tokenfleet import planner
@@ -9,6 +9,7 @@ from tokenfleet.app.quantities import shown_count, shown_duration, shown_usd
 from tokenfleet.app.readiness import Ready, ready
 from tokenfleet.app.spike_words import (
     burst_lines,
+    cap_lines,
     carry_said,
     endured_line,
     fleet_document,
@@ -17,6 +18,7 @@ from tokenfleet.app.spike_words import (
     ladder_lines,
     let_go_line,
     moment_said,
+    no_number,
     prepared_lines,
     replicas_said,
     scale_back_s,
@@ -142,6 +144,7 @@ def _event(found: PoolsSpiked, known: planner.PoolsSpike) -> dict[str, object]:
         "late": asdict(known.late) if known.late else None,
         "scale_back_s": found.scale_back_s,
         "let_go": asdict(known.let_go) if known.let_go else None,
+        "utilization_cap_fraction": known.utilization_cap_fraction,
     }
 
 
@@ -200,9 +203,11 @@ def _known_blocks(found: PoolsSpiked, known: planner.PoolsSpike) -> Iterator[Blo
     )
     yield "As is", [endured_line(known.usual)]
     if known.endured is None:
-        yield "Needs", _unmet(pools)
+        yield "Needs", _unmet(known)
         return
-    yield "Needs", [*(_needs(pool) for pool in pools), endured_line(known.endured)]
+    cap_fraction = known.utilization_cap_fraction
+    needs = (_needs(pool, cap_fraction) for pool in pools)
+    yield "Needs", [*needs, *cap_lines(cap_fraction), endured_line(known.endured)]
     yield "When", list(_when(found, known))
     warm = [line for pool in pools for line in _warm(found, pool)]
     if not all(pool.warming_is_asked for pool in pools):
@@ -217,19 +222,20 @@ def _asked(pool: planner.PoolNeeds) -> str:
     )
 
 
-def _unmet(pools: Sequence[planner.PoolNeeds]) -> list[str]:
+def _unmet(known: planner.PoolsSpike) -> list[str]:
     """Where some pool has no answer: of pools that are sized together all have the same reason."""
-    (first, *others) = (pool.reasons for pool in pools)
+    cap_fraction = known.utilization_cap_fraction
+    (first, *others) = (pool.reasons for pool in known.pools)
     if first and all(each == first for each in others):
-        return ["no numbers of these replicas keep the promise through it", *(reason.text for reason in first)]
-    return [_needs(pool) for pool in pools]
+        return [no_number("no numbers of these replicas", "keep", cap_fraction), *(reason.text for reason in first)]
+    return [_needs(pool, cap_fraction) for pool in known.pools]
 
 
-def _needs(pool: planner.PoolNeeds) -> str:
+def _needs(pool: planner.PoolNeeds, cap_fraction: float | None) -> str:
     needed = pool.needed
     if needed is None:
         why = " ".join(reason.text for reason in pool.reasons)
-        return f"{pool.name}: no number of these replicas keeps the promise through it; {why}"
+        return f"{pool.name}: {no_number('no number of these replicas', 'keeps', cap_fraction)}; {why}"
     spare = needed.replica_count - needed.carrying_count
     lost = f", {spare} may fail as in usual times" if spare else ""
     count = replicas_said(needed.replica_count)

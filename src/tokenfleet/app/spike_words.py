@@ -68,6 +68,19 @@ def burst_lines(bursts: Sequence[planner.Burst]) -> Iterator[str]:
             )
 
 
+def no_number(replicas: str, keep: str, cap_fraction: float | None) -> str:
+    """That none do: ``no number of these replicas keeps the promise through it``; a cap is kept through it, too."""
+    kept = "the promise" if cap_fraction is None else f"the promise and the utilization_cap of {cap_fraction:.0%}"
+    return f"{replicas} {keep} {kept} through it"
+
+
+def cap_lines(cap_fraction: float | None) -> Iterator[str]:
+    """That what is needed keeps the cap of usual times; nothing where there is none."""
+    if cap_fraction is not None:
+        kept = f"the utilization_cap of {cap_fraction:.0%} is kept at its peak, as in usual times"
+        yield f"{kept}: without it the promise may take fewer"
+
+
 def endured_line(endured: planner.Endured) -> str:
     """What becomes of the event on some replicas."""
     one = endured.replica_count == 1

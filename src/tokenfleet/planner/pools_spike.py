@@ -83,6 +83,8 @@ class PoolsSpike:
     """All replicas of the needed fleets, those that were added asked for only when it begins."""
     let_go: LetGo | None
     """When those who carry what the usual ones cannot may go; ``None`` where there are none, or nobody knows when."""
+    utilization_cap_fraction: float | None = None
+    """The cap of all pools that the needed ones keep at the peak of the event; ``None``: none, or not one of all."""
 
 
 def spike_of_pools(
@@ -142,6 +144,7 @@ def spike_of_pools(
         endured=carried,
         late=None if needed is None else work.asked_late(needed, ready_after_s),
         let_go=None if needed is None or carried is None else work.let_go(needed, carried),
+        utilization_cap_fraction=question.utilization_cap_fraction,
     )
 
 

@@ -112,6 +112,8 @@ class KnownSpike:
     """What warming prefixes does; ``None`` where there is no fleet, or the trace shows no shared prefix."""
     added_replica_count: int
     added_gpu_count: int
+    utilization_cap_fraction: float | None = None
+    """The cap that the needed fleet keeps at the peak of the event, as the usual one does in usual times."""
 
 
 def known_spike(
@@ -164,6 +166,7 @@ def known_spike(
         warm=warm,
         added_replica_count=added,
         added_gpu_count=added * usual.replica.deployment.layout.gpu_count,
+        utilization_cap_fraction=question.utilization_cap_fraction,
     )
 
 

@@ -138,6 +138,19 @@ def test_ladders_stand_aside_and_no_pools_are_an_answer(capsys, here):
     assert "the demand at 29.9 s" in " ".join(err.split())
 
 
+def test_caps_of_all_pools_hold_in_an_event_and_those_of_single_ones_do_not(capsys, here):
+    event = (*EVENT[:-1], "2", "--quiet", "--no-cache")
+    Path("it.yaml").write_text(ONE + "utilization_cap: 60%\npools: {main: {}}\n")
+    said = " ".join(ended(capsys, "spike", "it.yaml", *event)[1].split())
+    assert "the utilization_cap of 60% is kept at its peak, as in usual times" in said
+    assert "an event may fill it more" not in said
+    one_alone = ONE + "pools: {short: {takes: {input_up_to: 900}, utilization_cap: 60%}, main: {}}\n"
+    Path("it.yaml").write_text(one_alone)
+    said = " ".join(ended(capsys, "spike", "it.yaml", *event)[1].split())
+    assert "The utilization_cap of short holds in usual times; an event may fill it more." in said
+    assert "is kept at its peak" not in said
+
+
 def test_what_happens_around_a_pool_leaves_it_its_lane():
     lane, batch = BatchLane(kept_count=3), np.array([True, False])
     ready = Happening(time_s=3.0, kind="ready", replicas=(1,))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenfleet.app.cli import main
+from tokenfleet.app.spike_words import no_number
 
 SCENARIO = """\
 name: small
@@ -138,3 +139,22 @@ def test_no_fleet_in_usual_times_is_an_answer(run):
     code, out, _ = run("--factor", "2", "--duration", "1min", text=SCENARIO.replace("ttft_p95: 4s", "ttft_p95: 1ms"))
     assert code == 0
     assert out.startswith("Answer  no fleet keeps the promise in usual times")
+
+
+def test_a_cap_that_the_needed_fleet_keeps_too_is_said(run):
+    event = ("--at", "4min", "--duration", "2min", "--factor", "3")
+    usual = json.loads(run(*event, "--json")[1])["event"]
+    capped = SCENARIO + "utilization_cap: 50%\n"
+    found = json.loads(run(*event, "--json", text=capped)[1])["event"]
+    assert usual["utilization_cap_fraction"] is None
+    assert found["utilization_cap_fraction"] == 0.5
+    assert found["needed"]["carrying_replica_count"] > usual["needed"]["carrying_replica_count"]
+    needs = " ".join(run(*event, text=capped)[1].split("Needs")[1].split("When")[0].split())
+    assert "the utilization_cap of 50% is kept at its peak, as in usual times" in needs
+    assert "utilization_cap" not in run(*event)[1]
+
+
+def test_where_none_keeps_the_promise_with_the_cap_the_cap_is_named():
+    said = no_number("no number of these replicas", "keeps", 0.5)
+    assert said == "no number of these replicas keeps the promise and the utilization_cap of 50% through it"
+    assert no_number("no numbers of these", "keep", None) == "no numbers of these keep the promise through it"
