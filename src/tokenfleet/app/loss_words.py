@@ -5,7 +5,7 @@ from typing import Final
 
 from tokenfleet.app.columns import columns
 from tokenfleet.app.quantities import shown_duration, shown_usd
-from tokenfleet.app.recovery_words import holds_again
+from tokenfleet.app.recovery_words import holds_again, later_windows
 from tokenfleet.app.slo_words import spoken, value_of_limit
 from tokenfleet.domain.plan import Plan
 from tokenfleet.domain.records import dataclass
@@ -126,6 +126,8 @@ def _after(moment: Moment, lasts_s: float | None) -> str:
         return f"{again} ({broken})" if again else broken
     if over_all:
         return f"those who arrive then are served as promised; over all requests: {over_all[0]}"
+    if again and moment.kept and not moment.recovery.too_soon:
+        return f"those who arrive in the window after are served as promised; {later_windows(moment.recovery)}"
     if again:
         return again
     left_s = moment.recovery.demand_left_s

@@ -24,6 +24,14 @@ def holds_again(found: Recovery) -> str:
     return f"the promise holds again after {shown_duration(found.after_s)}{_so_far(found)}" if found.after_s else ""
 
 
+def later_windows(found: Recovery) -> str:
+    """What windows that begin later show, where the first one keeps the promise: none breaks it, but for some."""
+    each = f"windows of {shown_duration(found.window_s)} that begin later"
+    if found.after_s is None:
+        return f"{each} break it now and then {_within(found)}"
+    return f"of {each} none breaks it from {shown_duration(found.after_s)} on{_so_far(found)}"
+
+
 def _too_soon(found: Recovery) -> str:
     follows = f"{shown_duration(found.demand_left_s)} of demand follow" if found.demand_left_s else "no demand follows"
     return f"{follows}, and {shown_duration(found.window_s)} are judged together"

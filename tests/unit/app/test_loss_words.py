@@ -70,6 +70,25 @@ def test_the_moment_of_a_loss_says_when_it_is_over(made):
     assert "over all requests: TTFT p99" in with_moment(made, slo_overall=late)
 
 
+def test_what_is_kept_in_the_window_after_does_not_hold_again(made):
+    """The window after the loss keeps the promise, and one that begins in it does not: nothing came back."""
+    rolling = with_moment(made, kept=True, recovery=recovered(93.0))
+    assert "holds again" not in rolling
+    assert rolling.endswith(
+        "those who arrive in the window after are served as promised; of windows of 60 s that begin later none breaks it "
+        "from 93 s on"
+    )
+    assert with_moment(made, kept=True, recovery=recovered(200.0)).endswith(
+        "from 3 min 20 s on, as far as the 5 min of demand that follow show"
+    )
+    assert with_moment(made, kept=True, recovery=recovered(None)).endswith(
+        "windows of 60 s that begin later break it now and then within the 5 min of demand that follow; a longer one may "
+        "show when"
+    )
+    late = tuple(replace(each, kept=False) for each in made.slo_degraded[:1])
+    assert "holds again after 6.00 s" in with_moment(made, recovery=recovered(6.0), slo_after=late)
+
+
 def test_nobody_is_said_to_come_back_who_does_not_and_no_change_tried_that_the_demand_is_too_short_for(made):
     assert "2 requests are lost for good; those who" in with_moment(made, longest_wait_s=None)
     assert "requests are lost; those" in with_moment(made, longest_wait_s=None, lost_request_count=0)
