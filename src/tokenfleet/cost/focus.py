@@ -7,7 +7,8 @@ for tokens, so those start with ``x_``, as the specification asks of additions.
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,7 +25,7 @@ FocusRow = dict[str, str | Decimal | None]
 ALLOCATION_METHODS = {False: "tokenfleet-tokens-by-kind-1", True: "tokenfleet-gpu-time-by-kind-1"}
 """Busy lines shared by tokens of their kind, or by the gpu time that these took; changes whenever a rule does."""
 _CENT = Decimal("0.01")
-_COSTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+_BILLED = ("BilledCost", "EffectiveCost")
 _NOT_NULL = (
     "BilledCost",
     "BillingAccountId",
@@ -135,9 +136,9 @@ def focus_rows(
         "ChargePeriodEnd": _utc(charge_period[1]),
     }
     method = ALLOCATION_METHODS[invoice.by_gpu_time]
-    return tuple(
-        _row(line, account, times, version, method) for line in invoice.lines if line.cents or line.token_count
-    )
+    lines = [line for line in invoice.lines if line.cents or line.token_count]
+    prices = _token_prices(lines)
+    return tuple(_row(line, account, times, version, method, prices) for line in lines)
 
 
 def focus_csv(rows: Sequence[FocusRow]) -> str:
@@ -152,13 +153,13 @@ def focus_csv(rows: Sequence[FocusRow]) -> str:
     return out.getvalue()
 
 
-def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, version: FocusVersion) -> tuple[Problem, ...]:
+def focus_problems(rows: Sequence[Mapping[str, str | Decimal | None]], *, version: FocusVersion) -> tuple[Problem, ...]:
     """What in the rows breaks the specification, as far as it is checked here.
 
     Mandatory columns and nulls, columns that the version does not have (additions start with ``x_``), that unit prices
-    and the pricing category are there exactly where a SKU is priced, and that a cost is unit price times quantity, to a
-    relative 1e-9 (a quotient of decimals has no exact end). Of the columns that FOCUS lets out, it knows those written
-    by :func:`focus_rows` and those of regions and resources.
+    and the pricing category are there exactly where a SKU is priced, that each ``SkuPriceId`` has one unit price, and
+    that a cost is unit price times quantity, to a relative 1e-9 (a quotient of decimals has no exact end). Of the
+    columns that FOCUS lets out, it knows those written by :func:`focus_rows` and those of regions and resources.
     """
     found: list[Problem] = []
     known = {*_NOT_NULL, *_MAY_BE_NULL, *_OTHER, *_PROVIDERS[version], *(() if version == "1.2" else _OF_A_SPLIT)}
@@ -182,7 +183,21 @@ def focus_problems(rows: Iterable[Mapping[str, str | Decimal | None]], *, versio
             if name not in known and not name.startswith("x_")
         ]
         found += _price_problems(where, row)
-    return tuple(found)
+    return (*found, *_list_problems(rows))
+
+
+def _list_problems(rows: Iterable[Mapping[str, str | Decimal | None]]) -> Iterator[Problem]:
+    """A price on a list is one, whoever uses what it is the price of."""
+    known: dict[tuple[object, str], Decimal] = {}
+    for index, row in enumerate(rows):
+        for name in ("ListUnitPrice", "ContractedUnitPrice"):
+            unit = row.get(name)
+            if row.get("SkuPriceId") is None or not isinstance(unit, Decimal):
+                continue
+            first = known.setdefault((row["SkuPriceId"], name), unit)
+            if abs(unit - first) > _TOLERANCE * abs(first):
+                what = f"{name} {unit} of SkuPriceId {row['SkuPriceId']!r} is {first} in a row before"
+                yield Problem(f"row {index}", what, "give one price for each SkuPriceId")
 
 
 def _price_problems(where: str, row: Mapping[str, str | Decimal | None]) -> list[Problem]:
@@ -201,12 +216,28 @@ def _price_problems(where: str, row: Mapping[str, str | Decimal | None]) -> list
     return problems
 
 
+def _token_prices(lines: Iterable[InvoiceLine]) -> dict[str, Decimal]:
+    """By kind of tokens what one costs on the mean of all tenants: the price on the list, which nobody has alone."""
+    cents: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for line in lines:
+        if line.token_count is not None:
+            cents[line.part] += line.cents
+            tokens[line.part] += line.token_count
+    return {part: cents[part] * _CENT / count for part, count in tokens.items() if count}
+
+
 def _row(
-    line: InvoiceLine, account: FocusAccount, times: Mapping[str, str], version: FocusVersion, method: str
+    line: InvoiceLine,
+    account: FocusAccount,
+    times: Mapping[str, str],
+    version: FocusVersion,
+    method: str,
+    prices: Mapping[str, Decimal],
 ) -> FocusRow:
     cost = line.cents * _CENT
     row: FocusRow = {
-        **dict.fromkeys(_COSTS, cost),
+        **dict.fromkeys(_BILLED, cost),
         **times,
         "BillingAccountId": account.billing_account_id,
         "BillingAccountName": account.billing_account_name,
@@ -223,7 +254,7 @@ def _row(
         "SubAccountId": line.key or None,
         "SubAccountName": line.key or None,
         "Tags": json.dumps({"tenant": line.key} if line.key else {}),
-        **_pricing(line, account, cost),
+        **_pricing(line, account, cost, prices),
         **dict(zip(_PROVIDERS[version], (account.service_provider, account.host_provider), strict=True)),
     }
     if version != "1.2":
@@ -245,8 +276,11 @@ def _row(
     return dict(sorted(row.items(), key=lambda item: (item[0].startswith("x_"), item[0])))
 
 
-def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal) -> FocusRow:
-    """Quantity, unit and unit price: of a token, or of a gpu-hour where nobody's tokens are meant."""
+def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal, prices: Mapping[str, Decimal]) -> FocusRow:
+    """Quantity, unit and unit price: of a token, or of a gpu-hour where nobody's tokens are meant.
+
+    What a tenant is billed for its tokens is its part of the gpu time; on the list a token of one kind has one price.
+    """
     usd_per_gpu_hour = account.usd_per_gpu_hour_of.get(line.part, account.usd_per_gpu_hour)
     if line.token_count is not None:
         quantity, unit = Decimal(line.token_count), "Tokens"
@@ -255,8 +289,11 @@ def _pricing(line: InvoiceLine, account: FocusAccount, cost: Decimal) -> FocusRo
     else:
         quantity, unit = Decimal(0), "GPU-Hours"
     sku = f"{account.model}/{line.part}"
-    each = cost / quantity if quantity else None
+    each = prices.get(line.part) if line.token_count is not None else cost / quantity if quantity else None
+    listed = cost if each is None else each * quantity
     return {
+        "ListCost": listed,
+        "ContractedCost": listed,
         "ConsumedQuantity": quantity,
         "ConsumedUnit": unit,
         "PricingQuantity": quantity,

@@ -75,15 +75,15 @@ def test_what_is_kept_in_the_window_after_does_not_hold_again(made):
     rolling = with_moment(made, kept=True, recovery=recovered(93.0))
     assert "holds again" not in rolling
     assert rolling.endswith(
-        "those who arrive in the window after are served as promised; of windows of 60 s that begin later none breaks it "
-        "from 93 s on"
+        "those who arrive in the window after are served as promised; of windows of 60 s that begin later none breaks "
+        "it from 93 s on"
     )
     assert with_moment(made, kept=True, recovery=recovered(200.0)).endswith(
         "from 3 min 20 s on, as far as the 5 min of demand that follow show"
     )
     assert with_moment(made, kept=True, recovery=recovered(None)).endswith(
-        "windows of 60 s that begin later break it now and then within the 5 min of demand that follow; a longer one may "
-        "show when"
+        "windows of 60 s that begin later break it now and then within the 5 min of demand that follow; a longer one "
+        "may show when"
     )
     late = tuple(replace(each, kept=False) for each in made.slo_degraded[:1])
     assert "holds again after 6.00 s" in with_moment(made, recovery=recovered(6.0), slo_after=late)

@@ -83,6 +83,24 @@ def test_tokens_are_priced_by_the_token():
     assert row["ChargePeriodStart"] == "2026-11-01T00:00:00Z"
 
 
+def test_a_token_of_a_kind_has_one_price_whoever_uses_it():
+    """By gpu time one tenant's token is dearer than another's; what that token costs on the list is the mean."""
+    timed = {
+        name: dataclasses.replace(used, work_s={"input": 1.0, "cached": 1.0, "output": 1.0})
+        for name, used in USAGE.items()
+    }
+    made, found = rows(usage=timed)
+    billed = {row["x_Tenant"]: row for row in found if row["x_Phase"] == "output"}
+    assert billed["chat"]["BilledCost"] == billed["batch"]["BilledCost"]
+    assert len({row["SkuPriceId"] for row in billed.values()}) == 1
+    (each,) = {row["ListUnitPrice"] for row in billed.values()}
+    assert each == sum(row["BilledCost"] for row in billed.values()) / 790_000
+    assert each == billed["batch"]["ContractedUnitPrice"]
+    assert billed["batch"]["ListCost"] == each * 90_000 < billed["batch"]["BilledCost"]
+    # Nothing is lost: the list is only another way to share it.
+    assert float(sum(row["ListCost"] for row in found)) == pytest.approx(made.total_cents / 100)
+
+
 @pytest.mark.parametrize(("part", "usd"), [("headroom", "2.22"), ("idle", "7.99"), ("spare", "3.5")])
 def test_what_nobody_used_is_nobodys_and_priced_by_the_gpu_hour(part, usd):
     _, found = rows()
@@ -116,6 +134,16 @@ def test_what_breaks_the_specification_is_found():
         (row | {"TokenCount": Decimal(1)}, "TokenCount is no column of FOCUS 1.3"),
     ]:
         assert any(words in str(each) for each in focus_problems([broken], version="1.3")), words
+
+
+def test_two_prices_of_one_sku_are_found():
+    _, found = rows()
+    first, other = (row for row in found if row["x_Phase"] == "output")
+    dearer = other | {name: 2 * other[name] for name in ("ListUnitPrice", "ListCost")}
+    said = [str(each) for each in focus_problems([first, dearer], version="1.3")]
+    assert len(said) == 1
+    assert "ListUnitPrice" in said[0]
+    assert "'Llama-3.3-70B/output/Tokens'" in said[0]
 
 
 def test_times_need_a_zone_and_an_order():
