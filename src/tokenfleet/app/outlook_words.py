@@ -3,6 +3,8 @@
 from tokenfleet.app.quantities import shown_usd
 from tokenfleet.domain.outlook import SensitivityCase
 from tokenfleet.domain.plan import Plan
+from tokenfleet.planner.assumed import FIRST_TOKEN_UNSURE
+from tokenfleet.planner.counting import MOST_TIMES
 
 
 def likely(plan: Plan) -> list[str]:
@@ -32,6 +34,20 @@ def sensitive(plan: Plan) -> list[str]:
         cost = "" if case.price_usd_per_hour is None else f" ({shown_usd(case.price_usd_per_hour)}/h)"
         told.append(f"{case.assumption} {case.change}: {need}{cost}")
     return [f"if wrong: {'; '.join(told)}"] if told else []
+
+
+def nobody_is_sure(plan: Plan) -> str:
+    """Why no replicas are named that would make sure: what slow steps ask for is not enough for a first token."""
+    if plan.question.first_look:
+        return "tokenfleet plan says what would make sure"
+    slow = next((case for case in plan.sensitivity if case.is_slow_end), None)
+    if slow is not None and slow.replica_count is not None:
+        count = "1 replica" if slow.replica_count == 1 else f"{_counts(slow)} replicas"
+        cost = "" if slow.price_usd_per_hour is None else f" at {shown_usd(slow.price_usd_per_hour)}/h"
+        return f"{count}{cost} would keep it if only steps are slow, but {FIRST_TOKEN_UNSURE}"
+    if plan.pools:
+        return "no numbers of these replicas would make sure of all pools"
+    return f"no fleet of such replicas at up to {MOST_TIMES} times the price would make sure"
 
 
 def _counts(case: SensitivityCase) -> str:

@@ -15,7 +15,7 @@ from tokenfleet.app.full_words import first_broken, rate_at, utilization_lines
 from tokenfleet.app.infeasible_words import broken_promises, nothing_runs, rejected_lines
 from tokenfleet.app.loss_words import told_losses
 from tokenfleet.app.obtaining import obtainable_lines
-from tokenfleet.app.outlook_words import likely, sensitive
+from tokenfleet.app.outlook_words import likely, nobody_is_sure, sensitive
 from tokenfleet.app.pooled_words import fullness_lines, only, saved, who_lines
 from tokenfleet.app.quantities import shown_count, shown_duration, shown_rate, shown_usd
 from tokenfleet.app.slo_words import shown_value, spoken
@@ -253,12 +253,8 @@ def _to_be_sure(plan: Plan) -> str:
         pools = zip(plan.pools, plan.sure_pools, strict=True)
         counts = " and ".join(f"{sized.replica_count} in {pool.name}" for pool, sized in pools)
         return f"{counts} at {usd}/h would keep it"
-    if plan.pools:
-        return "no numbers of these replicas would make sure of all pools"
-    if plan.question.first_look:
-        return "tokenfleet plan says what would make sure"
     if sure is None:
-        return "even four times as many of these replicas would not make sure"
+        return nobody_is_sure(plan)
     usd, step = shown_usd(sure.price_usd_per_hour), sure.replica.deployment.engine.max_batched_tokens
     return (
         f"{sure.replica_count} replicas of {replica_name(sure)} with steps of {step:,} tokens at {usd}/h would keep it"

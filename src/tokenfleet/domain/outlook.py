@@ -76,6 +76,11 @@ class SensitivityCase:
     pool_replica_count: tuple[int, ...] = ()
     """``replica_count`` pool by pool, in the order of the plan, where it has several."""
 
+    @property
+    def is_slow_end(self) -> bool:
+        """Whether steps are as slow as their error band allows."""
+        return self.assumption == "step time" and self.change.startswith("x")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:

@@ -21,7 +21,7 @@ from tokenfleet.simulator import rule_set_note
 FEW_REQUESTS = 100
 """With fewer there is nothing to tell a p99 from."""
 FIRST_TOKEN_UNSURE: Final = (
-    "that of a first token may break all the same, however many there are: load-test before you promise it"
+    "the promise of a first token may break all the same, however many there are: load-test before you promise it"
 )
 _IF_SLOW: Final = "If steps take"
 _EVEN_IF_SLOW: Final = "Even if steps take"

@@ -163,6 +163,20 @@ def sure(pools: Sequence[PlannedPool]) -> tuple[Sized, ...] | None:
     return found if len(found) == len(known) else None
 
 
+def as_sure(cases: Sequence[SensitivityCase], found: tuple[Sized, ...] | None) -> tuple[SensitivityCase, ...]:
+    """The cases with the fleets that are sure, where there are any, as those that slow steps ask for."""
+    if found is None:
+        return tuple(cases)
+    counts = tuple(sized.replica_count for sized in found)
+    usd = sum(sized.price_usd_per_hour for sized in found)
+    return tuple(
+        replace(case, replica_count=sum(counts), price_usd_per_hour=usd, pool_replica_count=counts)
+        if case.is_slow_end
+        else case
+        for case in cases
+    )
+
+
 def sure_notes(
     pools: Sequence[PlannedPool], found: tuple[Sized, ...] | None, cases: Sequence[SensitivityCase]
 ) -> Iterator[str]:
@@ -177,8 +191,7 @@ def sure_notes(
     kinds = [of_one_kind(pool) for pool in pools]
     factors = dict.fromkeys(f"{sized.replica.band.step_time_factor:.3g}" for sized in kinds)
     slow = f"If steps of all pools take {' and '.join(factors)} times as long"
-    slowest = [case for case in cases if case.assumption == "step time" and case.change.startswith("x")]
-    enough = next((case.pool_replica_count for case in slowest if case.pool_replica_count), None)
+    enough = next((case.pool_replica_count for case in cases if case.is_slow_end and case.pool_replica_count), None)
     if found is None and enough:
         counts = " and ".join(f"{count} in {pool.name}" for pool, count in zip(pools, enough, strict=True))
         yield f"{slow}, {counts} keep the promise; {FIRST_TOKEN_UNSURE}."

@@ -130,8 +130,8 @@ class Together:
         searched = stretch(self._traffic, SEARCH_REQUESTS)
         outlook = PoolsOutlook(planned.system, self._replays, self._question, searched, reporter)
         curve = outlook.curve(stretch(searched, DETAIL_REQUESTS))
-        cases = outlook.sensitivity()
         sure = outlook.sure(None if planned.depend else joint.sure(pools))
+        cases = joint.as_sure(outlook.sensitivity(), sure)
         more = outlook.frontier() if planned.way is not None else ()
         return replace(
             one,

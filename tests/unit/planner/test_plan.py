@@ -357,7 +357,7 @@ def test_what_slow_steps_take_is_said_where_a_first_token_is_not_sure_of_its_pro
     assert slow.replica_count == same.replica_count == known.sure.replica_count
     said = [line for line in made.assumptions if "times as long" in line]
     assert len(said) == 1
-    assert "that of a first token may break all the same" in said[0]
+    assert "the promise of a first token may break all the same" in said[0]
 
 
 def test_a_clock_is_read_twice_and_only_when_given():
