@@ -1,8 +1,8 @@
 """Who pays for a running fleet, from what its gpus and its gateway count."""
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,8 @@ _TOKENS = tuple(f"{kind}_tokens" for kind in cost.KINDS)
 _COUNTERS = ("busy_gpu_s", *_TOKENS)
 _HOUR_S = 3600.0
 _PARTS: tuple[cost.Part, ...] = ("headroom", "idle", "spare")
+_MOST = 1e15
+"""No cell is larger: a sum of such is exact, and no gpu and no gateway counts that far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +56,18 @@ def showback(
     """
     rows, tenants = _numbers(counters, _COUNTERS), _numbers(usage, _TOKENS, key="tenant")
     columns = np.array([[row[name] for name in _COUNTERS] for row in rows.values()])
-    counted = cost.bill_of_counters(
-        columns[:, 0],
-        columns[:, 1:],
-        interval_s=interval_s,
-        gpu_count=gpu_count,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        spare_gpu_count=spare_gpu_count,
-    )
+    try:
+        counted = cost.bill_of_counters(
+            columns[:, 0],
+            columns[:, 1:],
+            interval_s=interval_s,
+            gpu_count=gpu_count,
+            usd_per_gpu_hour=usd_per_gpu_hour,
+            spare_gpu_count=spare_gpu_count,
+        )
+    except BadInput as error:
+        places = {"counters": str(counters), "gpus": "--gpus"}
+        raise BadInput(replace(each, where=places.get(each.where, each.where)) for each in error.problems) from None
     hours = len(rows) * interval_s / _HOUR_S
     used = _usage(usage, tenants, dict(zip(_TOKENS, columns[:, 1:].sum(axis=0), strict=True)))
     made = cost.invoice(counted.bill, used, hours=hours)
@@ -93,7 +99,7 @@ def _usage(path: Path, rows: dict[str, dict[str, float]], counted: Mapping[str, 
 def _numbers(path: Path, columns: Sequence[str], key: str | None = None) -> dict[str, dict[str, float]]:
     """Rows of a CSV by their key, or by their line; every cell a number of 0 or more."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
             head = reader.fieldnames or ()
@@ -104,27 +110,43 @@ def _numbers(path: Path, columns: Sequence[str], key: str | None = None) -> dict
         what = f"lacks the columns {', '.join(missing)}" if missing else "has no rows"
         raise BadInput.at(str(path), what, f"give {', '.join((*([key] if key else []), *columns))}")
     found: dict[str, dict[str, float]] = {}
-    problems = []
+    problems: list[Problem] = []
     for line, row in enumerate(rows, start=2):
-        name = str(line) if key is None else str(row[key])
-        if name in found:
-            problems.append(Problem(f"{path}:{line}", f"{key} {name!r} again", "add its rows up"))
-        found[name] = {}
-        for column in columns:
-            try:
-                found[name][column] = _number(row[column])
-            except ValueError:
-                problems.append(Problem(f"{path}:{line}", f"{column} is {row[column]!r}", "give a number of 0 or more"))
+        odd = list(_odd(f"{path}:{line}", row, columns, key, found))
+        found[str(line) if key is None else str(row[key])] = (
+            {} if odd else {name: float(row[name] or "") for name in columns}
+        )
+        problems += odd
     if problems:
         raise BadInput(problems)
     return found
 
 
-def _number(text: str | None) -> float:
-    value = float(text or "")
-    if not 0.0 <= value < float("inf"):
-        raise ValueError(text)
-    return value
+def _odd(
+    where: str, row: Mapping[str | None, str | None], columns: Sequence[str], key: str | None, before: Collection[str]
+) -> Iterator[Problem]:
+    """What is wrong with a row of a CSV."""
+    if None in row:
+        mend = "write numbers without marks of thousands, and put a name that has a comma in quotes"
+        yield Problem(where, "more cells than the head has", mend)
+        return
+    if key is not None:
+        name = row[key] or ""
+        if not name.strip():
+            yield Problem(where, f"{key} is empty", "name it; what is counted for nobody comes from the counters")
+        elif name in before:
+            yield Problem(where, f"{key} {name!r} again", "add its rows up")
+    for column in columns:
+        if not _is_number(row[column]):
+            told = "missing" if row[column] is None else repr(row[column])
+            yield Problem(where, f"{column} is {told}", f"give a number of 0 or more, up to {_MOST:g}")
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        return 0.0 <= float(text or "") <= _MOST
+    except ValueError:
+        return False
 
 
 def showback_document(found: Showback) -> dict[str, object]:

@@ -121,6 +121,45 @@ def test_files_and_options_that_cannot_be_read(tmp_path, capsys):
     assert "again" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("chat,1,000,5,7", "usage.csv:2: more cells than the head has"),
+        ("chat,1,5", "usage.csv:2: output_tokens is missing"),
+        (" ,1,5,7", "usage.csv:2: tenant is empty"),
+        ("chat,1e16,5,7", "usage.csv:2: input_tokens is '1e16'"),
+    ],
+)
+def test_a_row_that_may_be_read_in_two_ways_is_read_in_none(tmp_path, capsys, row, told):
+    busy, tokens = minutes()
+    counters, usage = written(tmp_path, busy, tokens, {})
+    usage.write_text(usage.read_text() + row + "\n")
+    code, _, err = ended(capsys, *asked((counters, usage)))
+    assert code == 2
+    assert told in " ".join(err.split())
+    assert "1 problem" in err
+
+
+def test_files_of_spreadsheets_begin_with_a_mark(tmp_path, capsys):
+    busy, tokens = minutes()
+    paths = written(tmp_path, busy, tokens, {"chat": tokens.sum(axis=0)})
+    plain = ended(capsys, *asked(paths, "--json"))
+    for path in paths:
+        path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert ended(capsys, *asked(paths, "--json")) == plain
+
+
+def test_what_nobody_can_share_is_told_by_its_file_or_option(tmp_path, capsys):
+    busy, tokens = minutes()
+    counters, usage = written(tmp_path, busy * 50, tokens, {"chat": tokens.sum(axis=0)})
+    _, _, err = ended(capsys, *asked((counters, usage)))
+    assert "counters.csv: " in " ".join(err.split())
+    _, _, err = ended(capsys, *asked((counters, usage), "--spare-gpus", "4"))
+    assert err.startswith("--gpus: ")
+    _, _, err = ended(capsys, *asked((counters, usage), "--usd", "9999999999999999"))
+    assert err.startswith("--usd: ")
+
+
 def test_counters_that_tell_nothing_are_refused():
     busy, tokens = minutes()
     told = {"interval_s": 60.0, "usd_per_gpu_hour": 2.5}

@@ -24,14 +24,14 @@ def command(face: Face, /, counters: Path, usage: Path, gpus: int, spare_gpus: i
     is learnt from the counters; headroom, idle and spare stay lines of their own, and all lines are the invoice, to the
     cent.
     """
-    from tokenfleet.app.quantities import Unreadable, parse_duration_s, parse_positive
+    from tokenfleet.app.quantities import Unreadable, parse_dollars, parse_duration_s
     from tokenfleet.app.showback import showback, showback_blocks, showback_document
     from tokenfleet.domain.errors import BadInput, Problem
 
     face.action = "showback"
     read: dict[str, float] = {}
     problems = []
-    for name, parse, text in (("--usd", parse_positive, price), ("--interval", parse_duration_s, interval)):
+    for name, parse, text in (("--usd", parse_dollars, price), ("--interval", parse_duration_s, interval)):
         try:
             read[name] = parse(text)
         except Unreadable as error:
