@@ -16,6 +16,7 @@ from tokenfleet.domain.records import dataclass
 METRICS = ("ttft", "itl", "tpot", "e2el", "e2e_latency")
 RANKS = ("median", "p90", "p95", "p99")
 """Quantiles of a report, from the fastest on."""
+_REPORT = "give the JSON that the tool wrote"
 _UNUSED = ("headroom", "idle", "spare")
 
 
@@ -86,6 +87,10 @@ class Sizing(Strict):
         replicas, spare = self.replica_count, self.spare_replica_count
         if replicas is not None and spare is not None and spare >= replicas:
             raise problem(f"{spare} spare of {replicas} replicas leave none", "replica_count counts the spare ones too")
+        most = self.max_replica_count
+        if replicas is not None and most is not None and most < replicas:
+            what = f"the autoscaler may start {most} replicas at most, and {replicas} are there"
+            raise problem(what, "max_replica_count is the most that may run at once")
         return self
 
 
@@ -107,6 +112,8 @@ class PlanFile:
     """How the GPUs are bought."""
     broken_rollouts: tuple[str, ...] = ()
     """A new version, so many replicas at a time, where that breaks the promise."""
+    survives_a_replica: bool = False
+    """Its replay without one replica, of each pool, keeps the promise."""
     spot_gpu_count: float = 0.0
     """GPUs on spot in the purchase of a day, on average."""
     spot_promised: tuple[str, ...] = ()
@@ -145,7 +152,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
         BadInput: it cannot be read, or holds something else.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else []
         if len(lines) > 1:
             what = f"holds {len(lines)} runs, one a line"
@@ -162,8 +169,9 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 def _slowest(row: Mapping[str, Any]) -> float | None:
     """The slow end of the range of a clause: never, where only the fast one has a value."""
-    slowest: float | None = row["predicted_high"]
-    return math.inf if slowest is None and row.get("predicted_low") is not None else slowest
+    if row["predicted_high"] is None:
+        return math.inf if row.get("predicted_low") is not None else None
+    return _figure(row["predicted_high"])
 
 
 def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
@@ -173,58 +181,104 @@ def plan_file(document: Mapping[str, Any], path: Path) -> PlanFile:
         BadInput: it is of another shape.
     """
     try:
-        fleet: Sequence[Mapping[str, Any]] = document["fleet"]
-        bill = document["cost"]
-        total = bill["total_usd_per_hour"] if bill else 0.0
-        bought = (bill or {}).get("purchase") or {}
-        return PlanFile(
-            spare_count=min((group["spare_replica_count"] for group in fleet), default=None),
-            predicted=tuple((row["name"], row["promised"], _slowest(row)) for row in document["slo"]),
-            warnings=tuple(row["text"] for row in document.get("warnings", ())),
-            request_count=document["workload"]["request_count"],
-            unused_fraction=sum(bill[f"{line}_usd_per_hour"] for line in _UNUSED) / total if total else None,
-            from_log=bool(document["resolved"]["scenario"]["workload"].get("trace")),
-            price_source="; ".join(dict.fromkeys(group["price_source"] for group in fleet)),
-            term=document["resolved"]["scenario"].get("prices", {}).get("term", "on_demand"),
-            broken_rollouts=tuple(
-                case["lost"]
-                for case in document.get("redundancy", ())
-                if case.get("kind") == "rollout" and case["kept"] is False
-            ),
-            spot_gpu_count=sum(line["mean_gpu_count"] for line in bought.get("lines", ()) if line["name"] == "spot"),
-            spot_promised=tuple(bought.get("spot_promised", ())),
-        )
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise BadInput.at(str(path), f"is no plan.json: {error} is missing or odd", "plan again") from None
+        return _plan_file(document)
+    except KeyError as error:
+        raise BadInput.at(str(path), f"is no plan.json: {error} is missing", "plan again") from None
+    except (TypeError, IndexError, AttributeError, ValueError) as error:
+        raise BadInput.at(str(path), f"is no plan.json, or an odd one: {error}", "plan again") from None
+
+
+def _plan_file(document: Mapping[str, Any]) -> PlanFile:
+    fleet: Sequence[Mapping[str, Any]] = document["fleet"]
+    bill = document["cost"] or {}
+    total = _figure(bill["total_usd_per_hour"]) if bill else 0.0
+    bought = bill.get("purchase") or {}
+    scenario = document["resolved"]["scenario"]
+    cases: Sequence[Mapping[str, Any]] = document.get("redundancy", ())
+    alone = [case["kept"] for case in cases if case.get("kind") == "replica"]
+    return PlanFile(
+        spare_count=min((int(_figure(group["spare_replica_count"])) for group in fleet), default=None),
+        predicted=tuple((_text(row["name"]), _figure(row["promised"]), _slowest(row)) for row in document["slo"]),
+        warnings=tuple(
+            _text(row["text"])
+            for row in document.get("warnings", ())
+            if row.get("kind", "contradiction") == "contradiction"
+        ),
+        request_count=int(_figure(document["workload"]["request_count"])),
+        unused_fraction=sum(_figure(bill[f"{line}_usd_per_hour"]) for line in _UNUSED) / total if total else None,
+        from_log=bool(scenario["workload"].get("trace")),
+        price_source="; ".join(dict.fromkeys(group["price_source"] for group in fleet)),
+        term=scenario.get("prices", {}).get("term", "on_demand"),
+        broken_rollouts=tuple(
+            _text(case["lost"]) for case in cases if case.get("kind") == "rollout" and case["kept"] is False
+        ),
+        survives_a_replica=bool(alone) and all(kept is True for kept in alone),
+        spot_gpu_count=sum(
+            _figure(line["mean_gpu_count"]) for line in bought.get("lines", ()) if line["name"] == "spot"
+        ),
+        spot_promised=tuple(_text(name) for name in bought.get("spot_promised", ())),
+    )
+
+
+def _figure(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
     """Reads the report of a serving benchmark.
 
     Raises:
-        BadInput: numbers are no numbers.
+        BadInput: numbers are no numbers, or none that a run can have counted.
     """
-    rate = document.get("request_rate")
     try:
-        return Benchmark(
-            completed=int(document["completed"]),
-            failed=int(document.get("failed", 0)),
-            request_rate=None if rate is None else str(rate),
-            burstiness=_number(document.get("burstiness")),
-            p99_ttft_ms=_number(document.get("p99_ttft_ms")),
-            max_concurrency=None if document.get("max_concurrency") is None else int(document["max_concurrency"]),
-            request_throughput=_number(document.get("request_throughput")),
-            latencies_ms={
-                name: value
-                for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in RANKS)
-                if (value := _number(document.get(name))) is not None
-            },
-            duration_s=_number(document.get("duration")),
-            output_tokens=_number(document.get("total_output_tokens")),
-            output_throughput=_number(document.get("output_throughput")),
-        )
+        return _benchmark(document)
+    except KeyError as error:
+        raise BadInput.at(str(path), f"is no benchmark report: {error} is missing", _REPORT) from None
     except (TypeError, ValueError) as error:
-        raise BadInput.at(str(path), f"is no benchmark report: {error}", "give the JSON that the tool wrote") from None
+        raise BadInput.at(str(path), f"is no benchmark report: {error}", _REPORT) from None
+
+
+def _benchmark(document: Mapping[str, Any]) -> Benchmark:
+    rate, most = document.get("request_rate"), document.get("max_concurrency")
+    completed, failed = _count(document["completed"], "completed"), _count(document.get("failed", 0), "failed")
+    duration_s = _number(document.get("duration"))
+    if not completed + failed:
+        raise ValueError("no request was answered, and none failed")
+    if duration_s is not None and duration_s <= 0.0:
+        raise ValueError(f"its duration is {duration_s:g} s")
+    return Benchmark(
+        completed=completed,
+        failed=failed,
+        request_rate=None if rate is None else str(rate),
+        burstiness=_number(document.get("burstiness")),
+        p99_ttft_ms=_number(document.get("p99_ttft_ms")),
+        max_concurrency=None if most is None else _count(most, "max_concurrency"),
+        request_throughput=_number(document.get("request_throughput")),
+        latencies_ms={
+            name: value
+            for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in RANKS)
+            if (value := _number(document.get(name))) is not None
+        },
+        duration_s=duration_s,
+        output_tokens=_number(document.get("total_output_tokens")),
+        output_throughput=_number(document.get("output_throughput")),
+    )
+
+
+def _count(value: object, name: str) -> int:
+    """A whole number of 0 or more, as a number or as its text."""
+    number = float(str(value))
+    if not (math.isfinite(number) and number >= 0.0 and number == int(number)):
+        raise ValueError(f"{name} is {value}")
+    return int(number)
 
 
 def _number(value: object) -> float | None:

@@ -7,6 +7,7 @@ that the mistake breaks first, and how to mend it.
 from collections.abc import Callable
 from typing import Final, Literal
 
+from tokenfleet.app import review_scenario
 from tokenfleet.app.review_benchmark import fell_behind, impossible
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
@@ -17,8 +18,6 @@ Severity = Literal["mistake", "note"]
 """A ``note`` is a limit of the evidence: true of many honest plans."""
 _WAITED_FOR: Final = ("ttft_", "itl_", "tpot_", "e2e_")
 """How the names of clauses begin that promise a latency."""
-_LEAST_PEAK_TO_MEAN: Final = 1.2
-"""A busiest minute closer to the mean is the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,30 +67,14 @@ def _peak_run(run: Benchmark) -> str | None:
     return _when(run.request_rate in ("inf", None), "every request was sent at once: this is the peak, not what holds")
 
 
-def _no_room(spare_count: int | None) -> str | None:
-    return _when(not spare_count, "no replica is spare: a failure or a rollout takes one that the peak needs")
-
-
-def _no_room_of_scenario(asked: Scenario) -> str | None:
-    spare, missing = asked.spare_replica_count, asked.rollout.max_unavailable
-    if spare and missing > spare:
-        return f"a rollout takes {missing} replicas at a time (rollout.max_unavailable), and {spare} may be missing"
-    return _no_room(spare)
-
-
 def _no_room_of_plan(made: PlanFile) -> str | None:
     if made.spare_count is None:
         return None
     broken = "; ".join(made.broken_rollouts)
-    return _no_room(made.spare_count) or _when(bool(broken), f"the promise breaks while it goes on: {broken}")
-
-
-def _lengths_of_scenario(asked: Scenario) -> str | None:
-    drawn = asked.workload.lengths
-    if drawn is None:
-        return None
-    bare = [name for name in ("input", "output") if ":" not in getattr(drawn, name)]
-    return _when(bool(bare), f"{' and '.join(bare)} tokens are a mean without a spread")
+    # A replay without one of them, where the file has it, says more than what was asked for.
+    return (None if made.survives_a_replica else review_scenario.no_spare(made.spare_count)) or _when(
+        bool(broken), f"the promise breaks while it goes on: {broken}"
+    )
 
 
 def _lengths_of_sheet(sheet: Sizing) -> str | None:
@@ -100,17 +83,11 @@ def _lengths_of_sheet(sheet: Sizing) -> str | None:
     return _when(bool(bare), f"{' and '.join(bare)} tokens are a mean without a spread")
 
 
-def _average_of_scenario(asked: Scenario) -> str | None:
-    source = asked.workload
-    flat = source.lengths is not None and source.peak_to_mean <= _LEAST_PEAK_TO_MEAN
-    return _when(flat, f"the busiest minute is {source.peak_to_mean:g} times the mean: real traffic has 1.5 to 5")
-
-
 def _average_of_sheet(sheet: Sizing) -> str | None:
     mean, peak, each = sheet.requests_per_s, sheet.peak_requests_per_s, sheet.requests_per_s_per_replica
     if peak is None:
         return None if mean is None else f"{mean:g} requests/s is an average; the busiest minute is not named"
-    if mean is not None and peak <= _LEAST_PEAK_TO_MEAN * mean:
+    if mean is not None and peak <= review_scenario.LEAST_PEAK_TO_MEAN * mean:
         return f"the busiest minute is {peak / mean:.3g} times the mean: real traffic has 1.5 to 5"
     if each is None or sheet.replica_count is None:
         return None
@@ -122,11 +99,6 @@ def _average_of_sheet(sheet: Sizing) -> str | None:
     )
 
 
-def _calm(asked: Scenario) -> str | None:
-    calm = asked.workload.lengths is not None and asked.workload.interarrival_cv <= 1.0
-    return _when(calm, "arrivals are Poisson or calmer; real ones come in bursts (coefficient of variation 1.5 to 4)")
-
-
 def _calm_run(run: Benchmark) -> str | None:
     return _when(
         run.burstiness is not None and run.burstiness >= 1.0 and run.request_rate != "inf",
@@ -134,28 +106,8 @@ def _calm_run(run: Benchmark) -> str | None:
     )
 
 
-def _median_only(asked: Scenario) -> str | None:
-    targets = asked.slo.targets().latency
-    return _when(
-        bool(targets) and max(target.quantile for target in targets) < 0.9,
-        "every promise is about the middle, none about the slowest tenth",
-    )
-
-
 def _median_run(run: Benchmark) -> str | None:
     return _when(run.p99_ttft_ms is None, "the report has no p99 of TTFT")
-
-
-def _endless(asked: Scenario) -> str | None:
-    from tokenfleet.planner.promises import unbounded_wait
-
-    return unbounded_wait(asked.slo.targets())
-
-
-def _uncapped(asked: Scenario) -> str | None:
-    return _when(
-        asked.engine.context_limit is None, "any prompt up to the model's own limit is let in, beside everybody else's"
-    )
 
 
 def _uncapped_sheet(sheet: Sizing) -> str | None:
@@ -247,10 +199,11 @@ def _zone(sheet: Sizing) -> str | None:
 
 
 def _quota(sheet: Sizing) -> str | None:
-    most, size, quota = sheet.max_replica_count, sheet.gpus_per_replica, sheet.quota_gpus
+    most, size, quota = sheet.max_replica_count or sheet.replica_count, sheet.gpus_per_replica, sheet.quota_gpus
     if most is None or size is None or quota is None:
         return None
-    return _when(most * size > quota, f"it may scale to {most * size} GPUs with a quota of {quota}")
+    what = "has" if sheet.max_replica_count is None else "may scale to"
+    return _when(most * size > quota, f"it {what} {most * size} GPUs with a quota of {quota}")
 
 
 def _shared(sheet: Sizing) -> str | None:
@@ -298,9 +251,11 @@ RULES: Final = (
         severity="mistake",
         breaks="every clause on the day a replica fails or is replaced",
         mend="redundancy: {replicas: n+1}, and rollout: {max_surge: 1, max_unavailable: 0}",
-        scenario=_no_room_of_scenario,
+        scenario=review_scenario.no_room,
         plan=_no_room_of_plan,
-        sizing=lambda sheet: None if sheet.replica_count is None else _no_room(sheet.spare_replica_count),
+        sizing=lambda sheet: (
+            None if sheet.replica_count is None else review_scenario.no_spare(sheet.spare_replica_count)
+        ),
     ),
     Rule(
         id="token-price-only",
@@ -342,7 +297,7 @@ RULES: Final = (
         severity="mistake",
         breaks="ttft, error_rate: the tail of lengths decides a p99 and the memory",
         mend="give MEDIAN:P95, such as 700:1500, or a log",
-        scenario=_lengths_of_scenario,
+        scenario=review_scenario.bare_lengths,
         sizing=_lengths_of_sheet,
     ),
     Rule(
@@ -350,7 +305,7 @@ RULES: Final = (
         severity="mistake",
         breaks="ttft in the busiest minute: the queue that builds there lasts longer than the minute",
         mend="plan for the busiest minute: peak_rate, or a log",
-        scenario=_average_of_scenario,
+        scenario=review_scenario.average,
         sizing=_average_of_sheet,
     ),
     Rule(
@@ -358,7 +313,7 @@ RULES: Final = (
         severity="mistake",
         breaks="ttft: bursts queue where a mean rate does not",
         mend="interarrival_cv: 2, or a log",
-        scenario=_calm,
+        scenario=review_scenario.calm,
         benchmark=_calm_run,
     ),
     Rule(
@@ -366,7 +321,7 @@ RULES: Final = (
         severity="mistake",
         breaks="nothing, and that is the mistake: half of all users may wait for any time",
         mend="promise a p95 or p99",
-        scenario=_median_only,
+        scenario=review_scenario.median_only,
         benchmark=_median_run,
     ),
     Rule(
@@ -374,14 +329,14 @@ RULES: Final = (
         severity="mistake",
         breaks="nothing: a wait before the first token counts nowhere",
         mend="promise ttft or e2e",
-        scenario=_endless,
+        scenario=review_scenario.endless,
     ),
     Rule(
         id="no-input-cap",
         severity="note",
         breaks="itl and ttft of everybody who shares a replica with the longest prompt",
         mend="engine: {context_limit: ...} at the longest request you mean to serve",
-        scenario=_uncapped,
+        scenario=review_scenario.uncapped,
         sizing=_uncapped_sheet,
     ),
     Rule(

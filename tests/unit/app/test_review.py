@@ -54,9 +54,9 @@ SIZING = {
     "startup_probe_s": 600,
     "zone_count": 2,
     "gpu_model_count": 1,
-    "max_replica_count": 4,
+    "max_replica_count": 12,
     "gpus_per_replica": 1,
-    "quota_gpus": 4,
+    "quota_gpus": 12,
     "engines_per_gpu": 2,
     "start_in_order": True,
 }
@@ -71,6 +71,7 @@ BENCHMARK = {
     "median_ttft_ms": 210.0,
     "median_itl_ms": 22.0,
 }
+SHORT, LONG = {"takes": {"input_up_to": 700}}, {"takes": {"input_over": 700}, "ttft_p50": "2s"}
 GOOD = {"scenario": SCENARIO, "plan": PLAN, "sizing": SIZING, "benchmark": BENCHMARK}
 BAD = [
     ("sized-on-qps", "sizing", {"input_tokens": None}),
@@ -109,6 +110,7 @@ BAD = [
     ("calm-arrivals", "scenario", {"workload.interarrival_cv": 1}),
     ("calm-arrivals", "benchmark", {"burstiness": 1.0}),
     ("no-tail-promise", "scenario", {"slo": {"ttft_p50": "1s"}}),
+    ("no-tail-promise", "scenario", {"slo": {"classes": {"fast": SHORT | {"ttft_p99": "1s"}, "rest": LONG}}}),
     ("no-tail-promise", "benchmark", {"p99_ttft_ms": None}),
     ("no-tail-promise", "benchmark", {"p99_ttft_ms": float("nan")}),
     ("endless-queue", "scenario", {"slo": {"itl_p99": "50ms"}}),
@@ -134,6 +136,7 @@ BAD = [
     ),
     ("single-zone", "sizing", {"zone_count": 1}),
     ("past-quota", "sizing", {"max_replica_count": 100}),
+    ("past-quota", "sizing", {"max_replica_count": None, "quota_gpus": 9}),
     ("shared-gpu-start", "sizing", {"start_in_order": False}),
     ("drawn-demand", "plan", {"resolved.scenario.workload": {"preset": "chat"}}),
     ("reference-price", "plan", {"fleet.0.price_source": "median provider on_demand 2026-10"}),
@@ -197,6 +200,71 @@ def test_a_deadline_is_a_promise_about_everybody_and_ends_every_wait(tmp_path):
     assert review(written(tmp_path, "scenario", {**SCENARIO, "slo": {"done_within": "4h"}})).findings == ()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Two zones of which one may be lost are twice the fleet; a node takes a replica with it at least.
+        {"redundancy": {"replicas": "none", "zones": "n+1"}, "zones": [{"name": "a"}, {"name": "b"}]},
+        {"redundancy": {"replicas": "none", "nodes": "n+1"}},
+        {
+            "slo": {
+                "classes": {"fast": SHORT | {"ttft_p99": "1s"}, "rest": LONG | {"ttft_p50": "2s", "tpot_p95": "60ms"}}
+            }
+        },
+        {"slo": {"ttft_p95": "3s", "classes": {"rest": LONG}}},
+        # Where nobody waits, neither a burst nor a lost replica breaks a promise by itself: a plan says what does.
+        {"slo": {"done_within": "4h"}, "redundancy": {"replicas": "none"}},
+        {"slo": {"done_within": "4h"}, "workload.peak_to_mean": 1, "workload.interarrival_cv": 1},
+    ],
+)
+def test_what_is_no_mistake_is_none(tmp_path, changes):
+    assert review(written(tmp_path, "scenario", changed("scenario", changes))).findings == ()
+
+
+def test_what_a_plan_has_replayed_says_more_than_what_it_was_asked_for(tmp_path):
+    lost = {"kind": "replica", "lost": "1 replica", "kept": True}
+    bare = {"fleet.0.spare_replica_count": 0}
+    kept = changed("plan", bare | {"redundancy": [lost, lost]})
+    assert review(written(tmp_path, "plan", kept)).findings == ()
+    broken = changed("plan", bare | {"redundancy": [lost, lost | {"kept": False}]})
+    assert [each.rule.id for each in review(written(tmp_path, "plan", broken)).findings] == ["no-rollout-room"]
+
+
+def test_few_requests_contradict_nothing(tmp_path):
+    warned = [{"kind": "no_samples", "text": "The trace has only 60 requests"}]
+    assert review(written(tmp_path, "plan", changed("plan", {"warnings": warned}))).findings == ()
+    warned.append({"kind": "contradiction", "text": "e2e_p99 says nothing"})
+    (found,) = review(written(tmp_path, "plan", changed("plan", {"warnings": warned}))).findings
+    assert (found.rule.id, found.found) == ("contradictory-promise", "e2e_p99 says nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        ("benchmark", {"completed": float("inf")}, "completed is inf"),
+        ("benchmark", {"completed": -5}, "completed is -5"),
+        ("benchmark", {"completed": 12.5}, "completed is 12.5"),
+        ("benchmark", {"failed": True}, "could not convert"),
+        ("benchmark", {"completed": 0}, "no request was answered"),
+        ("benchmark", {"duration": 0.0}, "its duration is 0 s"),
+        ("plan", {"workload.request_count": "many"}, "'many' is no number"),
+        ("plan", {"slo.0.predicted_high": "2 s"}, "'2 s' is no number"),
+        ("plan", {"slo.0.name": 5}, "5 is no text"),
+        ("plan", {"cost.idle_usd_per_hour": None}, "'idle_usd_per_hour' is missing"),
+        ("plan", {"fleet.0.spare_replica_count": True}, "True is no number"),
+    ],
+)
+def test_odd_figures_of_a_file_are_its_fault(tmp_path, kind, changes, told):
+    with pytest.raises(BadInput, match=told):
+        review(written(tmp_path, kind, changed(kind, changes)))
+
+
+def test_a_report_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(BENCHMARK), encoding="utf-8-sig")
+    assert review(path).findings == ()
+
+
 @pytest.mark.parametrize(("rule", "kind", "changes"), BAD)
 def test_each_mistake_is_found_by_its_rule_alone(tmp_path, rule, kind, changes):
     found = review(written(tmp_path, kind, changed(kind, changes)))
@@ -253,6 +321,7 @@ def test_what_is_none_of_the_four_is_refused(tmp_path):
         ({}, "the sheet is empty"),
         ({"requests_per_s": 45, "peak_requests_per_s": 20}, "is below the mean"),
         ({"replica_count": 3, "spare_replica_count": 3}, "leave none"),
+        ({"replica_count": 10, "max_replica_count": 4}, "at most, and 10 are there"),
     ],
 )
 def test_a_sheet_that_says_nothing_or_cannot_be_is_no_clean_sheet(tmp_path, sheet, told):
