@@ -53,6 +53,7 @@ class CurvePoint:
     promised_s: Mapping[str, float | None] = field(default_factory=dict)
     """Of each latency promised, by the name of its clause, such as ``tpot_p95``."""
     kept: bool
+    """In the peak window, whose times these are, and over all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ def at_cap(traffic: Traffic, question: PlanQuestion) -> Traffic | None:
 
 def keeps_cap(replays: Replays, denser: Traffic | None, replica: ReplicaPhysics, count: int) -> bool:
     """Whether ``count`` replicas keep the promise at the peak of :func:`at_cap`; ``None`` is no cap, and kept."""
-    return denser is None or replays.quick(denser, replica, count, peak_only=True).kept_in_peak
+    return denser is None or replays.quick(denser, replica, count, peak_only=True).kept
 
 
 def cap_uses(question: PlanQuestion, limits: Limits, peak_rate_per_s: float) -> tuple[LimitUse, ...]:

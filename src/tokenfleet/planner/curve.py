@@ -60,7 +60,7 @@ def curve_of(
                 itl_p50_s=verdict.seen.itl_p50_s,
                 itl_p99_s=verdict.seen.itl_p99_s,
                 promised_s=verdict.promised_s,
-                kept=verdict.kept_in_peak,
+                kept=verdict.kept,
             )
         )
     return tuple(points)

@@ -233,8 +233,9 @@ class LimitSearch:
             # Of no request at all nothing is shown, so nothing is kept.
             if denser is None:
                 return False
+            # Stopped where the peak breaks it, else held against all requests too: a queue may grow after the peak.
             verdict = self._replays.quick(denser, replica, self._count, peak_only=True)
-            names = tuple(result.name for result in verdict.peak if result.sample_count and not result.kept)
+            names = tuple(result.name for result in verdict.broken)
             self._broken[id(replica), factor] = replica, names
         return not self._broken[id(replica), factor][1]
 

@@ -239,7 +239,7 @@ class PoolsOutlook:
         def enough(counts: Counts) -> bool:
             some = system.with_counts(counts)
             found = kept if counts == self._planned else some.judged(self._replays, traffic).kept
-            return found and (denser is None or some.judged(self._replays, denser).kept_in_peak)
+            return found and (denser is None or some.judged(self._replays, denser).kept)
 
         plenty = self._planned if enough(self._planned) else plenty_of(enough, self._planned, most_times)
         if plenty is None:

@@ -98,7 +98,7 @@ def detail_of(work: Work, sized: Sized, request_limit: int) -> Traffic:
     replays, replica, count = work.replays, sized.replica, sized.carrying_count
     kept: Traffic | None = None
     for part in (stretch(work.searched, request_limit), work.searched):
-        if replays.quick(part, replica, count, peak_only=True).kept_in_peak:
+        if replays.quick(part, replica, count, peak_only=True).kept:
             if keeps_cap(replays, at_cap(part, work.question), replica, count):
                 return part
             kept = kept or part

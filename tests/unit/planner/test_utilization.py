@@ -147,3 +147,16 @@ def test_a_pool_asked_for_more_than_it_does_is_full_and_no_fuller():
     assert found.peak_to_saturated_ratio > 1.5
     assert waiting(found.peak_to_saturated_ratio).startswith(" (asked for ")
     assert waiting(1.0) == ""
+
+
+@pytest.mark.parametrize("ttft_s", [2.0, 10.0])
+def test_what_is_sustained_lasts_longer_than_the_peak_window(toy_world, ttft_s):
+    """Of an even demand the window is any minute: the queue that begins there breaks the promise later."""
+    count = 4000
+    trace = replace(
+        toy.trace(count=count), arrival_s=np.arange(count) * 0.1, output_tokens=np.full(count, 50, dtype=np.int32)
+    )
+    made = plan(asked(promise=toy.slo(ttft=ttft_s)), trace)
+    assert made.sustained_rate_per_s <= made.saturated_rate_per_s * 1.05
+    kept = [point.load_fraction for point in made.curve if point.kept]
+    assert max(kept) * made.peak_rate_per_s <= made.saturated_rate_per_s * 1.05
