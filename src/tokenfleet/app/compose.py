@@ -180,7 +180,8 @@ def finished(plan: Plan, composition: Composition) -> Plan:
     """A plan with what the composition took for granted, and with what else would do the work."""
     return replace(
         plan,
-        assumptions=(*composition.assumptions, *plan.assumptions, *_about_weights(plan)),
+        # What pools take for granted when they are counted, a plan of them says too.
+        assumptions=tuple(dict.fromkeys((*composition.assumptions, *plan.assumptions, *_about_weights(plan)))),
         alternatives=alternatives(plan, composition.trace, composition.compare),
         obtainable=obtainable(plan, composition.scaling),
         pools=tuple(_told(pool) for pool in plan.pools),

@@ -48,6 +48,15 @@ class Shared:
         )
 
     @property
+    def hottest_held_by(self) -> tuple[str, ...]:
+        """What leaves the hottest pool no more room, in the words of a scenario; nothing where all of it has room."""
+        if self.hottest_room_count >= self.hottest.carrying_count:
+            return ()
+        return planner.what_holds_failover(
+            self.packing, self.pools, self.hottest.name, quota_left_count=self._quota_left_count
+        )
+
+    @property
     def _quota_left_count(self) -> int | None:
         quota = self.hottest.quota
         return None if quota is None else self.free_by_quota[quota]

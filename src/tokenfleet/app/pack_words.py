@@ -66,6 +66,7 @@ def _nodes_document(shared: Shared, found: Packed) -> dict[str, object]:
             "pool": hottest.name,
             "replica_count": shared.hottest_room_count,
             "wanted_count": hottest.carrying_count,
+            "held_by": list(shared.hottest_held_by),
             "more_node_count": shared.more_nodes_for_hottest_count,
         },
     }
@@ -262,8 +263,21 @@ def _failover(shared: Shared) -> str:
     return (
         f"if {pool.name} came over from another region: room for {room} "
         f"{pool.carrying_count} replicas that carry it, in free GPUs and those of spare replicas, while every other "
-        f"pool keeps its promise; they would have to start first{rest}"
+        f"pool keeps its promise; they would have to start first{_held(shared)}{rest}"
     )
+
+
+def _held(shared: Shared) -> str:
+    """What leaves it no more room; empty where it has room, or where the GPUs are in use."""
+    pool = shared.hottest
+    said = {
+        "replicas_per_node": f"replicas_per_node ({pool.most_per_node_count} at most on a node)",
+        "gpu_quota": f"its gpu_quota of {0 if pool.quota is None else pool.quota.gpu_count}",
+        "isolation": "isolation (strangers share no node)",
+        "zones": "the zones that it may not stand in",
+    }
+    named = [said[each] for each in shared.hottest_held_by if each in said]
+    return f"; what leaves no more room is {_listed(named)}" if named else ""
 
 
 def _plural(count: int, noun: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.drilling import DRILLS, DrillPlan, drills
     from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
-    from tokenfleet.planner.failover import room_for_failover
+    from tokenfleet.planner.failover import room_for_failover, what_holds_failover
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
@@ -135,6 +135,7 @@ _HOME = {
     "quote": "quotes",
     "requests_of_pool": "systems",
     "room_for_failover": "failover",
+    "what_holds_failover": "failover",
     "shelves_of": "packing_choice",
     "sizes_between": "trading",
     "smallest_enough": "counting",
@@ -250,6 +251,7 @@ __all__ = [
     "tiers_of_pools",
     "tiers_of_system",
     "too_few_zones",
+    "what_holds_failover",
     "why_it_lost",
     "without_pools",
     "zones_without_replicas",

@@ -1,11 +1,16 @@
 """How much of one pool finds room on packed nodes when its demand comes over from elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from tokenfleet.planner.packing import PackedNode, Packing, Pool
 from tokenfleet.planner.packing_program import integer_programs
+
+Held = Literal["replicas_per_node", "gpu_quota", "isolation", "zones", "gpus"]
+"""What may leave a pool no room."""
 
 
 def room_for_failover(
@@ -60,6 +65,40 @@ def room_for_failover(
         bounds=solver.Bounds(0, np.array(most, dtype=float)),
     )
     return round(-float(found.fun)) if found.x is not None else 0
+
+
+def what_holds_failover(
+    packing: Packing, pools: Sequence[Pool], name: str, *, quota_left_count: int | None = None
+) -> tuple[Held, ...]:
+    """What leaves a pool no more room than :func:`room_for_failover` finds: each that alone, were it gone, left more.
+
+    ``gpus`` where none does: the GPUs of these nodes are in use, or two hold it at once.
+
+    Args:
+        packing: Where everything stands.
+        pools: What stands there.
+        name: The pool whose demand comes over from elsewhere.
+        quota_left_count: GPUs that its quota leaves; ``None``: nobody says.
+    """
+    room = room_for_failover(packing, pools, name, quota_left_count=quota_left_count)
+
+    def without(change: Callable[[Pool], Pool], left_count: int | None = quota_left_count) -> int:
+        changed = [change(pool) for pool in pools]
+        return room_for_failover(packing, changed, name, quota_left_count=left_count)
+
+    def freely(pool: Pool) -> Pool:
+        return replace(pool, most_per_node_count=None) if pool.name == name else pool
+
+    def anywhere(pool: Pool) -> Pool:
+        return replace(pool, zones=()) if pool.name == name else pool
+
+    rooms: tuple[tuple[Held, int], ...] = (
+        ("replicas_per_node", without(freely)),
+        ("gpu_quota", without(lambda pool: pool, None)),
+        ("isolation", without(lambda pool: replace(pool, isolated=False))),
+        ("zones", without(anywhere)),
+    )
+    return tuple(held for held, more in rooms if more > room) or ("gpus",)
 
 
 def _most(moving: Pool, node: PackedNode, packing: Packing, pools: Sequence[Pool]) -> int:

@@ -102,3 +102,13 @@ chain: {steps: [{pool: embed, input: 200:500}]}
     assert code == 0
     assert "Full" not in out
     assert "\n\n" not in out
+
+
+def test_what_all_pools_take_for_granted_is_said_once(capsys, tmp_path) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(ZONES.replace("{name: b, gpu_limit: LIMIT}", "b, {name: c, weights: false}").replace("LIMIT", "64"))
+    out = tmp_path / "plan"
+    assert ended(capsys, "plan", path, "-o", str(out), "--quiet", "--no-cache")[0] == 0
+    assumed = json.loads((out / "plan.json").read_text())["assumptions"]
+    assert len([line for line in assumed if line.startswith("Zone c: no replica stands there")]) == 1
+    assert len(assumed) == len(set(assumed))

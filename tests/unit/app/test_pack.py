@@ -62,6 +62,16 @@ def test_nodes_are_shared_and_their_bill_is_split(run):
     assert "shares nodes with search" in said
 
 
+def test_what_leaves_the_hottest_pool_no_room_is_named(run):
+    text = Path("chat.yaml").read_text()
+    Path("chat.yaml").write_text(text.replace("{nodes: n+1}", "{nodes: n+1, replicas_per_node: 1}"))
+    move = json.loads(run("chat.yaml", "--json")[1])["nodes"][0]["failover"]
+    assert (move["replica_count"], move["held_by"]) == (0, ["replicas_per_node"])
+    assert move["wanted_count"] > 0
+    said = " ".join(run("chat.yaml")[1].split())
+    assert "what leaves no more room is replicas_per_node (1 at most on a node)" in said
+
+
 def test_two_nodes_may_be_lost_at_once(run):
     text = SCENARIO.format(name="wide", rate=6, tensor_parallel=1).replace("nodes: n+1", "nodes: n+2")
     Path("wide.yaml").write_text(text)

@@ -6,7 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenfleet.domain.errors import BadInput
-from tokenfleet.planner import Option, Pool, nodes_usd_per_hour, pack, pack_together, room_for_failover
+from tokenfleet.domain.survival import Zone
+from tokenfleet.planner import (
+    Option,
+    PackedNode,
+    Packing,
+    Pool,
+    Quota,
+    nodes_usd_per_hour,
+    pack,
+    pack_together,
+    room_for_failover,
+    what_holds_failover,
+)
 
 
 def pool(name, gpus, carrying, spare=1, **more):
@@ -82,6 +94,35 @@ def test_a_failover_finds_free_gpus_and_spare_replicas_and_starves_nobody():
     assert room_for_failover(packing, pools, "hot") == (free + spare) // 2
     full = [pool("hot", 4, 1, spare=0), pool("other", 4, 1, spare=0)]
     assert room_for_failover(pack(full, 8), full, "hot") == 0
+    assert what_holds_failover(pack(full, 8), full, "hot") == ("gpus",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "left", "held"),
+    [
+        ({"most_per_node_count": 2}, None, "replicas_per_node"),
+        ({"quota": Quota(scenario="hot", gpu_count=2)}, 0, "gpu_quota"),
+        ({"zones": (Zone(name="a", weights=False), Zone(name="b")), "zone_count": 1}, None, "zones"),
+    ],
+)
+def test_what_leaves_a_failover_no_more_room_is_named(changes, left, held):
+    """One replica of its own, six GPUs free beside it: whatever keeps others away is what would have to change."""
+    hot = replace(pool("hot", 1, 2, spare=0), **changes)
+    others = pool("other", 1, 1, spare=0)
+    node = PackedNode(node_count=1, replicas={"hot": 2, "other": 1}, zone="a")
+    packing = Packing(gpus_per_node_count=8, nodes=(node,), proved=True)
+    assert room_for_failover(packing, (hot, others), "hot", quota_left_count=left) == 0
+    assert what_holds_failover(packing, (hot, others), "hot", quota_left_count=left) == (held,)
+    free = replace(hot, most_per_node_count=None, quota=None, zones=())
+    assert room_for_failover(packing, (free, others), "hot") == 5
+
+
+def test_who_is_isolated_is_kept_away_by_that():
+    pools = (replace(pool("hot", 1, 2, spare=0), isolated=True), pool("other", 1, 1, spare=0))
+    node = PackedNode(node_count=1, replicas={"hot": 2, "other": 1})
+    packing = Packing(gpus_per_node_count=8, nodes=(node,), proved=True)
+    assert room_for_failover(packing, pools, "hot") == 0
+    assert what_holds_failover(packing, pools, "hot") == ("isolation",)
 
 
 @settings(max_examples=25, deadline=None)
