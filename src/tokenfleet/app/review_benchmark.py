@@ -12,6 +12,12 @@ _OF_THE_DRAIN: Final = 0.2
 """Half of the requests wait for half of the drain where a queue grows from the first on; never for so little of it."""
 _OF_THE_SLOWEST: Final = 3.0
 """Of a hundred answers the last may take so many times as long as the 99th."""
+_AT_THE_LIMIT: Final = 0.7
+"""Share of the limit that is in flight on average where a run is at it, but for its beginning and its end."""
+_DEVIATIONS: Final = 3.0
+_CALMEST: Final = 0.01
+"""No burstiness is taken to be below."""
+_WHOLE: Final = ("e2el", "e2e_latency")
 _STREAMED: Final = {"ttft": "time to first token", "itl": "time between tokens"}
 
 
@@ -58,8 +64,8 @@ def _disagreeing(run: Benchmark) -> str | None:
 def _held_back(run: Benchmark) -> str | None:
     """A run much longer than it takes to send its requests and to answer the slowest: the client sent them later."""
     rate, answered = _rate(run), run.request_throughput
-    whole_ms = max((run.latencies_ms.get(f"p99_{name}_ms", 0.0) for name in ("e2el", "e2e_latency")), default=0.0)
-    if run.max_concurrency is not None or not rate or not answered or not whole_ms or not run.completed:
+    whole_ms = max((run.latencies_ms.get(f"p99_{name}_ms", 0.0) for name in _WHOLE), default=0.0)
+    if closed_loop(run) or not rate or not answered or not whole_ms or not run.completed:
         return None
     took_s, sent_s = run.completed / answered, (run.completed + run.failed) / rate
     if took_s <= _BLUR * sent_s + _OF_THE_SLOWEST * whole_ms / 1e3:
@@ -70,10 +76,57 @@ def _held_back(run: Benchmark) -> str | None:
     )
 
 
+def closed_loop(run: Benchmark) -> str | None:
+    """Requests were sent when others were answered: a limit on those in flight was there and held them back."""
+    limit = run.max_concurrency
+    if limit is None or limit >= run.completed + run.failed:
+        return None
+    if run.in_flight_most is not None and run.in_flight_most < limit:
+        return None
+    if run.request_rate is None or run.request_rate.strip().lower() == "inf":
+        why: str | None = "no rate is asked for"
+    else:
+        why = _held_at(run, limit)
+    if why is None:
+        return None
+    return f"at most {limit:,} requests are in flight, and {why}: a slow server is asked for less, so no queue is seen"
+
+
+def _held_at(run: Benchmark, limit: int) -> str | None:
+    """Why a run with a rate was at its limit; ``None`` where it was not, as far as the report shows."""
+    rate, answered, each_s, mean = _rate(run), run.request_throughput, _answer_s(run), run.in_flight_mean
+    taken = None if not answered or not run.completed else answered * (run.completed + run.failed) / run.completed
+    if mean is None and taken is not None and each_s is not None:
+        mean = taken * each_s
+    if rate is not None and taken is not None and taken * _BLUR < rate:
+        # It fell behind, or was not let keep up: then it was at its limit for most of the time.
+        held = mean is None or mean >= _AT_THE_LIMIT * limit
+        return f"{taken:,.3g} a second were taken of {rate:g}" if held else None
+    steady = rate * each_s if rate is not None and each_s is not None else mean
+    if steady is None:
+        return None
+    # Arrivals that nothing holds back vary by the root of their number, bursts by more.
+    most = steady + _DEVIATIONS * math.sqrt(steady / min(max(run.burstiness or 1.0, _CALMEST), 1.0))
+    return f"the rate would have up to {most:,.3g} of them" if most >= limit else None
+
+
+def _answer_s(run: Benchmark) -> float | None:
+    """How long a request takes on average, as far as the report says; where it does not, for the median one."""
+    told = run.latencies_ms
+    for rank in ("mean", "median"):
+        whole = [told[name] for metric in _WHOLE if (name := f"{rank}_{metric}_ms") in told]
+        if whole:
+            return whole[0] / 1e3
+        first, gap = told.get(f"{rank}_ttft_ms"), told.get(f"{rank}_tpot_ms", told.get(f"{rank}_itl_ms"))
+        if first is not None and gap is not None and run.output_tokens and run.completed:
+            return (first + gap * max(0.0, run.output_tokens / run.completed - 1.0)) / 1e3
+    return None
+
+
 def fell_behind(run: Benchmark) -> str | None:
     """Requests came faster than they were answered, and waited for it."""
     rate, answered, waited_ms = _rate(run), run.request_throughput, run.latencies_ms.get("median_ttft_ms")
-    if run.max_concurrency is not None or not rate or not answered or waited_ms is None or not run.completed:
+    if closed_loop(run) or not rate or not answered or waited_ms is None or not run.completed:
         return None
     count = run.completed + run.failed
     # What failed was taken off the queue as well.

@@ -136,13 +136,17 @@ class Benchmark:
     request_throughput: float | None = None
     """Requests answered per second."""
     latencies_ms: Mapping[str, float] = field(default_factory=dict)
-    """``median_ttft_ms``, ``p99_itl_ms``...: quantiles by the names they have in the report."""
+    """``median_ttft_ms``, ``p99_itl_ms``...: quantiles and means by the names they have in the report."""
     duration_s: float | None = None
     """From the first request to the last answer."""
     output_tokens: float | None = None
     """Of all answers together."""
     output_throughput: float | None = None
     """Output tokens per second."""
+    in_flight_mean: float | None = None
+    """Requests in flight on average."""
+    in_flight_most: int | None = None
+    """The most that were in flight within a second."""
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
@@ -248,6 +252,7 @@ def benchmark_file(document: Mapping[str, Any], path: Path) -> Benchmark:
 
 def _benchmark(document: Mapping[str, Any]) -> Benchmark:
     rate, most = document.get("request_rate"), document.get("max_concurrency")
+    flying = document.get("max_concurrent_requests")
     completed, failed = _count(document["completed"], "completed"), _count(document.get("failed", 0), "failed")
     duration_s = _number(document.get("duration"))
     if not completed + failed:
@@ -264,12 +269,14 @@ def _benchmark(document: Mapping[str, Any]) -> Benchmark:
         request_throughput=_number(document.get("request_throughput")),
         latencies_ms={
             name: value
-            for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in RANKS)
+            for name in (f"{rank}_{metric}_ms" for metric in METRICS for rank in ("mean", *RANKS))
             if (value := _number(document.get(name))) is not None
         },
         duration_s=duration_s,
         output_tokens=_number(document.get("total_output_tokens")),
         output_throughput=_number(document.get("output_throughput")),
+        in_flight_mean=_number(document.get("concurrency")),
+        in_flight_most=None if flying is None else _count(flying, "max_concurrent_requests"),
     )
 
 

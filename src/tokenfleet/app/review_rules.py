@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from tokenfleet.app import review_scenario
-from tokenfleet.app.review_benchmark import fell_behind, impossible
+from tokenfleet.app.review_benchmark import closed_loop, fell_behind, impossible
 from tokenfleet.app.review_files import Benchmark, PlanFile, Sizing
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.spot import MEND, interruptible_for_online, spot_for_online, waited_for_on_spot
@@ -64,7 +64,8 @@ def _peak_sheet(sheet: Sizing) -> str | None:
 
 
 def _peak_run(run: Benchmark) -> str | None:
-    return _when(run.request_rate in ("inf", None), "every request was sent at once: this is the peak, not what holds")
+    at_once = run.request_rate in ("inf", None) and closed_loop(run) is None
+    return _when(at_once, "every request was sent at once: this is the peak, not what holds")
 
 
 def _no_room_of_plan(made: PlanFile) -> str | None:
@@ -136,13 +137,6 @@ def _few_run(run: Benchmark) -> str | None:
 
 def _failed_run(run: Benchmark) -> str | None:
     return _when(run.failed > 0, f"{run.failed:,} requests failed, and the latencies are of those that did not")
-
-
-def _closed_loop(run: Benchmark) -> str | None:
-    return _when(
-        run.max_concurrency is not None,
-        f"at most {run.max_concurrency} requests are in flight: a slow server is asked for less, so no queue is seen",
-    )
 
 
 def _token_price(sheet: Sizing) -> str | None:
@@ -275,8 +269,8 @@ RULES: Final = (
         id="closed-loop",
         severity="mistake",
         breaks="ttft: users do not wait for each other's answers before they ask",
-        mend="send at a fixed rate without a limit on concurrency",
-        benchmark=_closed_loop,
+        mend="send at a fixed rate, without a limit on concurrency or with one that is never reached",
+        benchmark=closed_loop,
     ),
     Rule(
         id="fell-behind",

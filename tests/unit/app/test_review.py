@@ -72,6 +72,7 @@ BENCHMARK = {
     "median_itl_ms": 22.0,
 }
 SHORT, LONG = {"takes": {"input_up_to": 700}}, {"takes": {"input_over": 700}, "ttft_p50": "2s"}
+ANSWERS = {"total_output_tokens": 1e6}
 GOOD = {"scenario": SCENARIO, "plan": PLAN, "sizing": SIZING, "benchmark": BENCHMARK}
 BAD = [
     ("sized-on-qps", "sizing", {"input_tokens": None}),
@@ -79,6 +80,7 @@ BAD = [
     ("weights-only", "sizing", {"kv_cache_gb": None}),
     ("peak-benchmark", "sizing", {"throughput_from": "peak_benchmark"}),
     ("peak-benchmark", "benchmark", {"request_rate": "inf"}),
+    ("peak-benchmark", "benchmark", {"request_rate": "inf", "max_concurrency": 5000}),
     ("no-rollout-room", "scenario", {"redundancy": {"replicas": "none"}}),
     ("no-rollout-room", "plan", {"fleet.0.spare_replica_count": 0}),
     ("no-rollout-room", "scenario", {"rollout": {"max_surge": 0, "max_unavailable": 2}}),
@@ -90,7 +92,14 @@ BAD = [
     ("no-rollout-room", "sizing", {"spare_replica_count": 0}),
     ("token-price-only", "sizing", {"usd_per_hour": None}),
     ("mostly-idle", "plan", {"cost.idle_usd_per_hour": 6.0}),
-    ("closed-loop", "benchmark", {"max_concurrency": 64}),
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "request_rate": None}),
+    # 12 a second of 5 s each make 60, and bursts up to 93.
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "mean_e2el_ms": 5000.0}),
+    # The same from the first token and the gaps of 200 tokens.
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "mean_ttft_ms": 820.0, "mean_tpot_ms": 21.0, **ANSWERS}),
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "request_throughput": 10.0}),
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "request_throughput": 6.0, "mean_e2e_latency_ms": 10_000.0}),
+    ("closed-loop", "benchmark", {"max_concurrency": 64, "request_rate": "trace", "concurrency": 50.0}),
     ("impossible-figures", "benchmark", {"request_throughput": 66.0}),
     ("impossible-figures", "benchmark", {"median_ttft_ms": 0.0}),
     ("impossible-figures", "benchmark", {"median_itl_ms": 0}),
@@ -182,6 +191,31 @@ def test_one_run_a_line_is_a_report_where_there_is_one(tmp_path):
     path.write_text(run * 2)
     with pytest.raises(BadInput, match="2 runs, one a line"):
         review(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # More than there are requests, more than ever were in flight, more than the rate can bring there.
+        {"max_concurrency": 5000, "mean_e2el_ms": 5000.0},
+        {"max_concurrency": 64, "mean_e2el_ms": 5000.0, "max_concurrent_requests": 61},
+        {"max_concurrency": 200, "mean_e2el_ms": 5000.0},
+        {"max_concurrency": 200, "request_rate": "trace", "concurrency": 50.0},
+        {"max_concurrency": 64},
+    ],
+)
+def test_a_limit_that_holds_nothing_back_makes_no_closed_loop(tmp_path, changes):
+    assert review(written(tmp_path, "benchmark", {**BENCHMARK, **changes})).findings == ()
+
+
+def test_what_a_limit_does_not_hold_back_is_looked_at_like_any_run(tmp_path):
+    """The server fell behind, with half as many in flight as it would have been allowed to."""
+    late = {"request_throughput": 5.0, "median_ttft_ms": 180e3, "p99_ttft_ms": 500e3, "mean_e2el_ms": 200e3}
+    found = review(written(tmp_path, "benchmark", {**BENCHMARK, **late, "max_concurrency": 2000})).findings
+    assert [each.rule.id for each in found] == ["fell-behind"]
+    held = review(written(tmp_path, "benchmark", {**BENCHMARK, **late, "max_concurrency": 1000})).findings
+    assert [each.rule.id for each in held] == ["closed-loop"]
+    assert "at most 1,000 requests are in flight, and 5 a second were taken of 12" in held[0].found
 
 
 def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
