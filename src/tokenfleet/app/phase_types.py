@@ -1,10 +1,6 @@
 """Equal replicas in a scenario, as a strict type."""
 
-from typing import Annotated
-
-from pydantic import Field
-
-from tokenfleet.app.scenario_words import Count, EngineName, Fraction, GpuName, Strict, Tokens
+from tokenfleet.app.scenario_words import Cap, Count, EngineName, GpuName, Strict, Tokens
 from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import KvPrecision, Precision
 
@@ -30,6 +26,6 @@ class PhaseSpec(Strict):
     """Sequences that run together in one replica."""
     router: Router | None = None
     """How requests find a replica."""
-    utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
+    utilization_cap: Cap | None = None
     """For ``plan`` and ``size``: share of the rate they sustain that its carrying replicas may take at the peak; left
     out, the scenario's."""

@@ -89,15 +89,21 @@ def _duration_mend(number: str, unit: str) -> str:
     return f"write a unit of {', '.join(_SECONDS)}, such as {number}s"
 
 
-def parse_fraction(value: object) -> float:
+def parse_fraction(value: object, *, least_fraction: float = 0.0) -> float:
     """Share between 0 and 1 of ``0.1%``. A bare number is refused, because 0.1 may mean 10 % or 0.1 %.
 
+    Args:
+        value: As a person writes it.
+        least_fraction: No share below is allowed.
+
     Raises:
-        Unreadable: no percent sign, or outside 0 to 100 %.
+        Unreadable: no percent sign, above 100 %, or below the least.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if value == 0:
+        if value == 0 == least_fraction:
             return 0.0
+        if value == 0:
+            raise Unreadable(f"0 is less than {least_fraction:.0%}", _between(least_fraction))
         raise Unreadable(
             f"{value:g} may mean {value:g} % or {value * 100:g} %", f"write {value:g}% or {value * 100:g}%"
         )
@@ -106,8 +112,14 @@ def parse_fraction(value: object) -> float:
         raise Unreadable(f"{quoted(value)} is not a share", "write it in percent, such as 0.1%")
     fraction = float(found.group(1)) / 100.0
     if fraction > 1.0:
-        raise Unreadable(f"{quoted(value)} is more than everything", "write a share between 0% and 100%")
+        raise Unreadable(f"{quoted(value)} is more than everything", _between(least_fraction))
+    if fraction < least_fraction:
+        raise Unreadable(f"{quoted(value)} is less than {least_fraction:.0%}", _between(least_fraction))
     return fraction
+
+
+def _between(least_fraction: float) -> str:
+    return f"write a share between {least_fraction:.0%} and 100%"
 
 
 def parse_rate_per_s(value: object) -> float:

@@ -43,6 +43,7 @@ _QUANTITIES: Final = {
     scenario_words.Span: "duration",
     scenario_words.Moment: "duration",
     scenario_words.Fraction: "percent",
+    scenario_words.Cap: "percent",
     scenario_words.Rate: "rate",
     scenario_words.Tokens: "tokens",
     scenario_words.Count: "whole number",

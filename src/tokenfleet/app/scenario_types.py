@@ -32,6 +32,7 @@ from tokenfleet.app.pool_types import (
 )
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
+    Cap,
     Count,
     Dollars,
     Duration,
@@ -355,7 +356,7 @@ class Scenario(Strict):
     """What lies on each GPU beside the model: adapters, a draft model, images, other processes, room left free."""
     redundancy: Redundancy = nothing_said()
     """What may fail while the promise holds."""
-    utilization_cap: Annotated[Fraction, Field(ge=0.25)] | None = None
+    utilization_cap: Cap | None = None
     """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
     ``70%``; left out, all of it. Pools may have caps of their own."""
     zones: Annotated[list[Zone], BeforeValidator(_listed), AfterValidator(_told_apart)] = Field(default=[])

@@ -1,6 +1,7 @@
 """The words of a scenario: quantities with their units, names that are looked up while reading, strict parts."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,6 +126,9 @@ Span = Annotated[float, read_by(_up_to(7_776_000.0))]
 """Up to the ninety days that can be replayed."""
 Moment = Annotated[float, read_by(parse_moment_s)]
 Fraction = Annotated[float, read_by(parse_fraction)]
+_LEAST_CAP = 0.25
+Cap = Annotated[float, read_by(partial(parse_fraction, least_fraction=_LEAST_CAP)), Field(ge=_LEAST_CAP)]
+"""The share of what replicas sustain that they may take; below a quarter nobody means it."""
 Rate = Annotated[float, read_by(parse_rate_per_s)]
 Tokens = Annotated[int, read_by(parse_tokens)]
 Count = Annotated[int, read_by(parse_tokens)]

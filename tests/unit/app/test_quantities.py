@@ -77,6 +77,15 @@ def test_shares_need_their_percent_sign():
         parse_fraction("few")
 
 
+@pytest.mark.parametrize("value", ["170%", "10%", 0, "0%"])
+def test_a_share_with_a_least_says_the_range_that_holds(value):
+    assert parse_fraction("25%", least_fraction=0.25) == 0.25
+    with pytest.raises(Unreadable) as refused:
+        parse_fraction(value, least_fraction=0.25)
+    assert refused.value.mend == "write a share between 25% and 100%"
+    assert refused.value.what.endswith("is more than everything" if value == "170%" else "is less than 25%")
+
+
 def test_rates():
     assert parse_rate_per_s(20) == 20.0
     assert parse_rate_per_s("20/s") == 20.0
