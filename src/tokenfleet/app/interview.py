@@ -16,7 +16,8 @@ from tokenfleet.app.quantities import (
     parse_tokens,
     quoted,
 )
-from tokenfleet.app.scenario_types import NAME, SPARE_REPLICAS
+from tokenfleet.app.redundancy_types import SPARE_REPLICAS
+from tokenfleet.app.scenario_types import NAME
 from tokenfleet.app.service_kinds import ServiceKind
 from tokenfleet.app.slo_types import SLO_KEY
 from tokenfleet.app.writing import plain

@@ -5,7 +5,7 @@ from tokenfleet.app.readiness import ready
 from tokenfleet.app.scaling_types import AutoscalingSpec
 from tokenfleet.domain.obtainable import Obtainable
 from tokenfleet.domain.plan import Plan, Sized
-from tokenfleet.domain.survival import Zone
+from tokenfleet.domain.survival import Redundancy
 
 
 def obtainable(plan: Plan, scaling: AutoscalingSpec | None) -> Obtainable | None:
@@ -31,7 +31,7 @@ def obtainable(plan: Plan, scaling: AutoscalingSpec | None) -> Obtainable | None
         instead=instead,
         most_gpu_count=most,
         most_why=most_why,
-        allowed_gpu_count=_allowed(plan.question.redundancy.zones, scaling),
+        allowed_gpu_count=_allowed(plan.question.redundancy, scaling),
         startup_budget_s=start.startup_budget_s,
         startup_why=f"1.5 times {start.startup_source}",
     )
@@ -69,10 +69,11 @@ def _most(plan: Plan, chosen: Sized, scaling: AutoscalingSpec | None) -> tuple[i
     return (running + surge) * size, f"{what} and {surge} more while a version is replaced, {each} each"
 
 
-def _allowed(zones: tuple[Zone, ...], scaling: AutoscalingSpec | None) -> int | None:
+def _allowed(room: Redundancy, scaling: AutoscalingSpec | None) -> int | None:
     """The least of the quota and of what all zones together hold; ``None``: neither is said."""
-    known = [] if scaling is None or scaling.gpu_quota is None else [scaling.gpu_quota]
-    limits = [zone.gpu_limit_count for zone in zones]
+    quotas = room.gpu_quota_count, None if scaling is None else scaling.gpu_quota
+    known = [quota for quota in quotas if quota is not None]
+    limits = [zone.gpu_limit_count for zone in room.zones]
     if limits and None not in limits:
         known.append(sum(limit for limit in limits if limit is not None))
     return min(known, default=None)

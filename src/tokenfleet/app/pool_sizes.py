@@ -297,7 +297,7 @@ def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> di
     no_room = planner.crowding(((named.replica, count + found[named.name]) for named, count in own), losses)
     if no_room:
         raise BadInput.at(
-            "redundancy", f"the pools have no room: {no_room}", "give the zones more room, or ask for less"
+            "redundancy", f"the pools have no room: {no_room}", "give zones or quota more room, or ask for less"
         )
     return found | {named.name: found[named.beside] for named in pools if named.beside is not None}
 

@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from typing import Annotated, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     field_validator,
@@ -30,6 +29,7 @@ from tokenfleet.app.pool_types import (
     PoolName,
     PoolSpec,
 )
+from tokenfleet.app.redundancy_types import SPARE_REPLICAS, Redundancy, Zones
 from tokenfleet.app.scaling_types import AutoscalingSpec, LadderSpec
 from tokenfleet.app.scenario_words import (
     Cap,
@@ -58,7 +58,6 @@ from tokenfleet.domain.fleet import Router
 from tokenfleet.domain.replica import KvPrecision, Precision, Speculation
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-SPARE_REPLICAS: Final = {"none": 0, "n+1": 1, "n+2": 2}
 
 
 class DrawnLengths(Strict):
@@ -144,51 +143,6 @@ class WorkloadSource(Strict):
         if self.sessions == "repeat" and self.trace is None:
             raise problem(f"sessions: repeat is for a log, and {given[0]} draws its own", "leave it out")
         return self
-
-
-class Redundancy(Strict):
-    """What may fail while the promise holds."""
-
-    replicas: Literal["none", "n+1", "n+2"] = "n+1"
-    """Spare replicas on top of those that carry the peak minute."""
-    nodes: Literal["none", "n+1", "n+2"] = "none"
-    """Nodes that may be lost, each with all of its replicas."""
-    zones: Literal["none", "n+1", "n+2"] = "none"
-    """Zones that may be lost; name them under ``zones``."""
-    replicas_per_node: Annotated[Count, Field(ge=1)] | None = None
-    """At most so many replicas on one node; left out, as many as fit, fewer where a lost node takes too many."""
-    ride_through: bool = False
-    """The promise must hold in the window after each loss too, while the requests that were lost come back."""
-
-
-class ZoneSpec(Strict):
-    """A place whose power, network and ingress fail together."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """What you call it."""
-    region: str | None = None
-    """Region it lies in; where ``data_region`` is given, zones elsewhere hold no replica."""
-    weights: bool = True
-    """The weights lie there too. Without them the zone does not count as a survivor."""
-    ingress: bool = True
-    """Users reach it without another zone. Without that the zone does not count as a survivor."""
-    gpu_limit: Annotated[Count, Field(ge=1)] | None = None
-    """GPUs to be had there; left out, as many as are wanted."""
-
-
-def _listed(zones: object) -> object:
-    if isinstance(zones, dict) and "name" not in zones:
-        names = ", ".join(f"{{name: {name}{', ...' if has else ''}}}" for name, has in zones.items())
-        raise problem("is a list of zones, each with its name", f"write [{names or '{name: a}'}]")
-    return one_as_list(zones)
-
-
-def _told_apart(zones: list[ZoneSpec]) -> list[ZoneSpec]:
-    names = [zone.name for zone in zones]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise problem(f"has {', '.join(twice)} twice", "name each zone once")
-    return zones
 
 
 class RolloutSpec(Strict):
@@ -315,9 +269,6 @@ class Prices(Strict):
         raise problem(f'nobody called "{value}" publishes prices', f"nearest: {near}; or usd_per_gpu_hour of your own")
 
 
-Zone = Annotated[ZoneSpec, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
-
-
 class Scenario(Strict):
     """One question to plan: the demand, the model, the promise, and what may be bought."""
 
@@ -359,10 +310,13 @@ class Scenario(Strict):
     utilization_cap: Cap | None = None
     """Share of the rate that they sustain within the promise which the carrying replicas may take at the peak, such as
     ``70%``; left out, all of it. Pools may have caps of their own."""
-    zones: Annotated[list[Zone], BeforeValidator(_listed), AfterValidator(_told_apart)] = Field(default=[])
+    zones: Zones = Field(default=[])
     """Zones to place replicas in: names, or what each of them has."""
     data_region: str | None = None
     """Region that the data must not leave."""
+    gpu_quota: Annotated[Count, Field(ge=1)] | None = None
+    """GPUs that there are for all of it, all its pools together: nothing is planned that takes more. Where the fleet is
+    scaled, write it under ``autoscaling``."""
     rollout: RolloutSpec = nothing_said()
     """How a new version replaces the old one."""
     cold_start: Duration | None = None
@@ -451,14 +405,21 @@ class Scenario(Strict):
             data_region=self.data_region,
             replicas_per_node_count=self.redundancy.replicas_per_node,
             ride_through=self.redundancy.ride_through,
-            gpu_quota_count=None if self.autoscaling is None else self.autoscaling.gpu_quota,
+            gpu_quota_count=self.gpu_quota if self.autoscaling is None else self.autoscaling.gpu_quota,
         )
 
     @model_validator(mode="after")
     def _pools_are_not_scaled(self) -> "Scenario":
         if self.pools is not None and self.autoscaling is not None:
             what = "has pools and autoscaling, and each pool is scaled on its own"
-            raise problem(what, "write it under the pools", at="autoscaling")
+            only = self.autoscaling.gpu_quota is not None
+            beside = "; a gpu_quota of all of them stands beside pools" if only else ""
+            raise problem(what, f"write it under the pools{beside}", at="autoscaling")
+        scaled = ["autoscaling"] if self.autoscaling is not None else []
+        scaled += [f"pools.{name}" for name, pool in (self.pools or {}).items() if pool.is_scaled]
+        if self.gpu_quota is not None and scaled:
+            what = f"is for counts that stay as they are, and {scaled[0]} is scaled"
+            raise problem(what, "write gpu_quota under autoscaling, there", at="gpu_quota")
         nowhere = [event for event in self.events if (event.pool is None) != (self.pools is None)]
         if nowhere and self.pools is None:
             raise problem(

@@ -44,6 +44,27 @@ def test_sizes_have_no_room_where_the_plan_has_none(capsys, tmp_path) -> None:
     assert answered(capsys, tmp_path, half, "size")[0] == 0
 
 
+def test_a_quota_holds_for_all_pools_together(capsys, tmp_path) -> None:
+    usual = ZONES.replace("[{name: a, gpu_limit: LIMIT}, {name: b, gpu_limit: LIMIT}]", "[a, b]")
+    path = tmp_path / "it.yaml"
+
+    def asked(command: str, *options: str, quota: int | None) -> tuple[int, str, str]:
+        path.write_text(usual + ("" if quota is None else f"gpu_quota: {quota}\n"))
+        return ended(capsys, command, path, *options, "--quiet")
+
+    total = json.loads(asked("size", "--json", quota=None)[1])["gpu_count"]
+    assert json.loads(asked("size", "--json", quota=total)[1])["gpu_count"] == total
+    few = f"they take {total} GPUs, and the quota is {total - 1}"
+    code, _, err = asked("size", quota=total - 1)
+    assert code == 2
+    assert f"{few}; give zones or quota more room" in " ".join(err.split())
+    out = tmp_path / "plan"
+    assert few in " ".join(asked("plan", "-o", str(out), quota=total - 1)[1].split())
+    asked("plan", "-o", str(out), quota=total)
+    plan = json.loads((out / "plan.json").read_text())
+    assert [pool["obtainable"]["allowed_gpu_count"] for pool in plan["pools"]] == [total, total]
+
+
 @pytest.mark.parametrize("limit", [3, 1000])
 def test_an_event_is_not_carried_by_replicas_for_which_there_is_no_room(capsys, tmp_path, limit) -> None:
     options = ("--at", "10s", "--duration", "30s", "--factor", "4")

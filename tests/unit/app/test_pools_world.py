@@ -116,7 +116,10 @@ def test_sizes_are_of_fixed_counts(capsys, scenario):
 
 def test_scaling_of_one_fleet_is_refused_with_pools(scenario):
     scenario.write_text(SCENARIO + "autoscaling: {max: 3}\n")
-    with pytest.raises(BadInput, match="write it under the pools"):
+    with pytest.raises(BadInput, match=r"write it under the pools$"):
+        load_scenario(scenario)
+    scenario.write_text(SCENARIO + "autoscaling: {max: 3, gpu_quota: 4}\n")
+    with pytest.raises(BadInput, match="under the pools; a gpu_quota of all of them stands beside pools"):
         load_scenario(scenario)
 
 
