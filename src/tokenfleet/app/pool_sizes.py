@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator, workload
+from tokenfleet.app.alternatives import users_are_known
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
 from tokenfleet.app.pool_settings import setting_notes, with_fewer, with_smaller_steps
@@ -135,13 +136,15 @@ def count_pools(
         demand: The demand and its profile; the scenario's own when ``None``.
 
     Raises:
-        BadInput: the demand cannot be read or drawn, the pools do not serve it, or online traffic would be on spot.
+        BadInput: the demand cannot be read or drawn, the pools do not serve it, users are of nobody in it, or online
+            traffic would be on spot.
     """
     refuse_spot_for_online(asked)
     if demand is None:
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
         demand = demand_of(asked)
     text, described = demand
+    users_are_known(asked.compare, text)
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
     trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), replay)

@@ -170,7 +170,7 @@ def invoice(
     return Invoice(
         lines=lines,
         total_cents=sum(cents.values()),
-        loaded_cents=None if reserved is None else _loaded(amounts, usage, reserved),
+        loaded_cents=None if reserved is None else _loaded(cents, usage, reserved),
         by_gpu_time=any(used.work_s is not None for used in usage.values()),
     )
 
@@ -224,20 +224,16 @@ def _exact(bill: Bill, usage: Mapping[str, TokenCounts], hours: Fraction) -> dic
 
 
 def _loaded(
-    amounts: Mapping[tuple[str, Part], Fraction],
-    usage: Mapping[str, TokenCounts],
-    reserved: Mapping[str, float],
+    cents: Mapping[tuple[str, Part], int], usage: Mapping[str, TokenCounts], reserved: Mapping[str, float]
 ) -> dict[str, int]:
+    """What each pays for its work, to the cent as its lines say, and its part of the cents of the three."""
     if set(reserved) != set(usage) or any(each < 0.0 for each in reserved.values()) or not sum(reserved.values()):
         raise BadInput.at(
             "reserved",
             f"names {sorted(reserved)} for usage of {sorted(usage)}",
             "give each of them what it reserved, 0 or more, and somebody more than 0",
         )
-    kept = sum((amounts["", part] for part in KEPT), Fraction(0))
+    kept = Fraction(sum(cents["", part] for part in KEPT), 100)
     whole = sum((Fraction(each) for each in reserved.values()), Fraction(0))
-    exact = {
-        key: sum((amounts[key, part] for part in BUSY), Fraction(0)) + kept * Fraction(reserved[key]) / whole
-        for key in usage
-    }
-    return in_cents(exact)
+    added = in_cents({key: kept * Fraction(reserved[key]) / whole for key in usage})
+    return {key: sum(cents[key, part] for part in BUSY) + added[key] for key in usage}

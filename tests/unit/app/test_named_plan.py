@@ -74,6 +74,14 @@ def shared(tmp_path_factory):
     return planned(tmp_path_factory.mktemp("shared"), SHARED)
 
 
+def test_users_of_nobody_are_refused(capsys, tmp_path) -> None:
+    (tmp_path / "it.yaml").write_text(CHAIN + "compare: {users: {premum: 5}}\n")
+    code, _, err = ended(capsys, "plan", tmp_path / "it.yaml", "-o", tmp_path / "out")
+    assert code == 2
+    assert "compare.users.premum: nobody of the demand is called so" in " ".join(err.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_counts_are_those_of_size(capsys, chain) -> None:
     code, out, _ = ended(capsys, "size", chain.parent / "it.yaml", "--json", "--quiet")
     sizes, plan = json.loads(out), document(chain)

@@ -64,7 +64,8 @@ def test_fully_loaded_is_the_whole_invoice_too(usd, usage, weights):
     reserved = {key: weight + 0.01 for key, weight in zip(usage, weights, strict=False)}
     made = invoice(bill_of(*usd), usage, reserved=reserved)
     assert sum(made.loaded_cents.values()) == made.total_cents
-    assert all(made.loaded_cents[key] >= made.busy_cents(key) - 3 for key in usage)
+    # Nobody's share of what nobody used is below 0, not by a cent of rounding either.
+    assert all(made.loaded_cents[key] >= made.busy_cents(key) for key in usage)
 
 
 @given(cents=st.lists(st.fractions(min_value=0, max_value=10**6), min_size=1, max_size=30))
