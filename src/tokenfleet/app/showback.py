@@ -184,10 +184,17 @@ def showback_blocks(found: Showback) -> list[Block]:
                 f"GPU-seconds of a million tokens: {weights}",
                 f"{counted.anyway_fraction:.0%} of the busy time goes with no token and is shared like the rest",
                 f"the tokens explain an interval to {counted.fit_error_fraction:.1%} on average",
+                *_unseen(counted.gpu_s_per_million_tokens),
             ],
         ),
         ("Assumed", ["Busy is what the counter says: how full a busy GPU is it does not tell. A replay does."]),
     ]
+
+
+def _unseen(weights: Mapping[str, float]) -> Iterator[str]:
+    free = [f"{kind} tokens" for kind, value in weights.items() if not value]
+    if free:
+        yield f"no busy time follows {' and '.join(free)}: their tenants pay nothing for them"
 
 
 def _usd(cents: int) -> str:

@@ -13,6 +13,8 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.trace import Floats
 
 KINDS = ("input", "cached", "output")
+_MOST_ANYWAY = 0.5
+"""Of the busy time: where more of it goes with no token, a trifle would decide who pays for all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,8 @@ def bill_of_counters(
         spare_gpu_count: those kept for the day one fails.
 
     Raises:
-        BadInput: more busy time than there is, counters that tell nothing, or no gpu that carries.
+        BadInput: more busy time than there is, counters that tell nothing, busy time most of which follows no token,
+            or no gpu that carries.
     """
     carrying = gpu_count - spare_gpu_count
     _check(busy_gpu_s, interval_s, carrying)
@@ -89,10 +92,18 @@ def _explained(busy_gpu_s: Floats, tokens: Floats) -> tuple[dict[str, Fraction],
     work = tokens[:, kinds].sum(axis=0) * weights[:-1]
     if not work.any():
         raise BadInput.at("counters", "busy time does not follow any tokens", "check that both are of the same time")
+    explained, anyway_s = design @ weights, float(weights[-1]) * len(tokens)
+    if anyway_s > _MOST_ANYWAY * float(explained.sum()):
+        raise BadInput.at(
+            "counters",
+            f"{anyway_s / float(explained.sum()):.0%} of the busy time goes with no token: gpus that are busy all the "
+            "time do not tell what a token takes",
+            "take hours in which they rest at times, or share by replay: tokenfleet plan with the log",
+        )
     shared = work / work.sum() * float(busy_gpu_s.sum())
     by_kind = dict.fromkeys(KINDS, Fraction(0))
     by_kind |= {KINDS[kind]: Fraction(float(part)) for kind, part in zip(kinds, shared, strict=True)}
-    return by_kind, design @ weights, float(weights[-1]) * len(tokens)
+    return by_kind, explained, anyway_s
 
 
 def _check(busy_gpu_s: Floats, interval_s: float, carrying_count: int) -> None:

@@ -121,6 +121,13 @@ def test_files_and_options_that_cannot_be_read(tmp_path, capsys):
     assert "again" in " ".join(err.split())
 
 
+def test_tokens_that_no_busy_time_follows_are_told(tmp_path, capsys):
+    busy, tokens = minutes()
+    busy = tokens @ (WEIGHTS * [1, 0, 1]) - 1e-6 * tokens[:, 1] + 3.0
+    _, out, _ = ended(capsys, *asked(written(tmp_path, busy, tokens, {"chat": tokens.sum(axis=0)})))
+    assert "no busy time follows cached tokens: their tenants pay nothing for them" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
@@ -167,5 +174,7 @@ def test_counters_that_tell_nothing_are_refused():
         bill_of_counters(busy, tokens, gpu_count=1, spare_gpu_count=1, **told)
     with pytest.raises(BadInput, match="no gpu was ever busy"):
         bill_of_counters(busy * 0.0, tokens, gpu_count=4, **told)
+    with pytest.raises(BadInput, match="95% of the busy time goes with no token"):
+        bill_of_counters(tokens @ WEIGHTS * 0.05 + 0.95 * np.mean(tokens @ WEIGHTS), tokens, gpu_count=4, **told)
     with pytest.raises(BadInput, match="does not follow any tokens"):
         bill_of_counters(170.0 - tokens @ [1e-4, 1.5e-4, 1e-3], tokens, gpu_count=4, **told)
