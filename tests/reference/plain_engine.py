@@ -10,8 +10,9 @@ import math
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 
-from tokenfleet import control
+from tokenfleet.control import queue_turn, scrambled
 from tokenfleet.domain.run import Status
 
 NEVER = 1 << 63
@@ -108,6 +109,17 @@ class Request:
         end = (index + 1) * block_tokens
         same = ("prompt", self.row) if end <= self.input and self.prompt_is_here else self.name
         return next(((name, index) for depth, name in self.keys if depth >= end), (same, index))
+
+
+@cache
+def pairs(start: int, tokens: int, hit: int | None, window_tokens: int) -> tuple[int, int]:
+    """Pairs of a query and a key, counted one query at a time: all of them, and those beyond the window."""
+    whole = inside = 0
+    for query in range(start + 1, start + tokens + 1):
+        last = query if hit is None else hit
+        whole += last
+        inside += max(0, last - max(0, query - window_tokens))
+    return whole, inside
 
 
 class Pool:
@@ -278,7 +290,7 @@ class Replica:
         lane = self.run.world.lane
         if lane is not None:
             patience = round(lane.patience_s * 1e6)
-            turn = control.queue_turn(request.ready // 1_000_000, request.batch, patience)
+            turn = queue_turn(request.ready // 1_000_000, request.batch, patience)
             return turn, request.batch, request.ready, request.late, request.row
         return request.priority, request.ready, request.late, request.row
 
@@ -530,11 +542,7 @@ class Replica:
 
     def attention(self, start: int, tokens: int, hit: int | None = None) -> int:
         """Of a chunk: each query to every key up to its own, those among the first ``hit`` only if told so."""
-        whole = inside = 0
-        for query in range(start + 1, start + tokens + 1):
-            last = query if hit is None else hit
-            whole += last
-            inside += max(0, last - max(0, query - self.step.window_tokens))
+        whole, inside = pairs(start, tokens, hit, self.step.window_tokens)
         return self.step.pair_ps * whole + self.step.window_pair_ps * inside
 
     def count(self, **counted: int) -> None:
@@ -623,7 +631,7 @@ class Replica:
 
     def keep_drafts(self, request: Request) -> None:
         """The step has ended: how much of what was drafted is right, as far as it is wanted."""
-        drawn = control.scrambled(control.scrambled(request.row, request.computed), request.computed)
+        drawn = scrambled(scrambled(request.row, request.computed), request.computed)
         kept = 0
         while kept < request.drafts and drawn < round(self.acceptance ** (kept + 1) * 2**31):
             kept += 1

@@ -13,7 +13,19 @@ from heapq import heappop, heappush
 import numpy as np
 
 from reference.plain_engine import NEVER, Replica, Request
-from tokenfleet import control, performance
+from tokenfleet import performance
+from tokenfleet.control import (
+    home_replica,
+    least_in_flight,
+    least_kv,
+    least_loaded,
+    least_waiting,
+    narrowest_fit,
+    power_of_two,
+    prefix_affinity,
+    round_robin,
+    scrambled,
+)
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.run import Status
 from tokenfleet.domain.trace import Trace
@@ -372,33 +384,33 @@ class PlainRun:
         costs = [self.costs[number] for number in ready]
         each = list(zip(range(count), in_flight, seen, costs, strict=True))
         if self.fleet.router == "round_robin":
-            return [control.round_robin(after) for after in range(count)]
+            return [round_robin(after) for after in range(count)]
         if self.fleet.router == "least_in_flight":
-            return [control.least_in_flight(load, after) for after, load, _, _ in each]
+            return [least_in_flight(load, after) for after, load, _, _ in each]
         if self.fleet.router == "least_loaded":
-            return [control.least_loaded(load, after, count, cost) for after, load, _, cost in each]
+            return [least_loaded(load, after, count, cost) for after, load, _, cost in each]
         if self.fleet.router == "least_waiting":
-            return [control.least_waiting(waiting, then, load, a, count) for a, load, (waiting, _, then), _ in each]
+            return [least_waiting(waiting, then, load, a, count) for a, load, (waiting, _, then), _ in each]
         if self.fleet.router == "least_kv":
-            return [control.least_kv(used, then, load, after, count) for after, load, (_, used, then), _ in each]
+            return [least_kv(used, then, load, after, count) for after, load, (_, used, then), _ in each]
         if self.fleet.router in {"by_length", "by_tier"}:
             value, bounds = self.value(request), [self.bounds[number] for number in ready]
             return [
-                control.narrowest_fit(value, bound, rank, waiting, then, load, a, count)
+                narrowest_fit(value, bound, rank, waiting, then, load, a, count)
                 for (a, load, (waiting, _, then), _), (bound, rank) in zip(each, bounds, strict=True)
             ]
         if self.fleet.router == "power_of_two":
             drawn = self.drawn(request, sorted(ready))
-            return [control.power_of_two(load, a, count, ready[a] in drawn) for a, load, _, _ in each]
+            return [power_of_two(load, a, count, ready[a] in drawn) for a, load, _, _ in each]
         key = request.session if request.session is not None else (request.keys[0][1] if request.keys else None)
         home = -1
         if key is not None and ready:
-            place = control.home_replica(key, len(pool))
+            place = home_replica(key, len(pool))
             while pool[place] not in ready:
                 place = (place + 1) % len(pool)
             home = pool[place]
         return [
-            control.prefix_affinity(load, after, count, number == home, sum(in_flight))
+            prefix_affinity(load, after, count, number == home, sum(in_flight))
             for after, (number, load) in enumerate(zip(ready, in_flight, strict=True))
         ]
 
@@ -407,7 +419,7 @@ class PlainRun:
         ready, drawn = list(ready), []
         salt = 2 * request.attempts - 2 if self.in_world else 0
         while ready and len(drawn) < 2:
-            drawn.append(ready.pop(control.scrambled(request.row, salt + len(drawn)) % len(ready)))
+            drawn.append(ready.pop(scrambled(request.row, salt + len(drawn)) % len(ready)))
         return drawn
 
     def look(self, time: int, *, is_idle: bool) -> None:
@@ -486,9 +498,15 @@ class PlainRun:
 
     def next_alarm(self) -> tuple:
         """Who gives up next, or has read, and when."""
-        waited_for = [request for request in self.requests if min(request.sent, request.reads_until) < NEVER]
-        found = min(waited_for, key=lambda request: (self.alarm(request), request.late, request.row), default=None)
-        return (NEVER if found is None else self.alarm(found)), found
+        if not self.in_world:
+            return NEVER, None
+        alarms = [
+            (self.alarm(request), request.late, request.row, place)
+            for place, request in enumerate(self.requests)
+            if request.sent < NEVER or request.reads_until < NEVER
+        ]
+        time, _, _, place = min(alarms, default=(NEVER, 0, 0, None))
+        return time, None if place is None else self.requests[place]
 
     def alarm(self, request: Request) -> int:
         if request.reads_until < NEVER:
@@ -529,7 +547,7 @@ class PlainRun:
             first, longest = round(clients.backoff_s * 1e12), round(clients.longest_backoff_s * 1e12)
             half = min(first * 2 ** (request.attempts - 1), longest) // 2
             lot = request.row if request.lot is None else request.lot
-            drawn = control.scrambled(lot, request.attempts) % 65536
+            drawn = scrambled(lot, request.attempts) % 65536
             self.send(request, time + max(1, least, half + half // 65536 * drawn))
             return
         request.status, request.partial = status, partial
