@@ -5,7 +5,7 @@ from pathlib import Path
 from tokenfleet import catalog, planner, simulator
 from tokenfleet.app.compose import Teller, compose, kept_replays
 from tokenfleet.app.pool_types import DisaggregatedSpec
-from tokenfleet.app.scenario import load_scenario
+from tokenfleet.app.scenario import lines_of, load_scenario, placed
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.spreading import spread_replays
 from tokenfleet.domain.errors import BadInput
@@ -24,9 +24,12 @@ def at_equal_gpus(
         teller: Told what is being done.
 
     Raises:
-        BadInput: the scenario cannot be planned, names several gpus, or no link; too few GPUs for two pools.
+        BadInput: the scenario cannot be planned, names pools, several gpus, or no link; too few GPUs for two pools.
     """
-    asked = _on_one_gpu(_with_link(load_scenario(path), link), gpu)
+    asked = load_scenario(path)
+    with placed(lines_of(path)):
+        _refuse_named_pools(asked)
+    asked = _on_one_gpu(_with_link(asked, link), gpu)
     composition = compose(asked, teller)
     question = composition.question
     if not question.candidates:
@@ -40,6 +43,16 @@ def at_equal_gpus(
     simulator.warm_up(announce=teller.announce)
     with spread_replays("local", kept_replays(teller, cache=True)) as replay:
         return planner.at_equal_gpus(question, composition.trace, count, progress=teller.step, replay=replay)
+
+
+def _refuse_named_pools(asked: Scenario) -> None:
+    if asked.pools is not None:
+        what = "are named here, and the claim is about one fleet, in one pool or with prefill and decode apart"
+        mend = (
+            "leave pools out, so that the model and the demand of one of them are the scenario; or compare what "
+            "tokenfleet size counts with prefill and decode under a pool and without"
+        )
+        raise BadInput.at("pools", what, mend)
 
 
 def _with_link(asked: Scenario, link: str | None) -> Scenario:

@@ -133,6 +133,13 @@ def test_pools_apart_are_replayed_at_equal_gpus(capsys, tmp_path):
     path = tmp_path / "apart.yaml"
     path.write_text(APART)
     line = f"disaggregation --scenario {path} --claimed 2-7x"
+    path.write_text(APART + "pools: {main: {gpu: l40s}}\n")
+    code, shown = run(capsys, f"{line} --link infiniband_200g")
+    assert code == 2
+    said = " ".join(shown.err.split())
+    assert f"{path}:8: pools: are named here, and the claim is about one fleet" in said
+    assert "compare what tokenfleet size counts with prefill and decode under a pool and without" in said
+    path.write_text(APART)
     code, shown = run(capsys, line)
     assert code == 2
     assert "--link: is missing" in " ".join(shown.err.split())

@@ -40,6 +40,23 @@ def test_a_gpu_without_a_price_is_named_in_the_summary_with_what_to_give(run):
     assert "requests/s in the peak minute" in out
 
 
+@pytest.mark.parametrize("line", ["chat.yaml", "--quiet chat.yaml", "--model Qwen/Qwen3-8B --rate 2 chat.yaml --json"])
+def test_an_estimate_of_a_scenario_says_who_reads_it(capsys, line):
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", *line.split()])
+    said = " ".join(capsys.readouterr().err.split())
+    assert stopped.value.code == 2
+    assert "reads no scenario, and chat.yaml looks like one" in said
+    assert "take tokenfleet plan chat.yaml, or tokenfleet size chat.yaml to count pools that it names" in said
+
+
+def test_a_file_to_save_to_is_no_scenario_that_was_given(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--save", "chat.yaml", "--rate", "2"])
+    assert stopped.value.code == 2
+    assert "missing option '--model'" in capsys.readouterr().err
+
+
 def test_where_no_gpu_has_a_price_no_promise_is_said_to_be_broken(run):
     out = run(*ESTIMATE, "--gpu", "rtx4090", "--rate", 2)
     assert "so the promise was not looked at" in out

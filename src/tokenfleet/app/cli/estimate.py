@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tokenfleet.app.cli.face import Face, face_options
+from tokenfleet.domain.errors import BadInput
 
 if TYPE_CHECKING:
     from tokenfleet.app.compose import Composition
@@ -40,6 +41,7 @@ _REQUESTS: Final = 4_000.0
 """Enough for a p99 in the peak minute, few enough to answer while a person waits."""
 _MOST_REQUESTS: Final = 60_000
 """Of a larger demand a part is replayed, and the answer multiplied."""
+_FLAGS: Final = ("--json", "--quiet", "--debug", "--force", "--require-feasible")
 _FEWEST_MINUTES: Final = 4
 _MOST_MINUTES: Final = 240
 
@@ -48,7 +50,32 @@ def _commas(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ..
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
-@click.command("estimate", short_help="Size a fleet in the first minute, without any file.")
+class _WithoutFile(click.Command):
+    """Options alone: who gives a scenario is told which command reads it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does.
+
+        Raises:
+            BadInput: a scenario stands among the arguments.
+        """
+        before = ["", *args]
+        files = [
+            arg
+            for option, arg in zip(before, args, strict=False)
+            if arg.endswith((".yaml", ".yml")) and (option in _FLAGS or not option.startswith("-"))
+        ]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            if not files or files[0].startswith("-"):
+                raise
+            what = f"reads no scenario, and {files[0]} looks like one"
+            mend = f"take tokenfleet plan {files[0]}, or tokenfleet size {files[0]} to count pools that it names"
+            raise BadInput.at("tokenfleet estimate", what, mend) from None
+
+
+@click.command("estimate", cls=_WithoutFile, short_help="Size a fleet in the first minute, without any file.")
 @click.option("--model", required=True, help="Name in the catalog, or path to a config.json.")
 @click.option(
     "--gpu",
