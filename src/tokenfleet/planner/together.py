@@ -215,7 +215,11 @@ def _assumed(planned: Planned) -> Iterator[str]:
                 "which the promise is not about."
             )
     else:
-        yield "Each request goes to the pool that takes it, whatever becomes of the others: none stands in for another."
+        yield (
+            "Each request goes to the pool that takes it, whatever becomes of the others: none stands in for another. "
+            "What a wrong assumption asks for is counted by the promise to all; planned again, each pool is counted by "
+            "its own requests, and may come out larger."
+        )
     said = [tuple(_own(pool.plan)) for pool in planned.pools]
     for line in dict.fromkeys(line for lines in said for line in lines):
         owners = [pool.name for pool, lines in zip(planned.pools, said, strict=True) if line in lines]

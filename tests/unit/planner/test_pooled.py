@@ -156,6 +156,8 @@ def test_an_assumption_is_wrong_in_all_pools_at_once_and_judged_on_all_requests(
     said = [line for line in bought.assumptions if "steps" in line and "times as long" in line]
     assert len(said) == 1, "of all pools, not of each"
     assert "of all pools take" in said[0]
+    again = [line for line in bought.assumptions if "planned again, each pool is counted by its own requests" in line]
+    assert len(again) == 1
 
 
 def test_no_pool_is_smaller_where_an_assumption_makes_it_harder(bought):
