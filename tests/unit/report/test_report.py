@@ -113,6 +113,12 @@ def test_why_names_what_binds_and_who_lost(page):
     )
 
 
+def test_a_runner_up_of_the_same_price_says_what_decided(plan, workload, resolved):
+    alike = dataclasses.replace(plan, runners_up=(plan.chosen,))
+    text = Page(render_report(alike, workload, resolved, command=COMMAND)).text
+    in_order(text, "It keeps the promise too, and lost at the same price and gpus; the plan keeps more margin.")
+
+
 def test_the_bill_adds_up_as_shown(page):
     section = page.text[page.text.index("One hour of the fleet") :]
     shown = [float(each) for each in re.findall(r"\$(\d+\.\d\d)\b", section)[:7]]

@@ -13,6 +13,7 @@ from tokenfleet.app.report.words import amount, exact, measure, measure_range, p
 from tokenfleet.domain.plan import LimitUse, Outpriced, Plan, Rejected, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
+from tokenfleet.planner import why_it_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +222,7 @@ def _runner_up(bought: Sequence[Sized], others: tuple[Sized, ...], outpriced_cou
     text = f"Runner-up: {fleet_name(other)}, {usd(other.price_usd_per_hour)}/h. It keeps the promise too"
     if other.price_usd_per_hour > _usd(bought) + 0.005:
         return f"{text}, and lost on price: {_more_expensive(bought, other)}."
-    gpus = f"{exact(other.gpu_count)} GPUs against {exact(sum(sized.gpu_count for sized in bought))}"
-    return f"{text} at no higher price; it lost on the order of ties ({gpus})."
+    return f"{text}, and lost at {why_it_lost(other, bought)}."
 
 
 def _judged_while_sizing(plan: Plan) -> str:
