@@ -69,7 +69,14 @@ class KeptWork:
 
     def _known(self, value: object) -> bytes | None:
         named = self._names.get(id(value))
-        return None if named is None else named[1]
+        if named is not None:
+            return named[1]
+        if isinstance(value, Trace):
+            return self._kept.digest_of_part(value)
+        if isinstance(value, ReplicaPhysics):
+            self._names[id(value)] = value, digest_of(value)
+            return self._names[id(value)][1]
+        return None
 
 
 def _traces(made: object) -> Iterator[Trace]:

@@ -9,7 +9,7 @@ from tokenfleet import catalog, planner, simulator
 from tokenfleet.app.compose import Teller, gpu_prices
 from tokenfleet.app.plan_question import question_of
 from tokenfleet.app.pool_sizes import Counted, count_pools, refuse_unsizable
-from tokenfleet.app.pool_trials import Counts, with_counts
+from tokenfleet.app.pool_trials import Counts, way_text, with_counts
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import with_lane
@@ -106,6 +106,7 @@ class NamedWay:
 
     def __init__(self, asked: Scenario) -> None:
         self._asked = asked
+        self.asked: str | None = way_text(asked)
         # Traces are kept beside their number, so that nobody else gets their id.
         self._known: OrderedDict[int, tuple[Trace, PoolSystem]] = OrderedDict()
         self._named: dict[str, NamedPool] = {}
@@ -150,6 +151,8 @@ class NamedWay:
             batch=None if usual.batch is None else usual.batch[rows],
         )
         found = NamedWay(self._asked)
+        # Which requests are copies of which, the scenario does not say.
+        found.asked = None
         found._known.update(self._known)
         found._named = self._named
         found._keep(made, system)

@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
-from tokenfleet import planner, simulator, workload
+from tokenfleet import contract, planner, simulator, workload
 from tokenfleet.app.pools_doors import without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import lanes_alone
@@ -30,6 +32,17 @@ class Tally:
     replayed_count: int = 0
 
 
+_SAYS_NOTHING: Final = frozenset(
+    {"name", "slo", "prices", "buy", "compare", "valid_days", "redundancy", "zones", "data_region"}
+)
+"""Keys of a scenario that change nothing of how requests go through its pools."""
+
+
+def way_text(asked: Scenario) -> str:
+    """All that the way of requests through pools hangs on, but for the demand."""
+    return asked.model_dump_json(exclude=set(_SAYS_NOTHING))
+
+
 class Trials:
     """One scenario with pools; counts of them are replayed once each."""
 
@@ -53,6 +66,8 @@ class Trials:
         self.system: PoolSystem = replace(found, pools=without_gates(found.pools))
         self.asked, self.text, self.window_s, self.tally = asked, text, window_s, tally
         self.replay = replay
+        self._recall = planner.recall_of(replay)
+        self._way = way_text(asked)
         self._slo = asked.slo.targets()
         self._clients = None if asked.clients is None else clients_of(asked)
         self._hosts = _hosts(self.system.named)
@@ -67,10 +82,15 @@ class Trials:
         counts = self.tied(counts)
         if counts not in self._seen:
             self.tally.replayed_count += 1
-            run = self.run(counts)
-            peak = judged(self.system, run, self._slo, window_s=self.window_s)
-            self._seen[counts] = peak, judged(self.system, run, self._slo)
+            asked = self._way, counts, self.text, self.window_s, contract.without_limits(self._slo)
+            peak, whole = self._recall("counts of pools", asked, partial(self._measured, counts))
+            self._seen[counts] = contract.judged_again(self._slo, peak), contract.judged_again(self._slo, whole)
         return self._seen[counts]
+
+    def _measured(self, counts: Counts) -> tuple[tuple[contract.Found, ...], tuple[contract.Found, ...]]:
+        run = self.run(counts)
+        peak = judged(self.system, run, self._slo, window_s=self.window_s)
+        return contract.measured(peak), contract.measured(judged(self.system, run, self._slo))
 
     @property
     def largest(self) -> Counts:
@@ -90,7 +110,7 @@ class Trials:
             peak_window_s=self.window_s,
             telemetry_interval_s=interval_s,
             worlds=lanes_alone(self.asked, self.system.named),
-            run=self.replay,
+            run=planner.unkept(self.replay),
         )
         return replace(run, record=given_up(run.record, self._clients))
 

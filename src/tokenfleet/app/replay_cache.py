@@ -14,7 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -123,25 +123,16 @@ class ReplayCache:
         What a controller decides is not kept. Where somebody looks on the way everything is replayed, and no record is
         kept: what was seen is, elsewhere (:mod:`tokenfleet.app.verdict_cache`).
         """
-        if world is not None and world.controller is not None:
-            self._warm_up()
-            return simulator.replay(
-                trace, fleet, peak_window_s=peak_window_s, telemetry_interval_s=telemetry_interval_s, world=world
-            )
-
-        def run() -> RunRecord:
-            self.run_count += 1
-            self._warm_up()
-            return simulator.replay(
-                trace,
-                fleet,
-                peak_window_s=peak_window_s,
-                telemetry_interval_s=telemetry_interval_s,
-                hopeless=hopeless,
-                world=world,
-            )
-
-        if hopeless is not None:
+        run = partial(
+            self.unkept,
+            trace,
+            fleet,
+            peak_window_s=peak_window_s,
+            telemetry_interval_s=telemetry_interval_s,
+            hopeless=hopeless,
+            world=world,
+        )
+        if hopeless is not None or (world is not None and world.controller is not None):
             return run()
         path = self.path(trace, self.as_replayed(trace, fleet), peak_window_s, telemetry_interval_s, world)
         known = _read(path, trace)
@@ -153,6 +144,12 @@ class ReplayCache:
         record = run()
         self.write(path, _written(record))
         return record
+
+    def unkept(self, trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
+        """As :func:`tokenfleet.simulator.replay`, whatever is kept, and nothing is."""
+        self.run_count += 1
+        self._warm_up()
+        return simulator.replay(trace, fleet, **asked)
 
     def _warm_up(self) -> None:
         """The kernel is loaded, or compiled, when something must be replayed: loading takes as long as many answers."""

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
@@ -51,21 +52,24 @@ def spread_replays(
         BadInput: Ray is not installed.
     """
     here: Replay = simulator.replay if kept is None else kept.replay
+    unkept: Replay = simulator.replay if kept is None else kept.unkept
     verdicts = None if kept is None else VerdictCache(kept, announce)
     if kept is None:
         simulator.warm_up(announce)
     try:
         if executor == "ray":
-            yield _on_cluster(here, verdicts, recall, address)
+            yield _on_cluster(here, unkept, verdicts, recall, address)
         else:
-            with _on_threads(here, verdicts, recall) as spread:
+            with _on_threads(here, unkept, verdicts, recall) as spread:
                 yield spread
     finally:
         if verdicts is not None:
             verdicts.flush()
 
 
-def _on_cluster(here: Replay, verdicts: VerdictCache | None, recall: Recall, address: str | None) -> Spread:
+def _on_cluster(
+    here: Replay, unkept: Replay, verdicts: VerdictCache | None, recall: Recall, address: str | None
+) -> Spread:
     ray = ray_at(address)
     task = ray.remote(_replayed)
     width = _AHEAD_PER_WORKER * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -73,24 +77,24 @@ def _on_cluster(here: Replay, verdicts: VerdictCache | None, recall: Recall, add
     def on_ray(*question: Any) -> Pending:  # noqa: ANN401 - handed on
         return _OnRay(ray, task.remote(*question), question[-1])
 
-    return Spread(here, on_ray, width, verdicts, recall)
+    return Spread(here, on_ray, width, verdicts, recall, unkept=unkept)
 
 
 @contextmanager
-def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> Iterator[Spread]:
+def _on_threads(here: Replay, unkept: Replay, verdicts: VerdictCache | None, recall: Recall) -> Iterator[Spread]:
     leaving, long = Event(), Lock()
 
-    def unless_left(trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
+    def unless_left(replay: Replay, trace: Trace, fleet: Fleet, **asked: Any) -> RunRecord:  # noqa: ANN401 - handed on
         with long if trace.request_count > _LONG_REQUESTS else nullcontext():
             if leaving.is_set():
                 raise CancelledError
-            return here(trace, fleet, **asked)
+            return replay(trace, fleet, **asked)
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
 
     def on_thread(trace: Trace, fleet: Fleet, window_s: tuple[float, float], hopeless: Hopeless | None) -> Pending:
-        return pool.submit(unless_left, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
+        return pool.submit(unless_left, here, trace, fleet, peak_window_s=window_s, hopeless=hopeless)
 
     def started(work: Callable[[], T], /) -> Callable[[], T]:
         return pool.submit(work).result
@@ -99,9 +103,10 @@ def _on_threads(here: Replay, verdicts: VerdictCache | None, recall: Recall) -> 
     try:
         sys.setswitchinterval(min(before_s, _SWITCH_S))
         if cores > 1:
-            yield Spread(unless_left, on_thread, cores, verdicts, recall, start=started)
+            kept_or_run, run = partial(unless_left, here), partial(unless_left, unkept)
+            yield Spread(kept_or_run, on_thread, cores, verdicts, recall, unkept=run, start=started)
         else:
-            yield Spread(here, on_thread, 0, verdicts, recall)
+            yield Spread(here, on_thread, 0, verdicts, recall, unkept=unkept)
     finally:
         # Nobody waits for the parts of an answer that are under way: they end with the replay they are at.
         leaving.set()

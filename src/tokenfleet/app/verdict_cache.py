@@ -19,9 +19,8 @@ from typing import Any
 
 from tokenfleet.app.digests import source_digest
 from tokenfleet.app.replay_cache import ReplayCache
-from tokenfleet.contract import judged_again, without_limits
+from tokenfleet.contract import judged_again, measured, without_limits
 from tokenfleet.domain.fleet import Fleet
-from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner import UNSEEN, Asked, Hopeless, Latencies, Look, Verdict
 
 _Line = dict[str, Any]
@@ -74,10 +73,10 @@ class VerdictCache:
         path, name = self._path(asked), self._name(asked)
         line = dict(self._lines(path).get(name, {}))
         if asked.hopeless is not None:
-            seen = [(_measured(look.peak), _measured(look.overall)) for look in asked.hopeless.looks]
+            seen = [(measured(look.peak), measured(look.overall)) for look in asked.hopeless.looks]
             line[_looks_of(asked.hopeless)] = {"seen": seen, "all": not verdict.cut}
         if not verdict.cut:
-            line["end"] = _measured(verdict.peak), _measured(verdict.overall), astuple(verdict.seen)
+            line["end"] = measured(verdict.peak), measured(verdict.overall), astuple(verdict.seen)
         self._lines(path)[name] = line
         body = name + b" " + json.dumps(line, separators=(",", ":")).encode()
         self._unwritten.setdefault(path, []).append(b"%08x %s\n" % (zlib.crc32(body), body))
@@ -136,7 +135,3 @@ def _read(lines: Iterable[bytes]) -> tuple[dict[bytes, _Line], int]:
 
 def _looks_of(hopeless: Hopeless) -> str:
     return "window_looks" if hopeless.peak_only else "looks"
-
-
-def _measured(results: tuple[SloResult, ...]) -> list[tuple[float | None, int]]:
-    return [(result.predicted, result.sample_count) for result in results]

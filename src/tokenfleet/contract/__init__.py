@@ -7,7 +7,17 @@ or run anything.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokenfleet.contract.judge import Judging, clauses_of, ended, judge, judged_again, time_given_s, without_limits
+from tokenfleet.contract.judge import (
+    Found,
+    Judging,
+    clauses_of,
+    ended,
+    judge,
+    judged_again,
+    measured,
+    time_given_s,
+    without_limits,
+)
 from tokenfleet.contract.quantile import conservative_rank
 
 if TYPE_CHECKING:
@@ -56,6 +66,7 @@ __all__ = [
     "Diagnosis",
     "DiagnosisLimits",
     "Fairness",
+    "Found",
     "Judging",
     "Minutes",
     "TenantService",
@@ -74,6 +85,7 @@ __all__ = [
     "judge_minutes",
     "judged_again",
     "judged_in_parts",
+    "measured",
     "most_at_once",
     "read_contract",
     "read_s",

@@ -217,6 +217,11 @@ def judged_again(slo: Slo, found: Sequence[Found]) -> tuple[SloResult, ...]:
     return tuple(_result(clause, measured) for clause, measured in zip(_clauses(slo), found, strict=True))
 
 
+def measured(results: Sequence[SloResult]) -> tuple[Found, ...]:
+    """Value and samples of every clause that was judged, for :func:`judged_again`."""
+    return tuple((result.predicted, result.sample_count) for result in results)
+
+
 def without_limits(slo: Slo) -> Slo:
     """The clauses of a promise, their limits aside: what :func:`judge` measures hangs on nothing else."""
     return replace(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tokenfleet.planner.rungs import BATCH, RungRide
     from tokenfleet.planner.spike import Endured, Event, KnownSpike, TokenBudget, known_spike
     from tokenfleet.planner.splits import question_to, split_trials
-    from tokenfleet.planner.spread import Pending, Replay, Spread
+    from tokenfleet.planner.spread import Pending, Replay, Spread, recall_of, unkept
     from tokenfleet.planner.systems import System, in_place, pools_of, requests_of_pool, system_of
     from tokenfleet.planner.tiering import TierOption, tiers
     from tokenfleet.planner.trading import balanced, excess_of, sizes_between
@@ -133,6 +133,7 @@ _HOME = {
     "priced_pools": "priced",
     "question_to": "splits",
     "quote": "quotes",
+    "recall_of": "spread",
     "requests_of_pool": "systems",
     "room_for_failover": "failover",
     "what_holds_failover": "failover",
@@ -149,6 +150,7 @@ _HOME = {
     "tiers_of_pools": "pools_tiering",
     "tiers_of_system": "pools_tiering",
     "too_few_zones": "redundancy",
+    "unkept": "spread",
     "why_it_lost": "document",
     "without_pools": "named",
     "zones_without_replicas": "redundancy",
@@ -236,6 +238,7 @@ __all__ = [
     "priced_pools",
     "question_to",
     "quote",
+    "recall_of",
     "requests_of_pool",
     "room_for_failover",
     "shelves_of",
@@ -251,6 +254,7 @@ __all__ = [
     "tiers_of_pools",
     "tiers_of_system",
     "too_few_zones",
+    "unkept",
     "what_holds_failover",
     "why_it_lost",
     "without_pools",

@@ -27,7 +27,6 @@ from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.multiples import multiplied, whole_of
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
-from tokenfleet.planner.recalling import anew
 from tokenfleet.planner.relax import changes_that_work, crowded_out, nearest_failure, reasons
 from tokenfleet.planner.relax_in_room import changes_in_room, is_in_room_asked
 from tokenfleet.planner.relaxing import Sought, Trials
@@ -38,7 +37,7 @@ from tokenfleet.planner.routers import best_router
 from tokenfleet.planner.screen import Screened, screen
 from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.sensitivity import confidence, sensitivity
-from tokenfleet.planner.spread import Replay, Spread
+from tokenfleet.planner.spread import Replay, recall_of
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.sure import prefer_sure, slow_fleet
 from tokenfleet.planner.traffic import Traffic, stretch
@@ -138,8 +137,7 @@ def cheapest(
 
 
 def _traffic(trace: Trace, replay: Replay | None) -> Traffic:
-    recall = replay.recall if isinstance(replay, Spread) else anew
-    return Traffic(trace, recall("peak window", trace, lambda: workload.peak_window(trace)))
+    return Traffic(trace, recall_of(replay)("peak window", trace, lambda: workload.peak_window(trace)))
 
 
 def _has_requests(trace: Trace) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar, cast
 
 from tokenfleet import performance, simulator
-from tokenfleet.contract import Judging
+from tokenfleet.contract import Found, Judging, judged_again, measured, without_limits
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.plan import PlanQuestion
 from tokenfleet.domain.replica import ReplicaPhysics
@@ -18,7 +18,7 @@ from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.giving_up import given_up
 from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.room import most_replicas
-from tokenfleet.planner.spread import Replay, Spread
+from tokenfleet.planner.spread import Replay, Spread, recall_of
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import UNSEEN, Asked, Latencies, Verdict
 
@@ -96,7 +96,7 @@ class Replays:
         """How many replays may run ahead of the one asked for."""
         # What was decided is known by traffic, fleet and promise alone: by nothing that happens at a door.
         self._verdicts = replay.verdicts if isinstance(replay, Spread) and door is None else None
-        self.recall: Recall = replay.recall if isinstance(replay, Spread) else anew
+        self.recall: Recall = recall_of(replay)
         """For what formulas alone answer."""
         self.remembers = False
         """Whether the last verdict was one of an earlier plan."""
@@ -148,14 +148,28 @@ class Replays:
 
     def recalled(self, name: str, asked: object, make: Callable[[], T]) -> T:
         """What ``make`` finds out by replays of this door, where an earlier plan has not; counted as if it had not."""
+        return self._recalled(name, (asked, self.slo), make)
+
+    def remembered(self, name: str, asked: object, make: Callable[[], Verdict]) -> Verdict:
+        """A verdict on replays to their end, which an earlier plan may have held against other limits."""
+        if self.recall is anew:
+            return make()
+
+        def found() -> tuple[tuple[Found, ...], tuple[Found, ...], Latencies]:
+            made = make()
+            return measured(made.peak), measured(made.overall), made.seen
+
+        peak, overall, seen = self._recalled(name, (asked, without_limits(self.slo)), found)
+        return Verdict(judged_again(self.slo, peak), judged_again(self.slo, overall), seen)
+
+    def _recalled(self, name: str, asked: object, make: Callable[[], T]) -> T:
         before = self.count
 
         def made() -> tuple[T, int]:
             found = make()
             return found, self.count - before
 
-        door = self.slo, self.router, self.door, self.clients
-        found, replayed_count = self.recall(name, (asked, *door), made)
+        found, replayed_count = self.recall(name, (asked, self.router, self.door, self.clients), made)
         self.count = before + replayed_count
         return found
 
@@ -220,6 +234,9 @@ class Replays:
     def _decided(self, traffic: Traffic, replica: ReplicaPhysics, count: int, hopeless: Hopeless | None) -> Verdict:
         """What was decided on the same question before, else a replay of it, judged."""
         asked = self._asked(traffic, replica, count, hopeless)
+        if self._verdicts is None and self.recall is not anew:
+            run = partial(self.run, traffic, replica, count)
+            return self.remembered("verdict", (traffic, asked.fleet), lambda: self.judged(traffic, run()))
         known = None if self._verdicts is None else self._verdicts.find(asked)
         self.remembers = known is not None
         if known is not None:

@@ -56,7 +56,24 @@ class Start(Protocol):
         """What is returned waits for the answer, and raises what the work raised."""
 
 
-class Spread:
+class Recalling:
+    """A :class:`Replay` beside which answers are kept."""
+
+    recall: Recall
+    """What earlier plans worked out."""
+
+
+def recall_of(replay: object) -> Recall:
+    """What is kept beside a replay, where anything is."""
+    return replay.recall if isinstance(replay, Recalling) else anew
+
+
+def unkept(replay: Replay) -> Replay:
+    """Runs what nobody will ask for again, as what it comes to is kept."""
+    return replay.unkept if isinstance(replay, Spread) else replay
+
+
+class Spread(Recalling):
     """A :class:`Replay` that may be told what comes next."""
 
     def __init__(
@@ -67,6 +84,7 @@ class Spread:
         verdicts: Verdicts | None = None,
         recall: Recall = anew,
         *,
+        unkept: Replay | None = None,
         start: Start | None = None,
     ) -> None:
         """Put workers beside a replay.
@@ -77,9 +95,11 @@ class Spread:
             width: How many to foresee: those that workers can run meanwhile.
             verdicts: What earlier plans decided.
             recall: What else they worked out.
+            unkept: Runs what nobody will ask for again, as what it comes to is kept; ``replay`` where nothing is.
             start: Starts work beside the search, where there is a core for it.
         """
         self._replay = replay
+        self.unkept = unkept or replay
         self._submit = submit
         self.width = width
         self.verdicts = verdicts

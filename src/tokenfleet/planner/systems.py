@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -20,9 +21,10 @@ from tokenfleet.domain.ways import Takes
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
 from tokenfleet.planner.placement import crowding
+from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays, with_step_factor
-from tokenfleet.planner.spread import Replay
+from tokenfleet.planner.spread import Recalling, Replay, recall_of, unkept
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import Verdict
 
@@ -79,6 +81,9 @@ class Way(Protocol):
 
     def through(self, trace: Trace, fleets: Mapping[str, Fleet], /) -> tuple[Trace, Pools]:
         """The requests as they are sent, and their stages with these fleets, for all of a demand or a part of it."""
+
+    asked: str | None
+    """All that it hangs on but for the demand, as text; ``None`` where no text says it."""
 
     @property
     def has_lanes(self) -> bool:
@@ -162,6 +167,24 @@ class System:
             return self.way.through(trace, fleets)
         return trace, pools_of(trace, {part.name: part.takes for part in self.parts}, fleets, self.handover)
 
+    def asked(self, *, spare: bool) -> object | None:
+        """All that a replay of these pools hangs on, but for the demand; ``None`` where nothing says it."""
+        way = self.handover if self.way is None else self.way.asked
+        if way is None and self.way is not None:
+            return None
+        parts = (
+            (part.name, part.takes, part.router, part.sized.beside, fleet)
+            for part, fleet in zip(self.parts, self.fleets(spare=spare).values(), strict=True)
+        )
+        return way, tuple(parts)
+
+    def recall(self, replay: Replay) -> Recall:
+        """What is kept beside a replay, of the carrying replicas of these pools."""
+        known, pools = recall_of(replay), self.asked(spare=False)
+        if pools is None or known is anew:
+            return anew
+        return lambda name, asked, make: known(name, (pools, asked), make)
+
     def in_place(self, name: str, replay: Replay) -> "InPlace":
         """Replays of one pool beside the carrying replicas of the others."""
         others = self.fleets(spare=False)
@@ -172,7 +195,9 @@ class System:
             beside = {each: _of_count(others[each], count) for each in hosted}
             return self.through(trace, {**others, **beside, name: fleet})
 
-        return InPlace(name, system, replay)
+        own = self.recall(replay)
+        recall = own if own is anew else lambda what, asked, make: own(what, (name, asked), make)
+        return InPlace(name, system, replay, recall)
 
     def counts_apart(self, slo: Slo) -> bool:
         """Whether a replay must count the gaps of classes or lanes apart to be held against a promise."""
@@ -180,6 +205,11 @@ class System:
 
     def judged(self, replays: Replays, traffic: Traffic, *, spare: bool = False) -> Verdict:
         """The promise with the spare replicas of every pool gone, or there."""
+        asked = self.asked(spare=spare)
+        found = partial(self._judged, replays, traffic, spare=spare)
+        return found() if asked is None else replays.remembered("verdict of pools", (traffic, asked), found)
+
+    def _judged(self, replays: Replays, traffic: Traffic, *, spare: bool) -> Verdict:
         # Gaps are counted class by class along with telemetry: one sample of it is enough.
         interval_s = max(1.0, traffic.trace.duration_s) if self.counts_apart(replays.slo) else None
         run = self.replayed(replays, traffic, spare=spare, telemetry_interval_s=interval_s)
@@ -209,8 +239,12 @@ class System:
         telemetry_interval_s: float | None = None,
         worlds: Mapping[str, World] | None = None,
         gate: Gate | None = None,
+        is_kept: bool = False,
     ) -> StagedRun:
-        """Replays the traffic through all pools, in quiet times or each in a world of its own, or behind a ``gate``."""
+        """Replays the traffic through all pools, in quiet times or each in a world of its own, or behind a ``gate``.
+
+        ``is_kept``: the same will be asked for again, not what it comes to alone.
+        """
         around, way = worlds or {}, self.way
         replays.count += len(self.parts)
         trace, pools = self.through(traffic.trace, self.fleets(spare=spare, power=power))
@@ -227,7 +261,7 @@ class System:
             peak_window_s=traffic.window_s,
             telemetry_interval_s=telemetry_interval_s,
             worlds=world,
-            run=replays.replay,
+            run=replays.replay if is_kept else unkept(replays.replay),
         )
 
 
@@ -330,12 +364,18 @@ class Proof:
 def proof(system: System, replays: Replays, traffic: Traffic, *, spare: bool, telemetry_interval_s: float) -> Proof:
     """Replays a system as predicted, and with the steps of all pools at either end of their error bands."""
     apart_s = telemetry_interval_s if system.counts_apart(replays.slo) else None
-    run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=telemetry_interval_s)
-    low, high = (
-        system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s) for power in (-1, 1)
-    )
+    run = system.replayed(replays, traffic, spare=spare, telemetry_interval_s=telemetry_interval_s, is_kept=True)
     factor = max(part.sized.replica.band.first_token_factor for part in system.parts)
-    verdict = system.verdict(replays, traffic, run, low=low, high=high, first_token_factor=factor)
+
+    def judged() -> Verdict:
+        low, high = (
+            system.replayed(replays, traffic, spare=spare, power=power, telemetry_interval_s=apart_s)
+            for power in (-1, 1)
+        )
+        return system.verdict(replays, traffic, run, low=low, high=high, first_token_factor=factor)
+
+    asked = system.asked(spare=spare)
+    verdict = judged() if asked is None else replays.recalled("proof of pools", (traffic, asked), judged)
     return Proof(run, verdict)
 
 
@@ -359,21 +399,29 @@ def in_place(
     return InPlace(name, system, replay)
 
 
-class InPlace:
+class InPlace(Recalling):
     """Replays a system in which one pool has the fleet that is asked for.
 
     What it tells of requests is what their users see, and what it tells of replicas is about those of that pool. So
     whatever is asked of one fleet can be asked of one pool among others that depend on it.
     """
 
-    def __init__(self, name: str, system: Callable[[Trace, Fleet], tuple[Trace, Pools]], replay: Replay) -> None:
+    def __init__(
+        self,
+        name: str,
+        system: Callable[[Trace, Fleet], tuple[Trace, Pools]],
+        replay: Replay,
+        recall: Recall = anew,
+    ) -> None:
         """Stand in for a replay.
 
         Args:
             name: The pool.
             system: The requests as they are sent, and the pools with this fleet for it, for a trace.
             replay: Runs one pool.
+            recall: What earlier plans worked out of this pool among the others.
         """
+        self.recall = recall
         self._name = name
         self._system = system
         self._replay = replay
@@ -396,7 +444,7 @@ class InPlace:
             peak_window_s=peak_window_s,
             telemetry_interval_s=telemetry_interval_s,
             worlds=lambda name, _calls: world if name == self._name else None,
-            run=self._replay,
+            run=unkept(self._replay),
         )
         return in_its_place(run, self._name)
 
