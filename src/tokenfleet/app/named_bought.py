@@ -58,7 +58,7 @@ class NamedBought:
 def buy_named(
     asked: Scenario,
     teller: Teller,
-    replay: planner.Replay = simulator.replay,
+    replay: planner.Replay | None = None,
     demand: tuple[Trace, Workload] | None = None,
 ) -> NamedBought:
     """Find what named pools buy.
@@ -66,7 +66,7 @@ def buy_named(
     Args:
         asked: A scenario with ``pools``.
         teller: Told what is being done.
-        replay: Runs the replay of one pool.
+        replay: Runs the replay of one pool instead of the simulator.
         demand: The demand and its profile; the scenario's own when ``None``.
 
     Raises:

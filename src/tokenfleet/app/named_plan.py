@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from tokenfleet import planner, simulator
+from tokenfleet import planner
 from tokenfleet.app.compose import Composition, Teller, finished
 from tokenfleet.app.named_bought import buy_named
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.domain.plan import Plan
 
 
-def plan_named(asked: Scenario, teller: Teller, replay: planner.Replay = simulator.replay) -> tuple[Plan, Composition]:
+def plan_named(asked: Scenario, teller: Teller, replay: planner.Replay | None = None) -> tuple[Plan, Composition]:
     """Plan pools that the scenario names: their counts, and what a plan says of them.
 
     Args:
         asked: A scenario with ``pools``.
         teller: Told what is being done.
-        replay: Runs the replay of one pool.
+        replay: Runs the replay of one pool instead of the simulator.
 
     Raises:
         BadInput: as for :func:`tokenfleet.app.named_bought.buy_named`.

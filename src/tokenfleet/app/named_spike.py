@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tokenfleet import planner, simulator
+from tokenfleet import planner
 from tokenfleet.app.compose import Teller, demand_of
 from tokenfleet.app.named_bought import NamedBought, buy_named, refuse_unplannable
 from tokenfleet.app.scenario_types import Scenario
@@ -11,7 +11,7 @@ from tokenfleet.app.spike_pools import PoolsSpiked, pools_spiked
 
 
 def spike_named(
-    asked: Scenario, options: SpikeOptions, teller: Teller, replay: planner.Replay = simulator.replay
+    asked: Scenario, options: SpikeOptions, teller: Teller, replay: planner.Replay | None = None
 ) -> Spike | PoolsSpiked:
     """Sizes the pools that a scenario names for usual times, then asks them for the event and for bursts.
 

@@ -124,7 +124,7 @@ class Counted:
 def count_pools(
     asked: Scenario,
     teller: Teller,
-    replay: planner.Replay = simulator.replay,
+    replay: planner.Replay | None = None,
     demand: tuple[Trace, Workload] | None = None,
 ) -> Counted:
     """Find the cheapest counts of all pools that keep the promise, without any spare replicas.
@@ -132,7 +132,7 @@ def count_pools(
     Args:
         asked: A scenario with ``pools``; the replicas it names are where the search starts.
         teller: Told what is being done.
-        replay: Runs the replay of one pool.
+        replay: Runs the replay of one pool instead of the simulator.
         demand: The demand and its profile; the scenario's own when ``None``.
 
     Raises:
@@ -147,7 +147,8 @@ def count_pools(
     users_are_known(asked.compare, text)
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
-    trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), replay)
+    run = replay or planner.Lately(simulator.replay)
+    trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), run)
     start = tuple(named.fleet.groups[0].replica_count for named in system.named)
     prices = tuple(_price(asked, named) for named in system.named)
     teller.say("replaying pools of every size")

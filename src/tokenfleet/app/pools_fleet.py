@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from tokenfleet import catalog, performance
@@ -19,7 +20,7 @@ from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Gpu
 from tokenfleet.domain.model import ModelArchitecture
-from tokenfleet.domain.plan import Does
+from tokenfleet.domain.plan import Does, Reason
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import Deployment, EngineSettings, Layout, Precision, ReplicaPhysics
 
@@ -91,19 +92,28 @@ def phase_fleet(
         for layout in _layouts(asked, spec, model, gpu, tower=tower)
     ]
     deployments = deployments if berth is None else [on_shared(each, gpu, berth) for each in deployments]
-    found = next((each for each in deployments if not why_not(model, gpu, each, tower=tower)), deployments[-1])
-    reasons = why_not(model, gpu, found, tower=tower)
-    if reasons:
+    replica, reasons = _first_that_runs(model, gpu, tuple(deployments), tower=tower)
+    if replica is None:
         raise BadInput(Problem(f"{where}.gpu", reason.text, reason.relax or "take another gpu") for reason in reasons)
-    physics = performance.tower_physics if tower else performance.replica_physics
-    replica = physics(model, gpu, found)
-    if model.encoder_only:
-        replica = replace(replica, kv_block_tokens=_LONGEST_TOKENS)
     count = spec.replicas or 1
     if isinstance(spec, ScaledPhaseSpec) and spec.autoscaling is not None:
         count = spec.autoscaling.max
     group = ReplicaGroup(replica=replica, replica_count=count)
     return at_berth(Fleet(groups=(group,), router=spec.router or asked.router, scrape_s=asked.scrape), berth)
+
+
+@lru_cache(maxsize=256)
+def _first_that_runs(
+    model: ModelArchitecture, gpu: Gpu, deployments: tuple[Deployment, ...], *, tower: bool
+) -> tuple[ReplicaPhysics | None, tuple[Reason, ...]]:
+    """The first deployment that fits; or why the last does not. Each part of a demand asks for the same ones again."""
+    found = next((each for each in deployments if not why_not(model, gpu, each, tower=tower)), deployments[-1])
+    reasons = why_not(model, gpu, found, tower=tower)
+    if reasons:
+        return None, reasons
+    physics = performance.tower_physics if tower else performance.replica_physics
+    replica = physics(model, gpu, found)
+    return (replace(replica, kv_block_tokens=_LONGEST_TOKENS) if model.encoder_only else replica), ()
 
 
 def merged(shared: PhaseSpec, own: ScaledPhaseSpec) -> ScaledPhaseSpec:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from tokenfleet import simulator
 from tokenfleet.app.executor import Executor, ray_at
+from tokenfleet.app.kept_work import KeptWork
 from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
@@ -32,7 +33,7 @@ _SWITCH_S: Final = 0.001
 def spread_replays(
     executor: Executor,
     kept: ReplayCache | None = None,
-    recall: Recall = anew,
+    recall: Recall | None = None,
     *,
     announce: Callable[[str], None] = lambda _: None,
     address: str | None = None,
@@ -44,7 +45,7 @@ def spread_replays(
     Args:
         executor: ``local``: as many threads as this process has cores; ``ray``: the workers of a cluster.
         kept: Replays that were run before.
-        recall: What else was worked out before.
+        recall: What else was worked out before; by itself what is kept beside replays that are.
         announce: Told when the kernel must be compiled.
         address: As for :func:`tokenfleet.app.executor.mapper_of`.
 
@@ -54,6 +55,8 @@ def spread_replays(
     here: Replay = simulator.replay if kept is None else kept.replay
     unkept: Replay = simulator.replay if kept is None else kept.unkept
     verdicts = None if kept is None else VerdictCache(kept, announce)
+    if recall is None:
+        recall = anew if kept is None else KeptWork(kept, announce)
     if kept is None:
         simulator.warm_up(announce)
     try:
