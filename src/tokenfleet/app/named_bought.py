@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from threading import Lock
 from typing import Final
 
 from tokenfleet import catalog, planner, simulator
@@ -108,6 +109,7 @@ class NamedWay:
         self._asked = asked
         self.asked: str | None = way_text(asked)
         # Traces are kept beside their number, so that nobody else gets their id.
+        self._one_at_a_time = Lock()
         self._known: OrderedDict[int, tuple[Trace, PoolSystem]] = OrderedDict()
         self._named: dict[str, NamedPool] = {}
 
@@ -159,12 +161,13 @@ class NamedWay:
         return found
 
     def _system(self, trace: Trace) -> PoolSystem:
-        if id(trace) not in self._known:
-            system = pool_system(self._asked, trace, is_part=True)
-            self._named = {each.name: each for each in system.named}
-            self._keep(trace, system)
-        self._known.move_to_end(id(trace))
-        return self._known[id(trace)][1]
+        with self._one_at_a_time:
+            if id(trace) not in self._known:
+                system = pool_system(self._asked, trace, is_part=True)
+                self._named = {each.name: each for each in system.named}
+                self._keep(trace, system)
+            self._known.move_to_end(id(trace))
+            return self._known[id(trace)][1]
 
     def _keep(self, trace: Trace, system: PoolSystem) -> None:
         self._known[id(trace)] = trace, system

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import TypeVar, get_args
 
 from tokenfleet import cost, workload
@@ -297,17 +296,8 @@ def _begin(work: Work, chosen: Answer, reporter: Reporter) -> _Begun:
 
 
 def _started(work: Work, make: Callable[[Work], T]) -> Callable[[], T]:
-    """Starts a part of the answer that no other part changes; its replays are counted when it is called for."""
-    apart = work.replays.counted_apart()
-    asked = work.replays.beside(lambda: make(replace(work, replays=apart)))
-
-    @cache
-    def found() -> T:
-        made = asked()
-        work.replays.count += apart.count
-        return made
-
-    return found
+    """Starts a part of the answer that no other part changes."""
+    return work.replays.started(lambda apart: make(replace(work, replays=apart)))
 
 
 def _curve(replays: Replays, begun: _Begun, reporter: Reporter) -> tuple[CurvePoint, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tokenfleet import simulator
 from tokenfleet.domain.fleet import Router
@@ -93,9 +94,8 @@ def plan_of_named(
     if whole is None:
         raise ValueError("counts that were sized on the whole demand break the promise on it")
     reporter = Reporter(progress)
-    planned = Planned(
-        tuple(_planned(part, system, traffic, run, degraded, reporter) for part in parts), None, system.way
-    )
+    begun = [together.started(partial(_planned, part, system, traffic, run, degraded, reporter)) for part in parts]
+    planned = Planned(tuple(each() for each in begun), None, system.way)
     return together.plan(_bare(question, traffic), planned, degraded, whole)
 
 

@@ -137,6 +137,19 @@ class Replays:
         """
         return self.replay.beside(work) if isinstance(self.replay, Spread) else cache(work)
 
+    def started(self, make: Callable[["Replays"], T]) -> Callable[[], T]:
+        """Starts a part of an answer that no other part changes; its replays are counted when it is called for."""
+        apart = self.counted_apart()
+        asked = self.beside(lambda: make(apart))
+
+        @cache
+        def found() -> T:
+            made = asked()
+            self.count += apart.count
+            return made
+
+        return found
+
     @property
     def count(self) -> int:
         """Replays asked for, behind other routers too."""

@@ -1,8 +1,9 @@
 """Several pools as one plan: proved together on the whole demand, billed together, with one outlook."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from tokenfleet import cost
 from tokenfleet.domain.outlook import Confidence
@@ -21,6 +22,8 @@ from tokenfleet.planner.systems import Proof, System, Way, proof, system_of
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.utilization import Saturated, busiest_part, busiest_rate_per_s, full_replicas
 from tokenfleet.planner.work import DETAIL_REQUESTS, SEARCH_REQUESTS
+
+T = TypeVar("T")
 
 _TELEMETRY_SAMPLES = 1_000
 
@@ -63,6 +66,10 @@ class Together:
         self._asked, self._traffic, self._progress = asked, traffic, progress
         self._question = replace(asked, splits=(), apart=None)
         self._replays, self._replay = replays, replay
+
+    def started(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Starts a part of the answer that no other part changes; call it for the answer."""
+        return self._replays.beside(work)
 
     def proofs(self, system: System) -> tuple[Proof, Proof | None]:
         """The whole demand with the spare replicas of every pool gone and, where that keeps the promise, there."""
@@ -128,21 +135,30 @@ class Together:
         """The plan with what surrounds it: other loads, more replicas, wrong assumptions, and how sure it is."""
         reporter = Reporter(self._progress)
         searched = stretch(self._traffic, SEARCH_REQUESTS)
-        outlook = PoolsOutlook(planned.system, self._replays, self._question, searched, reporter)
-        curve = outlook.curve(stretch(searched, DETAIL_REQUESTS))
-        sure = outlook.sure(None if planned.depend else joint.sure(pools))
-        cases = joint.as_sure(outlook.sensitivity(), sure)
-        more = outlook.frontier() if planned.way is not None else ()
+
+        def part(told: Callable[[PoolsOutlook], T]) -> Callable[[], T]:
+            def made(replays: Replays) -> T:
+                return told(PoolsOutlook(planned.system, replays, self._question, searched, reporter))
+
+            return self._replays.started(made)
+
+        alone = None if planned.depend else joint.sure(pools)
+        wrong, surer = part(PoolsOutlook.sensitivity), part(lambda outlook: outlook.sure(alone))
+        drawn = part(lambda outlook: outlook.curve(stretch(searched, DETAIL_REQUESTS)))
+        dearer = part(lambda outlook: outlook.frontier() if planned.way is not None else ())
+        likely = part(self._likely)
+        sure, curve = surer(), drawn()
+        cases = joint.as_sure(wrong(), sure)
         return replace(
             one,
             assumptions=(*_assumed(planned), *joint.sure_notes(pools, sure, cases)),
             curve=curve,
-            frontier=joint.with_pools((*one.frontier, *more), pools, degraded.verdict),
+            frontier=joint.with_pools((*one.frontier, *dearer()), pools, degraded.verdict),
             sure=None,
             sure_pools=sure or (),
             anomalies=(*joint.anomalies(pools), *odd_loads(curve)),
             sensitivity=cases,
-            confidence=self._likely(outlook),
+            confidence=likely(),
         )
 
     def _full(self, pool: PlannedPool, run: StagedRun) -> Saturated | None:
