@@ -36,12 +36,30 @@ precision: [bf16, fp8]
 kv_dtype: [bf16, fp8]
 redundancy: {{replicas: n+1}}
 """
+POOLS = """\
+name: wide
+workload: {lengths: {input: 3000:8000, output: 200:500}, mean_rate: 5.6, duration: 1h}
+model: meta-llama/Llama-3.3-70B-Instruct
+slo: {ttft_p99: 4s, itl_p99: 100ms, error_rate: 0.1%}
+precision: fp8
+redundancy: {replicas: n+1}
+pools:
+  embed: {model: Qwen/Qwen3-Embedding-0.6B, gpu: l4}
+  rerank: {model: BAAI/bge-reranker-v2-m3, gpu: l4}
+  small: {model: Qwen/Qwen3-8B, gpu: l40s, takes: {input_up_to: 2000}}
+  main: {gpu: b200_sxm, tensor_parallel: 4, prefill: {}, decode: {}, link: infiniband_400g}
+chain:
+  takes: {share: 50%}
+  steps: [{pool: embed, input: 30:90}, {wait: 20ms:80ms}, {pool: rerank, input: 400:700, calls: 20}]
+"""
 CASES = {
-    "chat": ("chat", "meta-llama/Llama-3.3-70B-Instruct", "2s"),
-    "rag": ("rag", "meta-llama/Llama-3.3-70B-Instruct", "2s"),
-    "agents": ("agents", "meta-llama/Llama-3.3-70B-Instruct", "4s"),
-    "small model": ("chat", "meta-llama/Llama-3.1-8B-Instruct", "500ms"),
+    "chat": SCENARIO.format(preset="chat", model="meta-llama/Llama-3.3-70B-Instruct", ttft="2s"),
+    "rag": SCENARIO.format(preset="rag", model="meta-llama/Llama-3.3-70B-Instruct", ttft="2s"),
+    "agents": SCENARIO.format(preset="agents", model="meta-llama/Llama-3.3-70B-Instruct", ttft="4s"),
+    "small model": SCENARIO.format(preset="chat", model="meta-llama/Llama-3.1-8B-Instruct", ttft="500ms"),
+    "pools": POOLS,
 }
+"""The last one names five pools, whose counts and settings are sought."""
 CHANGES: dict[str, dict[str, str]] = {
     "days": {"replicas: n+1}": "replicas: n+1}\nvalid_days: 7"},
     "price": {"replicas: n+1}": "replicas: n+1}\nprices: {usd_per_gpu_hour: {b200_sxm: 5.5}}"},
@@ -124,10 +142,9 @@ class Watching:
 
 def measured(name: str) -> dict[str, Any]:
     """One case, warm; each change finds what the plan before it kept, and nothing of the other changes."""
-    preset, model, ttft = CASES[name]
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = Path(name_of_folder)
-        scenario, text = folder / "wide.yaml", SCENARIO.format(preset=preset, model=model, ttft=ttft)
+        scenario, text = folder / "wide.yaml", CASES[name]
         scenario.write_text(text)
         planned(folder, "--no-cache")
         found = planned(folder, "--no-cache")

@@ -8,6 +8,7 @@ from tokenfleet import catalog, planner, simulator, workload
 from tokenfleet.app.alternatives import users_are_known
 from tokenfleet.app.compose import Teller, demand_of, gpu_prices
 from tokenfleet.app.demand_words import about_demand
+from tokenfleet.app.lately import Lately
 from tokenfleet.app.pool_settings import setting_notes, with_fewer, with_smaller_steps
 from tokenfleet.app.pool_trials import Capped, Counts, Tally, Trials, cap_notes, caps_of, of_count
 from tokenfleet.app.pooled_words import waiting
@@ -147,7 +148,7 @@ def count_pools(
     users_are_known(asked.compare, text)
     system = pool_system(asked, text)
     simulator.warm_up(announce=teller.announce)
-    run = replay or planner.Lately(simulator.replay)
+    run = replay or Lately(simulator.replay)
     trials = Trials(asked, text, workload.peak_window(system.trace), Tally(), run)
     start = tuple(named.fleet.groups[0].replica_count for named in system.named)
     prices = tuple(_price(asked, named) for named in system.named)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from tokenfleet import simulator
 from tokenfleet.app.executor import Executor, ray_at
 from tokenfleet.app.kept_work import KeptWork
+from tokenfleet.app.lately import Lately
 from tokenfleet.app.replay_cache import ReplayCache
 from tokenfleet.app.verdict_cache import VerdictCache
 from tokenfleet.domain.fleet import Fleet
@@ -53,7 +54,7 @@ def spread_replays(
         BadInput: Ray is not installed.
     """
     here: Replay = simulator.replay if kept is None else kept.replay
-    unkept: Replay = simulator.replay if kept is None else kept.unkept
+    unkept = Lately(simulator.replay if kept is None else kept.unkept)
     verdicts = None if kept is None else VerdictCache(kept, announce)
     if recall is None:
         recall = anew if kept is None else KeptWork(kept, announce)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
     from tokenfleet.planner.failover import room_for_failover, what_holds_failover
     from tokenfleet.planner.failover import room_for_failover
-    from tokenfleet.planner.lately import Lately
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
@@ -89,7 +88,6 @@ _HOME = {
     "PricedPools": "priced",
     "Progress": "progress",
     "Quota": "packing",
-    "Lately": "lately",
     "Recall": "recalling",
     "Replay": "spread",
     "RungRide": "rungs",
@@ -180,7 +178,6 @@ __all__ = [
     "Hopeless",
     "HotPrefix",
     "KnownSpike",
-    "Lately",
     "Latencies",
     "LetGo",
     "Look",

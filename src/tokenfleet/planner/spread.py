@@ -13,7 +13,6 @@ from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
-from tokenfleet.planner.lately import Lately
 from tokenfleet.planner.recalling import Recall, anew
 from tokenfleet.planner.verdict import Verdicts
 
@@ -100,7 +99,7 @@ class Spread(Recalling):
             start: Starts work beside the search, where there is a core for it.
         """
         self._replay = replay
-        self.unkept: Replay = Lately(unkept or replay)
+        self.unkept: Replay = unkept or replay
         self._submit = submit
         self.width = width
         self.verdicts = verdicts

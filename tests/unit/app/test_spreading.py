@@ -90,7 +90,7 @@ def test_of_long_traces_one_replay_runs_at_a_time(monkeypatch, request_count, to
             met.append(True)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
-    with spread_replays("local", SimpleNamespace(replay=replay)) as spread:
+    with spread_replays("local", SimpleNamespace(replay=replay, unkept=replay)) as spread:
         for each in [spread.beside(lambda: spread(trace, None)) for _ in range(2)]:
             each()
     assert bool(met) == together

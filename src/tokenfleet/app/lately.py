@@ -6,7 +6,6 @@ What they are asked is another trace each time, of equal calls: so columns are c
 
 from collections import deque
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord
 from tokenfleet.domain.trace import COLUMNS, Trace
 from tokenfleet.domain.world import World
-from tokenfleet.planner.early import Hopeless
-
-if TYPE_CHECKING:
-    from tokenfleet.planner.spread import Replay
+from tokenfleet.planner import Hopeless, Replay
 
 _SAID_ONCE = ("tenants", "classes", "start_utc", "time_of_day_s")
 """Fields of a trace that are no columns. What a log observed, no replay reads."""
@@ -45,7 +41,7 @@ class _Run:
 class Lately:
     """A :class:`tokenfleet.planner.Replay` that knows the last replays of quiet times."""
 
-    def __init__(self, replay: "Replay") -> None:
+    def __init__(self, replay: Replay) -> None:
         """Put a memory before a replay."""
         self._replay = replay
         self._one_at_a_time = Lock()
