@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tokenfleet.planner.early import Hopeless, Look
     from tokenfleet.planner.equal_gpus import EqualGpus, at_equal_gpus
     from tokenfleet.planner.failover import room_for_failover, what_holds_failover
-    from tokenfleet.planner.failover import room_for_failover
     from tokenfleet.planner.letting_go import LetGo
     from tokenfleet.planner.money import gpus_by_slot
     from tokenfleet.planner.named import NamedPart, missed_by_named, plan_of_named, system_of_named, without_pools
@@ -137,7 +136,6 @@ _HOME = {
     "recall_of": "spread",
     "requests_of_pool": "systems",
     "room_for_failover": "failover",
-    "what_holds_failover": "failover",
     "shelves_of": "packing_choice",
     "sizes_between": "trading",
     "smallest_enough": "counting",
@@ -152,6 +150,7 @@ _HOME = {
     "tiers_of_system": "pools_tiering",
     "too_few_zones": "redundancy",
     "unkept": "spread",
+    "what_holds_failover": "failover",
     "why_it_lost": "document",
     "without_pools": "named",
     "zones_without_replicas": "redundancy",
