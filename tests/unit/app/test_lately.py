@@ -50,7 +50,7 @@ def test_equal_calls_to_the_same_replicas_are_replayed_once():
         lambda trace, fleet: (replace(trace, output_tokens=trace.output_tokens + 1), fleet, {}),
         lambda trace, fleet: (replace(trace, priority=np.zeros(len(trace.arrival_s), dtype=np.int32)), fleet, {}),
         lambda trace, fleet: (replace(trace, time_of_day_s=60.0), fleet, {}),
-        lambda trace, fleet: (trace, fleet_of(3), {}),
+        lambda trace, _fleet: (trace, fleet_of(3), {}),
         lambda trace, fleet: (trace, replace(fleet, router="round_robin"), {}),
         lambda trace, fleet: (trace, replace(fleet, groups=(replace(fleet.groups[0], berth=0),)), {}),
         lambda trace, fleet: (trace, fleet, {"peak_window_s": (0.0, 4.0)}),
