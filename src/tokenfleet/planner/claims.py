@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from tokenfleet.cost import break_even_utilization_fraction, usd_per_million
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.planner import words
@@ -282,6 +283,9 @@ def disaggregation(compared: EqualGpus, claimed: Claimed) -> Checked:
     Args:
         compared: Both, by replay.
         claimed: factor, or its range.
+
+    Raises:
+        BadInput: the demand is so thin that the densest replay of it fills neither, or not the one that decides.
     """
     found = compared.factor
     gpus = f"{compared.gpu_count} GPUs"
@@ -302,14 +306,32 @@ def disaggregation(compared: EqualGpus, claimed: Claimed) -> Checked:
         against = "nothing" if usual is None else f"{usual.rate_per_s:.3g}"
         more = "" if usual is None else f", which would make it {apart.rate_per_s / usual.rate_per_s:.3g} times"
         lines.append(f"with the engine's own size of steps the fleet would carry {against}{more}")
+    supported = _fast_enough(found, claimed)
+    if _is_open(compared, claimed, supported=supported):
+        what = f"its demand is too thin to fill {gpus}: {lines[0]}; {lines[1]}"
+        raise BadInput.at("--scenario", what, "give fewer --gpus, or a demand with more requests a second")
     return Checked(
         claim=f"{claimed.told(_plain, 'at least')} times the load at equal GPUs with prefill and decode apart",
-        supported=_fast_enough(found, claimed),
+        supported=supported,
         claimed=claimed,
         found=found,
         position=claimed.position(found, _share),
         arithmetic=tuple(lines),
     )
+
+
+def _is_open(compared: EqualGpus, claimed: Claimed, *, supported: bool) -> bool:
+    """Whether a load that nothing broke could still turn the verdict."""
+    together, apart = compared.together, compared.apart
+    if together is None or apart is None or not (together.at_least or apart.at_least):
+        return False
+    if together.at_least and apart.at_least:
+        return True
+    position = claimed.position(compared.factor, _share)
+    if together.at_least:
+        # The factor is no larger than found: below what is claimed it stays below.
+        return supported or position == "above"
+    return not supported if claimed.high is None else position != "above"
 
 
 def _carries(who: str, carried: Carried | None) -> str:

@@ -22,9 +22,12 @@ from tokenfleet.planner.spread import Replay
 from tokenfleet.planner.steps import step_variants
 from tokenfleet.planner.traffic import Traffic, at_load, stretch
 
-_REQUESTS = 2_000
-"""The busiest stretch of the demand, of which denser and thinner copies are replayed."""
+_REQUESTS = (2_000, 500, 125)
+"""The busiest stretch of the demand, of which denser and thinner copies are replayed; of thin demand a shorter one, for
+as many requests in less time are a larger load."""
 _MOST_REQUESTS = 60_000
+_MOST_FACTOR = 1_000.0
+"""Beyond it nothing is left of the demand but its lengths."""
 _LEAST_FACTOR = 1.0 / 64.0
 _PRECISION = 1.03
 
@@ -61,7 +64,10 @@ class EqualGpus:
 
     @property
     def factor(self) -> float | None:
-        """Load of pools apart over that of the fleet; ``None`` where one of them keeps nothing."""
+        """Load of pools apart over that of the fleet; ``None`` where one of them keeps nothing.
+
+        A bound where nothing broke one of them, and nothing at all where nothing broke either.
+        """
         if self.together is None or self.apart is None:
             return None
         return self.apart.rate_per_s / self.together.rate_per_s
@@ -96,20 +102,25 @@ def at_equal_gpus(
     if question.apart is None:
         raise ValueError("pools apart are compared, and nobody says how KV crosses between them")
     replays = Replays.of(question, replay)
-    traffic = stretch(Traffic(trace, workload.peak_window(trace)), _REQUESTS)
     reporter = Reporter(progress)
     usual = list(_together(question.candidates, replays, gpu_count))
     together = [*usual, *_together(step_variants(question), replays, gpu_count)]
     apart = list(_apart(question, question.apart, replays, gpu_count))
-    return EqualGpus(
-        gpu_count=gpu_count,
-        together=_best(together, traffic, reporter),
-        apart=_best(apart, traffic, reporter),
-        usual=_best(usual, traffic, reporter),
-        together_count=len(together),
-        apart_count=len(apart),
-        replayed_count=replays.count,
-    )
+    for count in _REQUESTS:
+        window_s = workload.peak_window(trace, least_count=count // 4)
+        traffic = stretch(Traffic(trace, window_s), count)
+        found = EqualGpus(
+            gpu_count=gpu_count,
+            together=_best(together, traffic, reporter),
+            apart=_best(apart, traffic, reporter),
+            usual=_best(usual, traffic, reporter),
+            together_count=len(together),
+            apart_count=len(apart),
+            replayed_count=replays.count,
+        )
+        if not any(each is not None and each.at_least for each in (found.together, found.apart)):
+            break
+    return found
 
 
 def _together(replicas: Sequence[ReplicaPhysics], replays: Replays, gpu_count: int) -> Iterator[_Way]:
@@ -182,9 +193,10 @@ def _largest(keeps: Keeps, traffic: Traffic, above: float) -> tuple[float, bool]
     """The largest load factor from ``above`` on that keeps the promise, to 3 %; whether it is where the search ends.
 
     Returns:
-        ``None`` where ``above`` breaks it; with an ``above`` of 0, where the thinnest traffic does.
+        ``None`` where ``above`` breaks it, or is more than is tried; with an ``above`` of 0, where the thinnest
+        traffic does.
     """
-    most = _MOST_REQUESTS / traffic.trace.request_count
+    most = min(_MOST_REQUESTS / traffic.trace.request_count, _MOST_FACTOR)
 
     @cache
     def kept(factor: float) -> bool:
@@ -192,6 +204,8 @@ def _largest(keeps: Keeps, traffic: Traffic, above: float) -> tuple[float, bool]
         return thinned is not None and keeps(thinned)
 
     low = above or 1.0
+    if above > most:
+        return None
     while not kept(low):
         if above or low <= _LEAST_FACTOR:
             return None

@@ -1,5 +1,6 @@
 import pytest
 
+from tokenfleet.domain.errors import BadInput
 from tokenfleet.planner import claims
 from tokenfleet.planner.claims import Claimed
 from tokenfleet.planner.equal_gpus import Carried, EqualGpus
@@ -127,8 +128,8 @@ def test_every_claim_takes_a_range():
     assert same.position == "below"
 
 
-def carried(rate_per_s):
-    return Carried(said="replicas", rate_per_s=rate_per_s, at_least=False)
+def carried(rate_per_s, *, at_least=False):
+    return Carried(said="replicas", rate_per_s=rate_per_s, at_least=at_least)
 
 
 def compared(together, apart, usual):
@@ -153,3 +154,31 @@ def test_pools_apart_are_held_against_the_best_fleet_and_an_untuned_one_is_named
     never = claims.disaggregation(compared(carried(10.0), carried(12.0), None), point(1.2))
     assert never.supported
     assert never.arithmetic[-1].endswith("the fleet would carry nothing")
+
+
+@pytest.mark.parametrize(
+    ("together", "apart", "claim", "supported"),
+    [
+        # Nothing broke either: their ratio says nothing, whatever is claimed.
+        (True, True, point(1.1), None),
+        (True, True, span(2.0, 7.0), None),
+        # Nothing broke the fleet, so pools apart are no more than 1.2 times as good, and maybe less.
+        (True, False, point(2.0), False),
+        (True, False, point(1.1), None),
+        (True, False, span(2.0, 7.0), False),
+        (True, False, span(0.8, 1.1), None),
+        # Nothing broke the pools apart, so they are at least 1.2 times as good.
+        (False, True, point(1.1), True),
+        (False, True, point(2.0), None),
+        (False, True, span(0.8, 1.1), False),
+        (False, True, span(1.0, 1.5), None),
+        (False, True, span(2.0, 7.0), None),
+    ],
+)
+def test_a_load_that_nothing_broke_is_a_bound_and_decides_no_more_than_it_can(together, apart, claim, supported):
+    both = compared(carried(10.0, at_least=together), carried(12.0, at_least=apart), None)
+    if supported is None:
+        with pytest.raises(BadInput, match=r"too thin to fill 8 GPUs.*up to at least"):
+            claims.disaggregation(both, claim)
+    else:
+        assert claims.disaggregation(both, claim).supported is supported

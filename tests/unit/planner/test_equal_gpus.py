@@ -61,3 +61,16 @@ def test_a_stricter_promise_is_kept_at_less_load(found):
 def test_a_promise_that_nobody_keeps_has_no_factor():
     never = at_equal_gpus(replace(QUESTION, slo=toy.slo(ttft=0.001, itl=0.05)), DEMAND, GPUS)
     assert (never.together, never.apart, never.factor) == (None, None, None)
+
+
+def test_thin_demand_is_made_dense_enough_to_break_both():
+    """A request every two seconds: sixty thousand instead of 2,000 are fifteen a second, which breaks neither way."""
+    thin = toy.trace(count=2_500, rate=0.5, inputs=900, outputs=60)
+    found = at_equal_gpus(QUESTION, thin, GPUS)
+    assert (found.together.at_least, found.apart.at_least) == (False, False)
+    assert min(found.together.rate_per_s, found.apart.rate_per_s) > 15.0
+
+
+def test_what_no_demand_breaks_is_carried_at_least():
+    few = toy.trace(count=12, rate=0.5, inputs=2, outputs=2)
+    assert at_equal_gpus(QUESTION, few, 64).together.at_least
