@@ -30,7 +30,7 @@ from tokenfleet.planner.claims import Checked, Claimed
 _RANGE: Final = re.compile(r"(?<=[\d%x])\s*(?:-|\u2013|\.\.|to)\s*(?=[$\d.])")
 
 
-def _claimed(parse: Callable[[object], float]) -> Callable[[object], Claimed]:
+def _claimed(parse: Callable[[object], float], such_as: str) -> Callable[[object], Claimed]:
     """``2``, ``2x``, ``22%``, ``$0.15``, or a range of them as ``2-7x``; a unit at its end is meant for both ends."""
 
     def read(value: object) -> Claimed:
@@ -43,16 +43,16 @@ def _claimed(parse: Callable[[object], float]) -> Callable[[object], Claimed]:
             # What was read may lack its sign or unit: a person is told what they wrote.
             read_part = next((part for part in bare if quoted(part) in error.what), None)
             what = error.what if read_part is None else error.what.replace(quoted(read_part), quoted(value))
-            raise problem(what, f"{error.mend}, or a range such as 2-7") from None
+            raise problem(what, f"{error.mend}, or a range such as {such_as}") from None
         if len(ends) > 2 or ends != sorted(ends):
-            raise problem(f"{quoted(value)} is no range", "write the lower end first: 2-7")
+            raise problem(f"{quoted(value)} is no range", f"write the lower end first: {such_as}")
         return Claimed(low=ends[0], high=ends[1] if len(ends) == 2 else None)
 
     return read
 
 
-ClaimedFactor = Annotated[Claimed, BeforeValidator(_claimed(parse_positive))]
-ClaimedFraction = Annotated[Claimed, BeforeValidator(_claimed(parse_fraction))]
+ClaimedFactor = Annotated[Claimed, BeforeValidator(_claimed(parse_positive, "2-7"))]
+ClaimedFraction = Annotated[Claimed, BeforeValidator(_claimed(parse_fraction, "65-80%"))]
 
 
 class ContractClaim(Strict):
@@ -199,15 +199,33 @@ class PrecisionClaim(Strict):
         """From the step time of both, per GPU.
 
         Raises:
-            BadInput: one of them does not run at all.
+            BadInput: one of them does not run at all, or does not hold what is asked.
         """
+        before = self._replica("before_precision", self.before_precision)
+        after = self._replica("after_precision", self.after_precision)
+        self._refuse_too_much(before, after)
         return claims.decode_speed_up(
-            self._replica("before_precision", self.before_precision),
-            self._replica("after_precision", self.after_precision),
+            before,
+            after,
             context_tokens=self.context,
             sequence_count=self.sequences,
             claimed=self.claimed,
         )
+
+    def _refuse_too_much(self, *replicas: ReplicaPhysics) -> None:
+        from tokenfleet import catalog
+
+        longest = catalog.model(self.model).max_context_tokens
+        if longest is not None and self.context > longest:
+            what = f"{self.context:,} tokens, and {self.model} reads {longest:,} at most"
+            raise BadInput.at("--context", what, f"give {longest} or fewer")
+        held = {each.deployment.precision: claims.most_sequences(each, self.context) for each in replicas}
+        least = min(held.values())
+        if (self.sequences or 1) > least:
+            told = " and ".join(f"{precision} holds {count}" for precision, count in held.items())
+            what = f"of {self.context:,} tokens {told}"
+            mend = f"give {least} or fewer" if least else "give a shorter --context, or more --tp"
+            raise BadInput.at("--sequences" if least else "--context", what, mend)
 
     def _replica(self, where: str, precision: Precision) -> ReplicaPhysics:
         from tokenfleet import catalog, performance

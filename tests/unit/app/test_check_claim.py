@@ -63,6 +63,29 @@ def test_a_model_that_does_not_fit_is_no_claim(capsys):
     assert "--before-precision" in shown.err
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("1000|200000", "--context: 200,000 tokens, and meta-llama/Llama-3.1-8B-Instruct reads 131,072 at most"),
+        ("1000|100000 --sequences 500", "--sequences: of 100,000 tokens bf16 holds 4 and fp8 holds 5; give 4 or"),
+        (
+            "meta-llama/Llama-3.1-8B-Instruct|Qwen/Qwen3-32B --context 40000",
+            "--context: of 40,000 tokens bf16 holds 0 and fp8 holds 3; give a shorter --context, or more --tp",
+        ),
+    ],
+)
+def test_sequences_that_memory_does_not_hold_are_no_claim(capsys, asked, told):
+    line = PRECISION.removesuffix(" --context 1000") if "--context" in asked else PRECISION
+    code, shown = run(capsys, f"{line} --claimed 1.1".replace(*asked.split("|")))
+    assert code == 2
+    assert told in " ".join(shown.err.split())
+
+
+def test_a_share_is_told_how_a_range_of_shares_is_written(capsys):
+    _, shown = run(capsys, "break-even --own 2.41 --rent 3.5 --claimed 65")
+    assert "a range such as 65-80%" in " ".join(shown.err.split())
+
+
 def test_every_field_of_a_kind_has_an_option():
     options = {option.name for option in command.params}
     assert {name for kind in KINDS.values() for name in kind.model_fields} <= options
