@@ -143,7 +143,7 @@ def count_pools(
     refuse_spot_for_online(asked)
     if demand is None:
         teller.say("reading the demand" if asked.workload.trace else "drawing the demand")
-        demand = demand_of(asked)
+        demand = demand_of(asked, planner.recall_of(replay))
     text, described = demand
     users_are_known(asked.compare, text)
     system = pool_system(asked, text)
