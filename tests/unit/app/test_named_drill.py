@@ -97,7 +97,7 @@ def test_a_zone_that_is_drilled_is_the_zone_that_a_simulation_strikes(capsys, mo
     happening = pools_drilling.Happening
     monkeypatch.setattr(pools_drilling, "Happening", lambda **given: struck.append(given) or happening(**given))
     Path("it.yaml").write_text(TWO)
-    assert ended(capsys, "plan", "it.yaml", "-o", "plan", "--quiet", "--no-cache")[0] == 0
+    assert ended(capsys, "plan", "it.yaml", "-o", "plan", "--quiet")[0] == 0
     (zone,) = drilled(capsys, TWO, "--plan", "plan", "--only", "zone")["drills"]
     assert len(struck) == 3, "every pool has replicas there"
     (at_s,), (lost,) = ({each[key] for each in struck} for key in ("time_s", "replicas"))
@@ -122,7 +122,7 @@ def test_a_zone_that_is_drilled_is_the_zone_that_a_simulation_strikes(capsys, mo
 
 def test_results_go_into_the_contract_of_the_same_pools(capsys, here):
     Path("it.yaml").write_text(CHAIN)
-    assert ended(capsys, "plan", "it.yaml", "-o", "plan", "--quiet", "--no-cache")[0] == 0
+    assert ended(capsys, "plan", "it.yaml", "-o", "plan", "--quiet")[0] == 0
     paper = "plan/contract.yaml"
     options = ("--contract", paper, "--only", "ramp", "--only", "replica", "--only", "node", "--only", "flood")
     found = drilled(capsys, CHAIN, "--plan", "plan", *options)

@@ -7,22 +7,9 @@ import pytest
 from commands import ended
 from tokenfleet.app.named_levers import _Pools
 from tokenfleet.app.scenario import load_scenario
+from unit.app.named_pools import chain
 
-CHAIN = """\
-name: named
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 6, duration: 90s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 900ms, itl_p99: 60ms}
-gpus: l40s
-precision: bf16
-pools:
-  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
-  small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, takes: {input_up_to: 500}}
-  main: {}
-chain:
-  takes: {share: 40%}
-  steps: [{pool: rank, input: 200:400, calls: 4}, {wait: 20ms}]
-"""
+CHAIN = chain(precision="bf16")
 APART = """\
 name: apart
 workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 6, duration: 60s}
@@ -38,7 +25,7 @@ pools:
 def levers(capsys, folder, text: str, *options: str) -> dict:
     path = folder / "it.yaml"
     path.write_text(text)
-    code, out, err = ended(capsys, "levers", path, "--json", "--quiet", "--no-cache", *options)
+    code, out, err = ended(capsys, "levers", path, "--json", "--quiet", *options)
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -83,6 +70,14 @@ def test_each_lever_is_counted_anew_on_all_pools(capsys, tmp_path) -> None:
     assert found["batching window"]["why_not"] == "the planner chooses it already"
     assert "of l4, l40s: enter your contract's" in found["reservation, 3y"]["why_not"]
     assert found["speculative decoding"]["pools"]
+    # A lever that is pulled gives what the scenario with it plans.
+    path = tmp_path / "fp8.yaml"
+    path.write_text(CHAIN.replace("precision: bf16\npools", "precision: fp8\npools"))
+    code, out, _ = ended(capsys, "size", path, "--json", "--quiet")
+    sized = json.loads(out)
+    assert code == 0
+    assert fp8["price_usd_per_hour"] == pytest.approx(sized["price_usd_per_hour"])
+    assert fp8["pools_slo"] == {each["name"]: each["predicted"] for each in sized["peak"]["slo"]}
 
 
 def test_a_pool_that_a_lever_makes_larger_is_left_as_it_is(capsys, tmp_path) -> None:
@@ -103,18 +98,6 @@ pools:
     assert int4["notes"] == ["main stays as it is: no replica is saved there"]
     assert counts(int4["pools"]) == {"long": base["long"] - 1, "main": base["main"]}
     assert int4["saving_fraction"] > 0.1
-
-
-def test_a_lever_that_is_pulled_gives_what_the_scenario_with_it_plans(capsys, tmp_path) -> None:
-    document = levers(capsys, tmp_path, CHAIN)
-    path = tmp_path / "fp8.yaml"
-    path.write_text(CHAIN.replace("precision: bf16\npools", "precision: fp8\npools"))
-    code, out, _ = ended(capsys, "size", path, "--json", "--quiet")
-    sized = json.loads(out)
-    fp8 = by_name(document)["fp8 weights"]
-    assert code == 0
-    assert fp8["price_usd_per_hour"] == pytest.approx(sized["price_usd_per_hour"])
-    assert fp8["pools_slo"] == {each["name"]: each["predicted"] for each in sized["peak"]["slo"]}
 
 
 def test_phases_go_together_and_what_a_person_fixed_is_freed(capsys, tmp_path) -> None:
@@ -147,7 +130,7 @@ def test_another_router_is_planned_where_it_may_save_a_replica(capsys, monkeypat
         return router == "least_kv"
 
     monkeypatch.setattr(_Pools, "_does_with_fewer", does)
-    assert by_name(levers(capsys, tmp_path, slow))["router"]["change"].startswith("router: ")
+    assert by_name(levers(capsys, tmp_path, slow, "--no-cache"))["router"]["change"].startswith("router: ")
     assert len({name for name, _ in tried}) == 7
     assert all(max(each) > 1 for _, each in tried)
 
@@ -157,7 +140,7 @@ def test_pools_that_keep_no_promise_are_an_answer(capsys, tmp_path) -> None:
     assert (document["base_pools"], document["base_usd_per_hour"]) == ([], None)
     assert "ttft_p95 is" in document["why_not"]
     assert all(lever["why_not"] and lever["saving_fraction"] is None for lever in document["levers"])
-    code, out, _ = ended(capsys, "levers", tmp_path / "it.yaml", "--quiet", "--no-cache")
+    code, out, _ = ended(capsys, "levers", tmp_path / "it.yaml", "--quiet")
     assert code == 0
     assert "no fleet keeps the promise: With more than enough replicas" in " ".join(out.split())
 
@@ -165,7 +148,7 @@ def test_pools_that_keep_no_promise_are_an_answer(capsys, tmp_path) -> None:
 def test_a_person_sees_the_pools_that_change_with_their_models(capsys, tmp_path) -> None:
     path = tmp_path / "it.yaml"
     path.write_text(CHAIN)
-    code, out, _ = ended(capsys, "levers", path, "--quiet", "--no-cache")
+    code, out, _ = ended(capsys, "levers", path, "--quiet")
     assert code == 0
     assert "main: 3 x l40s (bf16) of meta-llama/Llama-3.1-8B-Instruct" in out
     (fp8,) = [part for part in out.split("\n-") if "fp8 weights" in part]

@@ -8,35 +8,10 @@ import pytest
 from commands import ended
 from tokenfleet import contract
 from tokenfleet.app.cli import main
+from unit.app import named_pools
 
-CHAIN = """\
-name: named
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 6, duration: 90s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 900ms, itl_p99: 60ms}
-gpus: l40s
-precision: fp8
-pools:
-  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
-  small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, takes: {input_up_to: 500}}
-  main: {}
-chain:
-  takes: {share: 40%}
-  steps: [{pool: rank, input: 200:400, calls: 4}, {wait: 20ms}]
-"""
-SHARED = """\
-name: one-gpu
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 5, duration: 60s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 2s}
-gpus: h100_sxm
-redundancy: {zones: n+1}
-zones: [north, south]
-pools:
-  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
-  main: {memory_share: 80%}
-chain: {steps: [{pool: embed, input: 200:500}]}
-"""
+CHAIN = named_pools.chain()
+SHARED = named_pools.shared("mean_rate: 5, duration: 60s", "redundancy: {zones: n+1}\nzones: [north, south]\n")
 NIGHT = """\
 name: night
 workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 3, peak_to_mean: 1, duration: 2min}
@@ -55,7 +30,7 @@ def planned(folder: Path, text: str) -> Path:
     path = folder / "it.yaml"
     path.write_text(text)
     with pytest.raises(SystemExit) as stopped:
-        main(["plan", str(path), "-o", str(folder / "out"), "--quiet", "--no-cache"])
+        main(["plan", str(path), "-o", str(folder / "out"), "--quiet"])
     assert stopped.value.code == 0
     return folder / "out"
 

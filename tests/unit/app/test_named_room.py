@@ -5,6 +5,7 @@ import json
 import pytest
 
 from commands import ended
+from unit.app.named_pools import shared
 
 ZONES = """\
 name: crowd
@@ -68,7 +69,7 @@ def test_a_quota_holds_for_all_pools_together(capsys, tmp_path) -> None:
 @pytest.mark.parametrize("limit", [3, 1000])
 def test_an_event_is_not_carried_by_replicas_for_which_there_is_no_room(capsys, tmp_path, limit) -> None:
     options = ("--at", "10s", "--duration", "30s", "--factor", "4")
-    code, out, _ = answered(capsys, tmp_path, limit, "spike", *options, "--json", "--no-cache")
+    code, out, _ = answered(capsys, tmp_path, limit, "spike", *options, "--json")
     found = json.loads(out)
     needed = [pool["needed"] for pool in found["pools"]]
     assert code == 0
@@ -83,7 +84,7 @@ def test_an_event_is_not_carried_by_replicas_for_which_there_is_no_room(capsys, 
 
 
 def test_a_tier_is_not_served_by_replicas_for_which_there_is_no_room(capsys, tmp_path) -> None:
-    options = ("--share", "20%", "--promise", "ttft_p95=500ms", "--no-cache")
+    options = ("--share", "20%", "--promise", "ttft_p95=500ms")
     code, out, _ = answered(capsys, tmp_path, 1000, "tiers", *options, "--json")
     own = json.loads(out)["options"][0]
     code, out, _ = answered(capsys, tmp_path, own["replica_count"] // 2 - 1, "tiers", *options)
@@ -108,17 +109,7 @@ def test_one_replica_is_emptier_for_being_whole(capsys, tmp_path) -> None:
 
 def test_where_all_share_gpus_nothing_is_said_of_how_full_each_would_be(capsys, tmp_path) -> None:
     path = tmp_path / "shared.yaml"
-    path.write_text("""\
-name: shared
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 4, duration: 30s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 2s}
-gpus: h100_sxm
-pools:
-  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
-  main: {memory_share: 80%}
-chain: {steps: [{pool: embed, input: 200:500}]}
-""")
+    path.write_text(shared("mean_rate: 4, duration: 30s"))
     code, out, _ = ended(capsys, "size", path, "--quiet")
     assert code == 0
     assert "Full" not in out
@@ -129,7 +120,7 @@ def test_what_all_pools_take_for_granted_is_said_once(capsys, tmp_path) -> None:
     path = tmp_path / "it.yaml"
     path.write_text(ZONES.replace("{name: b, gpu_limit: LIMIT}", "b, {name: c, weights: false}").replace("LIMIT", "64"))
     out = tmp_path / "plan"
-    assert ended(capsys, "plan", path, "-o", str(out), "--quiet", "--no-cache")[0] == 0
+    assert ended(capsys, "plan", path, "-o", str(out), "--quiet")[0] == 0
     assumed = json.loads((out / "plan.json").read_text())["assumptions"]
     assert len([line for line in assumed if line.startswith("Zone c: no replica stands there")]) == 1
     assert len(assumed) == len(set(assumed))

@@ -37,7 +37,7 @@ def here(monkeypatch, tmp_path):
 
 def spiked(capsys, text, *options):
     Path("it.yaml").write_text(text)
-    code, out, err = ended(capsys, "spike", "it.yaml", "--json", "--quiet", "--no-cache", *options)
+    code, out, err = ended(capsys, "spike", "it.yaml", "--json", "--quiet", *options)
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -124,7 +124,7 @@ def test_who_shares_gpus_comes_along_and_costs_nothing(capsys, here):
 def test_ladders_stand_aside_and_no_pools_are_an_answer(capsys, here):
     rungs = "{give_up: cap_output, limit: 90, enter: {waiting: 6}, leave: {waiting: 2}}"
     Path("it.yaml").write_text(f"{CHAIN}ladder: {{queue_limit: 40, rungs: [{rungs}]}}\n")
-    code, out, _ = ended(capsys, "spike", "it.yaml", "--quiet", "--no-cache")
+    code, out, _ = ended(capsys, "spike", "it.yaml", "--quiet")
     said = " ".join(out.split())
     assert code == 0
     assert "Ladder" not in said
@@ -139,7 +139,7 @@ def test_ladders_stand_aside_and_no_pools_are_an_answer(capsys, here):
 
 
 def test_caps_of_all_pools_hold_in_an_event_and_those_of_single_ones_do_not(capsys, here):
-    event = (*EVENT[:-1], "2", "--quiet", "--no-cache")
+    event = (*EVENT[:-1], "2", "--quiet")
     Path("it.yaml").write_text(ONE + "utilization_cap: 60%\npools: {main: {}}\n")
     said = " ".join(ended(capsys, "spike", "it.yaml", *event)[1].split())
     assert "the utilization_cap of 60% is kept at its peak, as in usual times" in said

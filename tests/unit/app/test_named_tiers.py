@@ -5,39 +5,16 @@ import json
 import pytest
 
 from commands import ended
+from unit.app.named_pools import chain, shared
 
-CHAIN = """\
-name: named
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 7, duration: 60s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 3s, error_rate: 0.1%}
-gpus: l40s
-precision: bf16
-pools:
-  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16}
-  small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, takes: {input_up_to: 500}}
-  main: {}
-chain:
-  takes: {share: 40%}
-  steps: [{pool: rank, input: 200:400, calls: 4}, {wait: 20ms}]
-"""
-SHARED = """\
-name: one-gpu
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 20, duration: 40s}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 2s}
-gpus: h100_sxm
-pools:
-  embed: {model: Qwen/Qwen3-Embedding-0.6B, beside: main, memory_share: 10%}
-  main: {memory_share: 80%}
-chain: {steps: [{pool: embed, input: 200:500}]}
-"""
+CHAIN = chain(traffic="mean_rate: 7, duration: 60s", slo="{ttft_p95: 3s, error_rate: 0.1%}", precision="bf16")
+SHARED = shared("mean_rate: 20, duration: 40s")
 
 
 def tiers(capsys, folder, text: str, *options: str) -> dict:
     path = folder / "it.yaml"
     path.write_text(text)
-    code, out, err = ended(capsys, "tiers", path, "--share", "20%", *options, "--json", "--quiet", "--no-cache")
+    code, out, err = ended(capsys, "tiers", path, "--share", "20%", *options, "--json", "--quiet")
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -80,7 +57,7 @@ def test_a_pool_beside_another_goes_with_it(capsys, tmp_path) -> None:
 def test_a_person_sees_every_pool_and_what_was_not_asked_for(capsys, tmp_path) -> None:
     path = tmp_path / "it.yaml"
     path.write_text(CHAIN + "utilization_cap: 90%\n")
-    code, out, _ = ended(capsys, "tiers", path, "--share", "20%", "--promise", "ttft_p95=1s", "--quiet", "--no-cache")
+    code, out, _ = ended(capsys, "tiers", path, "--share", "20%", "--promise", "ttft_p95=1s", "--quiet")
     assert code == 0
     assert "small: 2 replicas of l4 (bf16), $1.50/h, one promise to all" in out
     assert "of those of" not in out

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -224,12 +225,29 @@ QUESTIONS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """The folder of what is kept of the unchanged question, for each number of requests that are few: made once."""
+    made = {}
+
+    def folder(few):
+        if few not in made:
+            made[few] = tmp_path_factory.mktemp(f"usual{few}")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(replays, "FEW_REQUESTS", few)
+                patch.setattr(replay_cache, "cache_folder", lambda: made[few] / "replays")
+                planned(made[few])
+        return made[few] / "replays"
+
+    return folder
+
+
 @pytest.mark.parametrize(("changes", "few"), QUESTIONS)
-def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, changes, few):
+def test_a_plan_is_the_same_bytes_with_and_without_what_was_kept(tmp_path, monkeypatch, usual, changes, few):
     monkeypatch.setattr(replays, "FEW_REQUESTS", few)
     folder = tmp_path / "replays"
+    shutil.copytree(usual(few), folder)
     monkeypatch.setattr(replay_cache, "cache_folder", lambda: folder)
-    planned(tmp_path)
     warm = planned(tmp_path, **changes)
     ran = len(list(folder.iterdir()))
     assert planned(tmp_path, "--no-cache", **changes) == warm

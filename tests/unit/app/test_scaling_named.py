@@ -6,26 +6,19 @@ import re
 import pytest
 
 from commands import ended
+from unit.app.named_pools import chain
 
-CHAIN = """\
-name: named
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 12min}
-model: meta-llama/Llama-3.1-8B-Instruct
-slo: {ttft_p95: 2s}
-gpus: l40s
-precision: fp8
-cold_start: 60s
-pools:
-  rank: {model: BAAI/bge-reranker-v2-m3, gpu: l4, precision: bf16, autoscaling: {policy: [queue], max: 4}}
-  small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, replicas: 2, takes: {input_up_to: 500}}
-  main: {autoscaling: {policy: [queue, kv], min: 1, max: 4, stable: 1min, cool_down: 30s}}
-chain:
-  takes: {share: 40%}
-  steps: [{pool: rank, input: 200:400, calls: 4}, {wait: 20ms}]
-"""
+CHAIN = chain(
+    traffic="mean_rate: 9, peak_to_mean: 3, duration: 6min",
+    slo="{ttft_p95: 2s}",
+    more="cold_start: 60s\n",
+    rank=", autoscaling: {policy: [queue], max: 4}",
+    small=", replicas: 2",
+    main="{autoscaling: {policy: [queue, kv], min: 1, max: 4, stable: 1min, cool_down: 30s}}",
+)
 APART = """\
 name: apart
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 10min}
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 6min}
 model: meta-llama/Llama-3.1-8B-Instruct
 slo: {ttft_p95: 2s}
 gpus: l40s
@@ -33,7 +26,7 @@ precision: fp8
 cold_start: 40s
 clients: {attempts: 3, backoff: 1s}
 events:
-  - {pool: main-prefill, at: 4min, what: fail, replicas: 1}
+  - {pool: main-prefill, at: 3min, what: fail, replicas: 1}
 pools:
   small: {model: Qwen/Qwen3-0.6B, gpu: l4, precision: bf16, takes: {input_up_to: 500}}
   main:
@@ -65,9 +58,9 @@ def test_each_pool_that_is_scaled_is_compared_in_its_place(capsys, tmp_path) -> 
     for pool in (rank, main):
         best = ways(pool)[pool["best"]]
         assert best["broken_minute_count"] == min(way["broken_minute_count"] for way in pool["ways"])
-    # The others are there all the time: 2 of small for some 12 minutes, besides what the best ways hold.
+    # The others are there all the time: 2 of small for some 6 minutes, besides what the best ways hold.
     hours = sum(ways(pool)[pool["best"]]["gpu_hours"] for pool in (rank, main))
-    assert found["together"]["gpu_hours"] == pytest.approx(hours + 2 * 0.2, rel=0.03)
+    assert found["together"]["gpu_hours"] == pytest.approx(hours + 2 * 0.1, rel=0.03)
     assert found["together"]["broken_minute_count"] == 0
     page = (tmp_path / "page.html").read_text()
     assert [f"<h2>{name}</h2>" in page for name in ("rank", "main", "small")] == [True, True, False]
@@ -91,19 +84,19 @@ def test_a_replica_carries_calls_and_not_requests(capsys, tmp_path) -> None:
 
 NIGHT = """\
 name: night
-workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 10min}
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 9, peak_to_mean: 3, duration: 6min}
 model: meta-llama/Llama-3.1-8B-Instruct
 slo: {ttft_p95: 2s}
 gpus: l40s
 precision: fp8
 cold_start: 40s
 pools:
-  bulk: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}}
+  bulk: {takes: {share: 30%}, window: {opens: "00:04", closes: "06:00"}}
   main: {autoscaling: {policy: [queue], min: 1, max: 4, stable: 1min, cool_down: 30s}}
 """
 LANE = (
-    NIGHT.replace('  bulk: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}}\n', "")
-    + 'batch: {takes: {share: 30%}, window: {opens: "00:08", closes: "06:00"}, slots: 50%}\n'
+    NIGHT.replace('  bulk: {takes: {share: 30%}, window: {opens: "00:04", closes: "06:00"}}\n', "")
+    + 'batch: {takes: {share: 30%}, window: {opens: "00:04", closes: "06:00"}, slots: 50%}\n'
 )
 
 

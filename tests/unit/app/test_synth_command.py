@@ -24,7 +24,7 @@ def run(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    drawn = workload.synthesize("multitenant", mean_rate_per_s=4, duration_s=1200, seed=7)
+    drawn = workload.synthesize("multitenant", mean_rate_per_s=4, duration_s=600, seed=7)
     return workload.save_profile(workload.profile(drawn), tmp_path / "source.json")
 
 
