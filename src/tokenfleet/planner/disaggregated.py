@@ -15,8 +15,16 @@ from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import words
 from tokenfleet.planner.estimate import keeps_pace
-from tokenfleet.planner.floors import decode_token_s, prefill_alone_s, sequences_in_step
-from tokenfleet.planner.pool_counts import in_order_of_price, least_counts, plenty_of
+from tokenfleet.planner.floors import (
+    Shapes,
+    decode_token_s,
+    latency_floor_s,
+    prefill_alone_s,
+    prefill_profile,
+    sequences_in_step,
+    shapes,
+)
+from tokenfleet.planner.pool_counts import Counts, even_fewer, in_order_of_price, least_counts, plenty_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import spare_replicas
@@ -28,7 +36,7 @@ _CHOICES = 5
 """Replicas tried for each pool, by the price of as many as its own phase needs, spare ones included."""
 _OF_ONE_GPU = 2
 _PAIRS = 10
-"""Pairs of replicas that are sized, by estimated price."""
+"""Pairs of replicas that are sized whatever they are estimated at, the cheapest first."""
 _CAP_OVER_ESTIMATE = 8
 _FAR_OFF = 2.0
 """A pair whose estimate costs this many times the best pair known is not sized."""
@@ -81,18 +89,31 @@ def sought_apart(
     if asked is None:
         return None
     before = replays.count
-    pairs = _pairs(question, asked, demand(searched, caching=_caches(question)))
     best: Apart | None = None
-    for prefill, decode in pairs:
+    sized_count = 0
+
+    def size(prefill: Phase, decode: Phase) -> None:
+        nonlocal best, sized_count
         layouts = (words.layout(each.replica.deployment) for each in (prefill, decode))
         reporter.say("apart", " > ".join(layouts), 1.0)
         trial = _Trial(question, asked, prefill, decode, replays)
         found = trial.cheapest(searched, traffic, None if best is None else best.price_usd_per_hour)
-        best = found or best
+        best, sized_count = found or best, sized_count + 1
+
+    pairs = _pairs(question, asked, searched)
+    others = pairs[_PAIRS:]
+    for pair in pairs[:_PAIRS]:
+        size(*pair)
+    if best is None and others:
+        size(*others.pop(others.index(min(others, key=_takes_s))))
+    for pair in others:
+        # Estimates know no queues: what was found may cost more than what others are estimated at.
+        if best is not None and _estimated_usd(*pair) < best.price_usd_per_hour:
+            size(*pair)
     return ApartAnswer(
         found=best,
-        reason="" if best else _why_none(pairs),
-        pair_count=len(pairs),
+        reason="" if best else _why_none(sized_count),
+        pair_count=sized_count,
         replayed_count=replays.count - before,
     )
 
@@ -101,26 +122,28 @@ def _caches(question: PlanQuestion) -> bool:
     return any(replica.deployment.engine.prefix_caching for replica in question.candidates)
 
 
-def _why_none(pairs: list[tuple[Phase, Phase]]) -> str:
-    if not pairs:
+def _why_none(pair_count: int) -> str:
+    if not pair_count:
         return "no replica prefills fast enough beside one that decodes fast enough, at a known price and over the link"
     cap = f"{_CAP_OVER_ESTIMATE} times the estimated counts"
-    return f"none of the {len(pairs)} pairs tried keeps the promise at up to {cap}"
+    return f"none of the {pair_count} pairs tried keeps the promise at up to {cap}"
 
 
 # ---- which replicas
 
 
-def _pairs(question: PlanQuestion, asked: ApartQuestion, wanted: Demand) -> list[tuple[Phase, Phase]]:
+def _pairs(question: PlanQuestion, asked: ApartQuestion, searched: Traffic) -> list[tuple[Phase, Phase]]:
     """Pairs worth sizing, the cheapest by estimate first; both keep KV in the same precision."""
+    caching = _caches(question)
+    wanted, lengths = demand(searched, caching=caching), shapes(searched.trace, question.slo, caching=caching)
     prefills: list[Phase] = []
     decodes: list[Phase] = []
     for replica in question.candidates:
         price = quote(question.prices, replica.deployment.gpu)
         if price is None:
             continue
-        if replica.deployment.gpu in asked.links and (busy := prefill_busy(replica, wanted, question.slo)) is not None:
-            prefills += _phase(question, replica, price.price, busy)
+        if replica.deployment.gpu in asked.links and is_soon(replica, lengths, question.slo):
+            prefills += _phase(question, replica, price.price, prefill_busy(replica, wanted))
         if (busy := decode_busy(replica, wanted, question.slo)) is not None:
             decodes += _phase(question, replica, price.price, busy)
     pairs = [
@@ -130,7 +153,7 @@ def _pairs(question: PlanQuestion, asked: ApartQuestion, wanted: Demand) -> list
         for decode in _best(decodes, kv)
     ]
     pairs.sort(key=lambda pair: (_estimated_usd(*pair), words.layout(pair[0].replica.deployment)))
-    return pairs[:_PAIRS]
+    return pairs
 
 
 def _phase(question: PlanQuestion, replica: ReplicaPhysics, price: GpuPrice, busy_count: float) -> Iterator[Phase]:
@@ -160,12 +183,21 @@ def _estimated_usd(prefill: Phase, decode: Phase) -> float:
     return prefill.usd_per_hour + decode.usd_per_hour
 
 
-def prefill_busy(replica: ReplicaPhysics, wanted: Demand, slo: Slo) -> float | None:
-    """Replicas that prompts keep busy: rate times the time of a mean prompt alone; ``None`` beyond a TTFT promise."""
+def _takes_s(pair: tuple[Phase, Phase]) -> float:
+    """What a long prompt and a hundred tokens take on a pair that has nothing else to do."""
+    prefill, decode = pair
+    return prefill_profile(prefill.replica)[0] + 100 * decode_token_s(decode.replica, 1, 0.0)
+
+
+def is_soon(replica: ReplicaPhysics, lengths: Shapes, slo: Slo) -> bool:
+    """Whether a replica with nothing else to do computes the prompt at each quantile promised within its TTFT."""
+    first = [target for target in slo.latency if target.metric == "ttft"]
+    return all((latency_floor_s(replica, lengths, target) or 0.0) <= target.limit_s for target in first)
+
+
+def prefill_busy(replica: ReplicaPhysics, wanted: Demand) -> float:
+    """Replicas that prompts keep busy: rate times the time of a mean prompt alone."""
     mean_s = prefill_alone_s(replica, max(1, round(float(wanted.input_tokens.mean()))))
-    limit_s = min((target.limit_s for target in slo.latency if target.metric == "ttft"), default=math.inf)
-    if mean_s > limit_s:
-        return None
     return wanted.rate_per_s * (mean_s - replica.step_time.request_ps * 1e-12)
 
 
@@ -264,7 +296,7 @@ class _Trial:
         plenty = plenty_of(partial(self.kept, searched), start, _CAP_OVER_ESTIMATE)
         if plenty is None:
             return None
-        for first, second in in_order_of_price(least_counts(partial(self.kept, searched), plenty, start), usd):
+        for first, second in in_order_of_price(self._least(searched, plenty, start, most_usd), usd):
             pools = self.pools((first, second))
             if pools is None or sum(each.price_usd_per_hour for each in pools) >= most_usd:
                 return None
@@ -278,6 +310,16 @@ class _Trial:
                     slo=self.banded(whole, (first, second)).peak,
                 )
         return None
+
+    def _least(self, searched: Traffic, plenty: Counts, start: Counts, most_usd: float) -> Counts:
+        """The fewest of each pool with plenty of the other; fewer, where those feed each other less and it suffices."""
+        kept = partial(self.kept, searched)
+        first, second = least_counts(kept, plenty, start)
+        pools = self.pools((first, second))
+        saved_usd = max(self.prefill.usd_per_replica_hour, self.decode.usd_per_replica_hour)
+        if pools is None or sum(each.price_usd_per_hour for each in pools) - saved_usd >= most_usd:
+            return first, second
+        return even_fewer(kept, (first, second))
 
     def pools(self, counts: tuple[int, int]) -> tuple[ApartPool, ApartPool] | None:
         """Both pools with their spare replicas, for the whole demand; ``None`` where no spare saves them."""

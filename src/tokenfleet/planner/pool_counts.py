@@ -108,6 +108,19 @@ def least_count(enough: Enough, plenty: Counts, start: Counts, index: int) -> in
     return smallest_enough(with_count, start[index], plenty[index]) or plenty[index]
 
 
+def even_fewer(enough: Enough, counts: Counts) -> Counts:
+    """Counts of which no pool can do with one fewer, from those that are enough on; others are left as they are.
+
+    Plenty of one pool may ask more of the next than the least of it does, as where a full link holds back what comes.
+    """
+    if not enough(counts):
+        return counts
+    for index in reversed(range(len(counts))):
+        while counts[index] > 1 and enough(fewer := (*counts[:index], counts[index] - 1, *counts[index + 1 :])):
+            counts = fewer
+    return counts
+
+
 def in_order_of_price(least: Counts, usd: tuple[float, ...]) -> Iterator[Counts]:
     """Counts from the least ones on, cheaper ones first."""
     waiting, known = [_entry(least, usd)], {least}

@@ -26,6 +26,8 @@ from tokenfleet.planner.work import DETAIL_REQUESTS, SEARCH_REQUESTS
 T = TypeVar("T")
 
 _TELEMETRY_SAMPLES = 1_000
+_LONG_WAY_S = 1.0
+"""Longer a pause in the middle of an answer is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class Together:
         cases = joint.as_sure(wrong(), sure)
         return replace(
             one,
-            assumptions=(*_assumed(planned), *joint.sure_notes(pools, sure, cases)),
+            assumptions=(*_assumed(planned), *_long_ways(planned, degraded.run), *joint.sure_notes(pools, sure, cases)),
             curve=curve,
             frontier=joint.with_pools((*one.frontier, *dearer()), pools, degraded.verdict),
             sure=None,
@@ -210,6 +212,19 @@ def _rate_per_s(run: StagedRun, pool: PlannedPool, full: Saturated | None, *, sh
 def _own(plan: Plan) -> Iterator[str]:
     """All but what it would take to be sure of one pool alone: that is said of all together."""
     yield from (line for line in plan.assumptions if not is_about_sure(line))
+
+
+def _long_ways(planned: Planned, run: StagedRun) -> Iterator[str]:
+    """A pause after the first token that is long, and too rare among all gaps for a quantile to notice."""
+    handover = planned.handover
+    if handover is None or handover.first_token == "decode" or not len(run.transfer_s):
+        return
+    mean_s = float(run.transfer_s.mean())
+    if mean_s > _LONG_WAY_S:
+        yield (
+            f"KV takes {mean_s:.3g} s on average to cross {handover.link.name}, waits for it included: so long is the "
+            "pause after each first token, which is the prefill pool's. The promise does not notice it; do you?"
+        )
 
 
 def _assumed(planned: Planned) -> Iterator[str]:

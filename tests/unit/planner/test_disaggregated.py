@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from tokenfleet import simulator
 from tokenfleet.domain.apart import ApartQuestion
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup
 from tokenfleet.domain.gpu import Link
+from tokenfleet.domain.slo import LatencyTarget, Slo
 from tokenfleet.domain.stages import Handover
 from tokenfleet.planner import cheapest
-from tokenfleet.planner.disaggregated import decode_busy, prefill_busy, sought_apart
+from tokenfleet.planner.disaggregated import decode_busy, is_soon, prefill_busy, sought_apart
+from tokenfleet.planner.floors import shapes
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.replays import Replays
+from tokenfleet.planner.together import Planned, _long_ways
 from tokenfleet.planner.traffic import Traffic, demand
 from tokenfleet.workload import peak_window
 from unit.planner.toy import price, question, replica, slo, trace
@@ -113,9 +117,58 @@ def test_there_is_none_where_nothing_is_fast_enough_or_nobody_has_the_link() -> 
     assert "no replica prefills fast enough beside one that decodes fast enough" in slow.reason
     unlinked = sought(asked(FAST, apart=replace(ASKED, links={})))
     assert unlinked.found is None
-    tail = sought(asked(FAST, promise=slo(ttft=0.0375, itl=0.05)))
+    beyond = sought(asked(FAST, promise=slo(ttft=0.0375, itl=0.05)))
+    assert (beyond.found, beyond.pair_count) == (None, 0)
+    late = replace(ASKED, first_token="decode")
+    tail = sought(asked(FAST, promise=slo(ttft=0.045, itl=0.05), apart=late))
     assert tail.found is None
     assert "none of the 1 pairs tried keeps the promise" in tail.reason
+
+
+@pytest.mark.parametrize("ttft", [0.08, 0.15])
+def test_pairs_beyond_the_first_are_sized_while_their_estimates_are_cheaper(monkeypatch, ttft) -> None:
+    """Tight promises take many times what estimates say: the first pair is then the dearest, or keeps nothing."""
+    what = asked(FAST, CHEAP, LARGE, promise=slo(ttft=ttft, itl=0.012), apart=replace(ASKED, first_token="decode"))
+    monkeypatch.setattr("tokenfleet.planner.disaggregated._PAIRS", 99)
+    every = sought(what)
+    monkeypatch.setattr("tokenfleet.planner.disaggregated._PAIRS", 1)
+    some = sought(what)
+    assert 1 < some.pair_count < every.pair_count
+    assert some.found.price_usd_per_hour == every.found.price_usd_per_hour
+
+
+def test_a_full_link_asks_less_of_whoever_decodes() -> None:
+    """One replica that prefills sends less than comes: beside it one decodes what takes two beside plenty."""
+    rows = trace(count=400, rate=18.0, inputs=900, outputs=30)
+    link = replace(LINK, line_bytes_per_s=1.2e4)
+    apart = replace(ASKED, links={"h100_sxm": link})
+    found = sought(asked(FAST, promise=slo(ttft=0.5, itl=0.011, quantile=0.9), apart=apart), rows).found
+    assert (found.prefill.carrying_count, found.decode.carrying_count) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("first_token", "takes_s", "told"), [("prefill", 3.5, True), ("prefill", 0.5, False), ("decode", 3.5, False)]
+)
+def test_a_long_pause_after_the_first_token_is_told(first_token, takes_s, told) -> None:
+    """Where the decode pool has the first token, it is part of TTFT."""
+    run = SimpleNamespace(transfer_s=np.full(4, takes_s))
+    said = list(_long_ways(Planned((), Handover(link=LINK, first_token=first_token)), run))
+    assert len(said) == told
+    assert all("KV takes 3.5 s on average to cross by hand" in line for line in said)
+
+
+def test_a_promise_to_those_with_short_prompts_is_held_against_theirs() -> None:
+    """100 tokens take 11 ms and 2,000 take 68: promised to the short ones, or to the median, 50 ms are no floor."""
+    rows = trace(count=1000)
+    inputs = np.where(np.arange(1000) % 4 == 0, 2000, 100).astype(np.int32)
+    rows = replace(rows, input_tokens=inputs, class_bits=(inputs == 100).astype(np.int32), classes=("short",))
+
+    def soon(quantile, traffic_class=None) -> bool:
+        target = LatencyTarget(metric="ttft", quantile=quantile, limit_s=0.05, traffic_class=traffic_class)
+        promise = Slo(latency=(target,), error_rate_fraction=0.001)
+        return is_soon(FAST, shapes(rows, promise, caching=False), promise)
+
+    assert (soon(0.5), soon(0.99), soon(0.99, "short")) == (True, False, True)
 
 
 def test_kv_of_two_precisions_is_not_paired() -> None:
@@ -136,8 +189,7 @@ def test_the_formulas_by_hand() -> None:
         output_tokens=np.full(10, 51.0),
     )
     by_hand = replica(step_ms=8.0, token_us=30.0, context_ns=0.0, slots=1000, block_count=100_000)
-    assert prefill_busy(by_hand, wanted, slo(ttft=1.0)) == pytest.approx(10 * (0.008 + 899 * 30e-6), rel=1e-4)
+    assert prefill_busy(by_hand, wanted) == pytest.approx(10 * (0.008 + 899 * 30e-6), rel=1e-4)
     busy = decode_busy(by_hand, wanted, slo(itl=0.02))
     assert busy == pytest.approx(10 * 50 * 0.02 / 401, rel=1e-3)
-    assert prefill_busy(by_hand, wanted, slo(ttft=0.03)) is None
     assert decode_busy(by_hand, wanted, slo(itl=0.007)) is None
