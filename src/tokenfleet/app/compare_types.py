@@ -20,7 +20,7 @@ class OwnedSpec(Strict):
     """GPUs of one purchase, such as the 8 of a server."""
     capital: Dollars
     """Dollars: servers, network, storage, spares, installation."""
-    life_years: Positive = 4.0
+    life_years: Annotated[Positive, Field(le=50.0)] = 4.0
     """Years until they are sold."""
     residual: Fraction = 0.0
     """Share of the capital that the sale brings."""
@@ -89,7 +89,7 @@ class OwnedSpec(Strict):
 class TasksSpec(Strict):
     """What a task is to the people who pay for it."""
 
-    requests_per_task: Positive = 1.0
+    requests_per_task: Annotated[Positive, Field(le=1e6)] = 1.0
     """Requests that one try of a task takes, tool calls that work included."""
     success: Annotated[Fraction, Field(gt=0.0)] = 1.0
     """Share of tries that succeed."""

@@ -209,6 +209,9 @@ def _said(details: ErrorDetails, loc: KeyPath, keys: list[str]) -> tuple[str, st
     if kind == "literal_error":
         choices = [choice.strip(" '") for choice in str(context["expected"]).replace(" or ", ", ").split(",")]
         return f"{quoted(details['input'])} is not known", _nearest(str(details["input"]), choices)
+    if kind == "too_long" or (kind == "too_short" and context["min_length"] > 1):
+        wanted = context.get("min_length", context.get("max_length"))
+        return f"has {context['actual_length']} entries", f"write {wanted} of them"
     if kind in ("too_short", "string_too_short"):
         return "is an empty list" if kind == "too_short" else "is empty", "name at least one"
     return _misfit(details, quoted(details["input"]), example)

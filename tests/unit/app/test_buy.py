@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from tokenfleet.app.buy_types import BuySpec
 from tokenfleet.app.cli import main
+from tokenfleet.app.scenario import load_scenario
+from tokenfleet.domain.errors import BadInput
 
 SCENARIO = """\
 name: bought
@@ -43,6 +45,14 @@ def test_the_end_of_a_week_makes_a_week_of_hours():
     assert sum(week) == pytest.approx((10 + 14 * 0.3) * (5 + 2 * 0.5))
     assert BuySpec(day=["100%", *["20%"] * 23]).facts(None).hour_fraction == (1.0, *[0.2] * 23)
     assert BuySpec().facts(None).hour_fraction == ()
+
+
+@pytest.mark.parametrize("count", [2, 25])
+def test_a_day_has_24_hours(tmp_path, count):
+    path = tmp_path / "bought.yaml"
+    path.write_text(SCENARIO + f"buy: {{day: [{', '.join(['100%'] * count)}]}}\n")
+    with pytest.raises(BadInput, match=rf"buy\.day: has {count} entries; write 24 of them"):
+        load_scenario(path)
 
 
 def planned(folder, capsys, text):
