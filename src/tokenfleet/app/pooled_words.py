@@ -77,8 +77,9 @@ def fullness(pool: PlannedPool) -> Fullness | None:
         return None
     carrying = sized.carrying_count / sized.replica_count
     if pool.plan.limits and pool.plan.limits[0].at_least:
-        # It sustains more than any load asked of it, so what its promise leaves is not known.
-        taken = asked / carrying
+        # It sustains more than any load asked of it, so what its promise leaves is not known, but where more is asked
+        # than it gets done.
+        taken = min(1.0, asked / carrying)
     return Fullness(pool.name, asked / carrying / taken, taken, carrying)
 
 
@@ -106,11 +107,14 @@ def waiting(asked_ratio: float) -> str:
 
 def _why_emptier(emptiest: Fullness, fullest: Fullness) -> str:
     """The factor in which two pools differ most."""
+    can_wait = fullest.promise_ratio > 1.0
+    needs_room = " and the other's {theirs}, as replicas must be free when somebody comes"
+    other = ", and the work of the other can wait" if can_wait else needs_room
     reasons = (
         (
             emptiest.promise_ratio,
             fullest.promise_ratio,
-            "its promise leaves {mine} of that and the other's {theirs}, as replicas must be free when somebody comes",
+            f"its promise leaves {{mine}} of that{other}",
         ),
         (
             emptiest.whole_fraction,

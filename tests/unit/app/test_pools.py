@@ -344,8 +344,8 @@ def test_options_that_name_a_fleet_and_commands_that_search_one_refuse_pools(cap
         capsys, "check-claim", "disaggregation", "--scenario", path, "--claimed", "2x", "--link", "nvlink"
     )
     assert code == 2
-    assert "this command is about a fleet that a plan chooses" in " ".join(err.split())
-    assert "tokenfleet plan plans them" in " ".join(err.split())
+    assert "the claim is about one fleet" in " ".join(err.split())
+    assert "tokenfleet size counts" in " ".join(err.split())
 
 
 def test_wait_and_call_stand_in_the_order_written(tmp_path) -> None:
