@@ -67,7 +67,7 @@ def test_each_way_is_a_month_of_the_same_work(made):
     rent = document["fleet"][0]["price_usd_per_gpu_hour"]
     assert ways["owned"]["break_even_utilization_fraction"] == pytest.approx(yearly / (8 * 8760) / rent)
     assert 0.0 < ways["hybrid"]["usd_per_month"] <= ways["rented"]["usd_per_month"]
-    assert "4 min of traffic stand for all hours" in ways["hybrid"]["note"]
+    assert "5 min of traffic stand for all hours" in ways["hybrid"]["note"]
     api = ways["api"]
     even = api["break_even_tokens_per_month"]
     assert even / 1e6 * api["usd_per_month"] == pytest.approx(
