@@ -15,6 +15,8 @@ _OF_THE_SLOWEST: Final = 3.0
 _AT_THE_LIMIT: Final = 0.7
 """Share of the limit that is in flight on average where a run is at it, but for its beginning and its end."""
 _DEVIATIONS: Final = 3.0
+_LEAST_SENDING: Final = 0.1
+"""Share of its time that luck leaves to the sending of a few requests."""
 _CALMEST: Final = 0.01
 """No burstiness is taken to be below."""
 _WHOLE: Final = ("e2el", "e2e_latency")
@@ -23,9 +25,9 @@ _STREAMED: Final = {"ttft": "time to first token", "itl": "time between tokens"}
 
 def impossible(run: Benchmark) -> str | None:
     """Figures that no run can have; the rate is compared where it is a number."""
-    rate = _rate(run)
-    if rate is not None and run.request_throughput is not None and run.request_throughput > _BLUR * rate:
-        return f"{run.request_throughput:g} requests/s were answered of {rate:g} that were sent"
+    rate, answered = _rate(run), run.request_throughput
+    if rate is not None and answered is not None and answered * max(1.0 - _luck(run), _LEAST_SENDING) > _BLUR * rate:
+        return f"{answered:g} requests/s were answered of {rate:g} that were sent"
     for metric, name in _STREAMED.items():
         value = run.latencies_ms.get(f"median_{metric}_ms")
         if value is not None and value <= 0.0:
@@ -68,7 +70,7 @@ def _held_back(run: Benchmark) -> str | None:
     if closed_loop(run) or not rate or not answered or not whole_ms or not run.completed:
         return None
     took_s, sent_s = run.completed / answered, (run.completed + run.failed) / rate
-    if took_s <= _BLUR * sent_s + _OF_THE_SLOWEST * whole_ms / 1e3:
+    if took_s <= (_BLUR + _luck(run)) * sent_s + _OF_THE_SLOWEST * whole_ms / 1e3:
         return None
     return (
         f"{run.completed + run.failed:,} requests at {rate:g}/s are sent in {sent_s:,.3g} s and 99 % are answered "
@@ -138,6 +140,12 @@ def fell_behind(run: Benchmark) -> str | None:
         f"{answered:g} requests/s were answered of {rate:g} that were sent: the queue grew for the whole run, and "
         f"every latency is a matter of its length (median first token after {waited_ms / 1e3:,.3g} s)"
     )
+
+
+def _luck(run: Benchmark) -> float:
+    """Share by which gaps that are drawn at random may make the sending shorter or longer than the rate says."""
+    burstiness = max(1.0 if run.burstiness is None else run.burstiness, _CALMEST)
+    return _DEVIATIONS / math.sqrt(burstiness * max(run.completed + run.failed, 1))
 
 
 def _rate(run: Benchmark) -> float | None:

@@ -4,11 +4,14 @@ import copy
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from tokenfleet.app.cli import main
 from tokenfleet.app.review import review
+from tokenfleet.app.review_benchmark import fell_behind, impossible
+from tokenfleet.app.review_files import Benchmark
 from tokenfleet.app.review_rules import RULES
 from tokenfleet.domain.errors import BadInput
 
@@ -223,6 +226,29 @@ def test_a_short_run_with_long_answers_did_not_fall_behind(tmp_path):
     short = {"completed": 100, "request_rate": 10.0, "request_throughput": 3.3, "p99_e2el_ms": 20_000.0}
     found = review(written(tmp_path, "benchmark", {**BENCHMARK, **short})).findings
     assert [each.rule.id for each in found] == ["few-requests"]
+
+
+@pytest.mark.parametrize(("count", "burstiness"), [(100, 1.0), (100, 0.25), (1000, 0.5)])
+def test_gaps_drawn_at_random_make_no_figure_impossible(count, burstiness):
+    """Honest clients of a server that keeps up: a hundred gaps add up to a third more or less than their mean."""
+    random = np.random.default_rng(3)
+    told = []
+    for _ in range(300):
+        sent_s = np.cumsum(random.gamma(burstiness, 0.5 / burstiness, count))
+        answers_s = random.lognormal(0.0, 0.4, count)
+        whole_s = float((sent_s + answers_s).max())
+        run = Benchmark(
+            completed=count,
+            failed=0,
+            request_rate="2.0",
+            burstiness=burstiness,
+            p99_ttft_ms=500.0,
+            request_throughput=count / whole_s,
+            duration_s=whole_s,
+            latencies_ms={"median_ttft_ms": 100.0, "p99_e2el_ms": 1e3 * float(np.quantile(answers_s, 0.99))},
+        )
+        told.append(impossible(run) or fell_behind(run))
+    assert sum(text is not None for text in told) <= 3
 
 
 def test_a_slow_end_where_too_few_are_answered_is_unsure(tmp_path):
