@@ -164,9 +164,9 @@ def _problems(pool: OwnedPool) -> list[Problem]:
         if not 0.0 <= getattr(pool, name) <= 1.0
     ]
     problems += [
-        Problem(name, f"{getattr(pool, name):g}", "give 0 or more")
+        Problem(name, f"{getattr(pool, name):g}", "give a number of 0 or more")
         for name in (field.name for field in fields(pool))
-        if name not in shares and getattr(pool, name) < 0
+        if name not in shares and not 0 <= getattr(pool, name) < math.inf
     ]
     if pool.gpu_count < 1 or pool.life_years <= 0.0 or pool.available_fraction <= 0.0:
         problems.append(

@@ -237,11 +237,11 @@ def _check(
 ) -> None:
     problems = [*_demand_problems(critical, other, step), *_rent_problems(rent)]
     problems += [
-        Problem(f"commitments.{each.name}", "a negative price, limit or term", "give numbers of 0 or more")
+        Problem(f"commitments.{each.name}", "a price, limit or term that cannot be", "give numbers of 0 or more")
         for each in commitments
-        if each.usd_per_gpu_hour < 0.0 or each.term_h <= 0.0 or (each.most_gpu_count or 0) < 0
+        if not 0.0 <= each.usd_per_gpu_hour < math.inf or not each.term_h > 0.0 or (each.most_gpu_count or 0) < 0
     ]
-    if horizon_h is not None and horizon_h <= 0.0:
+    if horizon_h is not None and not horizon_h > 0.0:
         problems.append(Problem("horizon_h", f"{horizon_h:g} hours", "give the hours for which the demand is believed"))
     if problems:
         raise BadInput(problems)
@@ -265,8 +265,8 @@ def _demand_problems(critical: Counts, other: Counts, step: int) -> list[Problem
 def _rent_problems(rent: Rent) -> list[Problem]:
     problems = []
     prices = (rent.on_demand_usd_per_gpu_hour, rent.spot_usd_per_gpu_hour, rent.shortage_usd_per_gpu_hour)
-    if any(price is not None and price < 0.0 for price in prices):
-        problems.append(Problem("rent", "a negative price", "give prices of 0 or more"))
+    if any(price is not None and not 0.0 <= price < math.inf for price in prices):
+        problems.append(Problem("rent", "a price that is negative or no number", "give prices of 0 or more"))
     if not 0.0 <= rent.obtainable_fraction <= 1.0:
         problems.append(Problem("rent.obtainable_fraction", f"{rent.obtainable_fraction:g}", "give a share, 0 to 1"))
     elif rent.obtainable_fraction < 1.0 and rent.shortage_usd_per_gpu_hour is None:

@@ -93,7 +93,8 @@ def cost_sheet(lines: Sequence[CostLine]) -> CostSheet:
     problems += [
         Problem(line.name, f"{line.quantity:g} {line.unit} at {line.usd_per_unit}", "give 0 or more")
         for line in lines
-        if line.quantity < 0.0 or (line.usd_per_unit is not None and line.usd_per_unit < 0.0)
+        if not 0.0 <= line.quantity < math.inf
+        or (line.usd_per_unit is not None and not 0.0 <= line.usd_per_unit < math.inf)
     ]
     if problems:
         raise BadInput(problems)

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from tokenfleet.catalog import reference_price
 from tokenfleet.cost import (
     Commitment,
+    CostLine,
     OwnedPool,
     Rent,
     annuity_usd_per_year,
     break_even_hours,
     break_even_utilization_fraction,
     compare_supply,
+    cost_sheet,
     own_cost,
     purchase_mix,
     usd_per_million,
@@ -148,6 +150,19 @@ def test_bad_numbers_are_told_at_once():
     with pytest.raises(BadInput) as caught:
         own_cost(pool)
     assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_what_is_no_number_is_no_price(odd):
+    with pytest.raises(BadInput, match="capital_usd"):
+        own_cost(OwnedPool(gpu_count=8, capital_usd=odd, life_years=3))
+    with pytest.raises(BadInput, match="rent: a price"):
+        purchase_mix([5], rent=Rent(on_demand_usd_per_gpu_hour=odd))
+    year = Commitment(name="x", usd_per_gpu_hour=odd)
+    with pytest.raises(BadInput, match=r"commitments\.x"):
+        purchase_mix([5], rent=Rent(on_demand_usd_per_gpu_hour=1.0), commitments=[year])
+    with pytest.raises(BadInput, match="cpu"):
+        cost_sheet([CostLine(name="cpu", quantity=1.0, unit="month", usd_per_unit=odd)])
 
 
 def test_cloud_own_and_hybrid_beside_each_other():
