@@ -202,7 +202,7 @@ def _plan_file(document: Mapping[str, Any]) -> PlanFile:
     alone = [case["kept"] for case in cases if case.get("kind") == "replica"]
     return PlanFile(
         spare_count=min((int(_figure(group["spare_replica_count"])) for group in fleet), default=None),
-        predicted=tuple((_text(row["name"]), _figure(row["promised"]), _slowest(row)) for row in document["slo"]),
+        predicted=tuple((_clause(row), _figure(row["promised"]), _slowest(row)) for row in document["slo"]),
         warnings=tuple(
             _text(row["text"])
             for row in document.get("warnings", ())
@@ -222,6 +222,11 @@ def _plan_file(document: Mapping[str, Any]) -> PlanFile:
         ),
         spot_promised=tuple(_text(name) for name in bought.get("spot_promised", ())),
     )
+
+
+def _clause(row: Mapping[str, Any]) -> str:
+    name, of = _text(row["name"]), row.get("traffic_class")
+    return name if of is None else f"{name} of {_text(of)}"
 
 
 def _figure(value: object) -> float:

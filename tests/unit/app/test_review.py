@@ -290,6 +290,16 @@ def test_what_a_plan_has_replayed_says_more_than_what_it_was_asked_for(tmp_path)
     assert [each.rule.id for each in review(written(tmp_path, "plan", broken)).findings] == ["no-rollout-room"]
 
 
+def test_clauses_of_classes_are_told_apart(tmp_path):
+    row = {"name": "ttft_p99", "promised": 2.0, "predicted_high": 2.5}
+    found = changed(
+        "plan", {"slo": [row, row | {"traffic_class": "premium"}], "resolved.scenario.prices": {"term": "spot"}}
+    )
+    unsure, spot = review(written(tmp_path, "plan", found)).findings
+    assert unsure.found.startswith("ttft_p99 and ttft_p99 of premium broken")
+    assert spot.found.endswith("a promise of ttft_p99 and ttft_p99 of premium")
+
+
 def test_few_requests_contradict_nothing(tmp_path):
     warned = [{"kind": "no_samples", "text": "The trace has only 60 requests"}]
     assert review(written(tmp_path, "plan", changed("plan", {"warnings": warned}))).findings == ()
