@@ -9,16 +9,23 @@ from tokenfleet.planner.counting import MOST_TIMES
 
 def likely(plan: Plan) -> list[str]:
     """The probability that the promise holds, where one is known."""
-    found = plan.confidence
+    found, said = plan.confidence, chance(plan)
     if found is None:
         return []
-    chance = f"{min(found.probability_fraction, 0.999):.1%}".replace(".0%", "%").replace("%", " %")
-    over = "more than " if found.at_least or found.probability_fraction > 0.999 else ""
     until = "even at" if found.at_least else "up to"
     return [
-        f"likely to hold: {over}{chance}, if step times are all that is wrong (kept {until} "
+        f"likely to hold: {said}, if step times are all that is wrong (kept {until} "
         f"{found.breaking_step_factor:.2f} times the predicted step)"
     ]
+
+
+def chance(plan: Plan) -> str | None:
+    """``71.4 %``, ``more than 99.9 %``; ``None`` where no probability is known."""
+    found = plan.confidence
+    if found is None:
+        return None
+    share = f"{min(found.probability_fraction, 0.999):.1%}".replace(".0%", "%").replace("%", " %")
+    return f"more than {share}" if found.at_least or found.probability_fraction > 0.999 else share
 
 
 def sensitive(plan: Plan) -> list[str]:

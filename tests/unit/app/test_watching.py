@@ -90,3 +90,24 @@ def test_the_first_plan_of_a_watched_file_must_be_readable(folder, capsys):
         main(["plan", "watched.yaml", "--watch", "--quiet"])
     assert end.value.code == 2
     assert "is missing" in capsys.readouterr().err
+
+
+def test_a_person_is_told_what_a_saved_number_changed(folder, monkeypatch, capsys):
+    texts = iter([SCENARIO.replace("ttft_p99: 1s", "ttft_p99: 900ms"), SCENARIO + "valid_days: 7\n"])
+
+    def saved(before):
+        text = next(texts, None)
+        if text is None:
+            raise KeyboardInterrupt
+        (folder / "watched.yaml").write_text(text)
+        return stamps(before)
+
+    monkeypatch.setattr(watching, "wait_for_change", saved)
+    with pytest.raises(SystemExit):
+        main(["plan", "watched.yaml", "--watch", "--quiet"])
+    first, *again = capsys.readouterr().out.split("\nChanged")
+    assert "Changed" not in first
+    promises = [told.partition("\n")[0] for told in again]
+    assert len(promises) == 2
+    assert "of 0.90 s" in promises[0].partition(", was ")[0]
+    assert "of 1.00 s" in promises[0].partition(", was ")[2]

@@ -70,7 +70,7 @@ def command(
     files = job.files() if watch else {}
     plan = job.done()
     if watch:
-        _watch(job, files)
+        _watch(job, files, plan)
     return 1 if require_feasible and not plan.fleets else 0
 
 
@@ -143,8 +143,12 @@ class _Job:
         return stamps([self.scenario, *map(Path, named)])
 
 
-def _watch(job: _Job, files: "Stamps") -> None:
-    """Plans again whenever a file is saved, until somebody stops it; what cannot be used is said and waited for."""
+def _watch(job: _Job, files: "Stamps", plan: "Plan") -> None:
+    """Plans again whenever a file is saved, until somebody stops it, and says what that changed in ``plan``.
+
+    What cannot be used is said and waited for.
+    """
+    from tokenfleet.app.changed_words import changed
     from tokenfleet.app.watching import wait_for_change
 
     while True:
@@ -156,7 +160,9 @@ def _watch(job: _Job, files: "Stamps") -> None:
         try:
             # Files are looked at before the plan: what is saved meanwhile is planned next.
             files = job.files()
-            job.done()
+            before, plan = plan, job.done()
+            if not job.face.json:
+                job.face.blocks([("Changed", changed(before, plan))])
         except BadInput as error:
             job.face.problems(error.problems)
 
