@@ -349,7 +349,8 @@ class Scenario(Strict):
     """What clients do about a refusal, a failure or a long wait. Left out, nobody tries again in ``simulate``, and
     three times where a plan or a drill loses replicas."""
     admission: AdmissionSpec | None = None
-    """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, or none."""
+    """A bound of the queue, in ``simulate`` and where replicas are lost; left out, that of the ladder, else none, but
+    1,000 in ``simulate`` with ``clients`` or ``autoscaling``."""
     batch: BatchSpec | None = None
     """Offline work in what interactive requests leave over, for ``simulate``, and for ``size`` and ``plan`` of named
     pools, in each of them; the promise is judged over the others."""
