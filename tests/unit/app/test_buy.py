@@ -77,6 +77,15 @@ def test_minutes_of_traffic_and_a_described_day_say_how_to_buy(tmp_path, capsys)
     assert re.search(r"A commitment pays for GPUs needed 50\W+of the hours or more", page.read_text())
 
 
+def test_a_price_of_ones_own_was_published_by_nobody(tmp_path, capsys):
+    *_, page = planned(tmp_path, capsys, SCENARIO + "buy: {busy_hours: 8, quiet: 30%, reserved_1y: {h100_sxm: 1.5}}\n")
+    text = page.read_text()
+    assert text.count("(your price)") >= 2
+    assert "Your price" in text
+    assert "Lowest published" not in text
+    assert ", date unknown)" not in text
+
+
 def test_minutes_of_traffic_alone_say_what_to_give(tmp_path, capsys):
     cost, said, page = planned(tmp_path, capsys, SCENARIO)
     assert cost["purchase"] is None

@@ -213,7 +213,7 @@ def _purchase(purchase: Purchase) -> Table:
 def _term_price(each: TermPrice) -> str:
     """With the range of published prices and the date."""
     low, high = each.low_usd_per_gpu_hour, each.high_usd_per_gpu_hour
-    if low is None or high is None:
+    if low is None or high is None or each.source == "scenario":
         return f"{usd(each.usd_per_gpu_hour)} (your price)"
     spread = usd(low) if low == high else f"{usd(low)} to {usd(high)}"
     return f"{usd(each.usd_per_gpu_hour)} ({spread}, {each.as_of or 'date unknown'})"
@@ -271,13 +271,17 @@ def _price_range(bought: Sequence[Sized]) -> Table:
         for gpu, count in counts.items()
         for cell in (f"Per {gpu}" if several else "Per GPU", f"{exact(count)} {gpu if several else 'GPUs'}")
     ]
+    rows = [
+        row("Lowest published", lambda sized: sized.price_low_usd_per_gpu_hour),
+        row("Used here", lambda sized: sized.price.price_usd_per_gpu_hour),
+        row("Highest published", lambda sized: sized.price_high_usd_per_gpu_hour),
+    ]
+    if all(sized.price.source == "scenario" for sized in bought):
+        # Nobody published it, and it has no range.
+        rows = [row("Your price", lambda sized: sized.price.price_usd_per_gpu_hour)]
     return Table(
         head=("Price of a GPU hour", *head),
-        rows=(
-            row("Lowest published", lambda sized: sized.price_low_usd_per_gpu_hour),
-            row("Used here", lambda sized: sized.price.price_usd_per_gpu_hour),
-            row("Highest published", lambda sized: sized.price_high_usd_per_gpu_hour),
-        ),
+        rows=tuple(rows),
         numeric=frozenset(range(1, 1 + len(head))),
     )
 
