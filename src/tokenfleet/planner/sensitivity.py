@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import repeat
 from statistics import NormalDist
 
@@ -16,7 +17,7 @@ from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import Slo
 from tokenfleet.planner import words
 from tokenfleet.planner.capped import at_cap, keeps_cap
-from tokenfleet.planner.counting import MOST_TIMES, smallest_enough
+from tokenfleet.planner.counting import MOST_TIMES, below_near_misses, smallest_enough
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_of_a_part
 from tokenfleet.planner.replays import Replays, with_step_factor
@@ -135,16 +136,27 @@ def _measured(replays: Replays, case: _Case, carrying_count: int, question: Plan
 
 
 def _needed(replays: Replays, case: _Case, carrying_count: int, planned: Verdict, question: PlanQuestion) -> int | None:
-    """The fewest carrying replicas that keep the promise, and the cap; ``None`` where none asked do."""
+    """The fewest carrying replicas that keep the promise, and the cap; ``None`` where none asked do.
+
+    Near misses are walked across as in the search, so that planning again finds as many. Where the planned ones break
+    the promise, fewer are no answer.
+    """
     denser = at_cap(case.traffic, question)
 
+    @cache
+    def excess(count: int) -> float:
+        if count < carrying_count and not planned.kept:
+            return math.inf
+        verdict = planned if count == carrying_count else replays.quick(case.traffic, case.replica, count)
+        return math.inf if verdict.kept and not keeps_cap(replays, denser, case.replica, count) else verdict.excess
+
     def keeps(count: int) -> bool:
-        kept = planned.kept if count == carrying_count else replays.quick(case.traffic, case.replica, count).kept
-        return kept and keeps_cap(replays, denser, case.replica, count)
+        return excess(count) <= 1.0
 
     cap = min(MOST_TIMES * carrying_count, max(carrying_count, replays.most(case.traffic, case.replica)))
     start = case.guess if planned.kept else max(case.guess, carrying_count + 1)
-    return smallest_enough(keeps, min(start, cap), cap)
+    found = smallest_enough(keeps, min(start, cap), cap)
+    return None if found is None else below_near_misses(excess, found)
 
 
 def _total(

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from tokenfleet.domain.trace import PrefixTree
 from tokenfleet.planner import plan, riding
 from tokenfleet.planner.curve import odd_loads
 from tokenfleet.planner.replays import Replays, with_step_factor
-from tokenfleet.planner.sensitivity import probability
+from tokenfleet.planner.sensitivity import _Case, _needed, probability
 from tokenfleet.planner.traffic import Traffic, at_load
 from unit.planner import toy
 
@@ -181,3 +182,22 @@ def test_loads_that_break_below_one_that_is_kept_are_told(made):
     )
     assert [text.split()[1] for text in odd_loads(curve)] == ["0.75", "1.1"]
     assert odd_loads(made.curve) == ()
+
+
+@pytest.mark.parametrize("planned_excess", [1.5, 1.01])
+def test_what_would_be_needed_is_sought_across_near_misses_as_in_the_search(made, planned_excess):
+    """Of 18, 19 and 20 replicas the second misses by a hundredth; of the planned ones and fewer nothing is asked."""
+    missed = {16: planned_excess, 17: 1.2, 19: 1.01}
+    asked = []
+
+    def judged(count):
+        excess = missed.get(count, 1.0 if count > 17 else 1.2)
+        return SimpleNamespace(kept=excess <= 1.0, excess=excess)
+
+    replays = SimpleNamespace(
+        most=lambda *_: 1000, quick=lambda _traffic, _replica, count: (asked.append(count), judged(count))[1]
+    )
+    traffic = Traffic(toy.trace(count=10), (0.0, 60.0))
+    case = _Case("demand", "+30%", traffic, made.chosen.replica, 21)
+    assert _needed(replays, case, 16, judged(16), made.question) == 18
+    assert min(asked) == 17
