@@ -22,9 +22,10 @@ from tokenfleet.domain.errors import BadInput
 from tokenfleet.domain.fleet import Fleet, ReplicaGroup, Router
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
-from tokenfleet.domain.survival import Drill, DrillName
+from tokenfleet.domain.survival import Drill, DrillName, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.planner import words
+from tokenfleet.planner.lodging import in_zones
 
 
 class DrillOptions(Strict):
@@ -64,6 +65,8 @@ class Ground:
     trace: Trace
     """What comes to it."""
     replay: planner.Replay
+    zones: tuple[Zone, ...] | None = None
+    """Those of the plan as a pool has them; ``None``: as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,7 @@ def must_fit(options: DrillOptions, trace: Trace) -> None:
 
 def _drills(composition: Composition, ground: Ground, harder: planner.DrillPlan, teller: Teller) -> tuple[Drill, ...]:
     question = replace(planner.question_to(composition.question, ground.trace), router=ground.router)
+    question = question if ground.zones is None else in_zones(question, ground.zones)
     group = ground.group
     found = planner.drills(
         question,
@@ -153,12 +157,12 @@ def _grounds(
 ) -> tuple[tuple[Ground, ...], tuple[str, ...]]:
     question, trace = composition.question, composition.trace
     if plan is not None and has_pools(plan, question.model):
-        return _of_pools(pools_of_plan(scenario, question.model, plan), trace, replicas), ()
+        return _of_pools(pools_of_plan(scenario, question.model, plan), scenario, trace, replicas), ()
     if plan is not None:
         return (_of_fleet(fleet_of_plan(scenario, question.model, plan, replicas=replicas), trace),), ()
     found = bought(composition, teller)
     if found.pools is not None:
-        return _of_pools(pools_bought(found.pools), trace, replicas), ()
+        return _of_pools(pools_bought(found.pools), scenario, trace, replicas), ()
     if found.fleet is None:
         return (), found.why_not
     fleet = found.fleet
@@ -173,14 +177,16 @@ def _of_fleet(fleet: Fleet, trace: Trace) -> Ground:
     return Ground(pool=None, group=fleet.groups[0], router=fleet.router, trace=trace, replay=simulator.replay)
 
 
-def _of_pools(pools: PlannedPools, trace: Trace, replicas: int | None) -> tuple[Ground, ...]:
+def _of_pools(pools: PlannedPools, asked: Scenario, trace: Trace, replicas: int | None) -> tuple[Ground, ...]:
     from tokenfleet import simulator
 
     if replicas is not None:
         raise BadInput.at("--replicas", f"the plan has {len(pools.fleets)} pools", "leave it out")
+    zones = pools.zones_of(asked.losses)
     return tuple(
         Ground(
             pool=name,
+            zones=zones[name],
             group=fleet.groups[0],
             router=fleet.router,
             trace=pools.trace_of(name, trace),

@@ -1,15 +1,17 @@
 """The pools of a scenario with the replicas that a plan gave them, for whoever replays that plan."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tokenfleet import catalog
 from tokenfleet.app.phase_types import PhaseSpec
 from tokenfleet.app.pool_types import PoolSpec
-from tokenfleet.app.pools_question import IMAGES
+from tokenfleet.app.pools_question import IMAGES, PoolSystem, pool_system
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.simulate_question import plan_of
 from tokenfleet.domain.errors import BadInput
+from tokenfleet.domain.trace import Trace
 
 _PHASES = ("prefill", "decode")
 _SETTINGS = {
@@ -43,6 +45,33 @@ def as_planned(asked: Scenario, path: Path) -> Scenario:
         return changed
     encoder = changed.images.encoder.model_copy(update=found[IMAGES])
     return changed.model_copy(update={"images": changed.images.model_copy(update={"encoder": encoder})})
+
+
+def system_as_planned(asked: Scenario, trace: Trace, path: Path) -> PoolSystem:
+    """The pools of a scenario that stand where its plan lets them stand.
+
+    Args:
+        asked: As :func:`as_planned` gives it.
+        trace: Its demand, text alone.
+        path: The plan.
+
+    Raises:
+        BadInput: as for :func:`tokenfleet.app.pools_question.pool_system`.
+    """
+    system, left = pool_system(asked, trace), carrying_counts(asked, path)
+    return replace(system, named=tuple(replace(each, left_count=left[each.name]) for each in system.named))
+
+
+def carrying_counts(asked: Scenario, path: Path) -> dict[str, int]:
+    """Replicas of each pool that its plan counts on whatever is lost, by what the pool is called in the plan.
+
+    Args:
+        asked: Names its pools.
+        path: As for :func:`as_planned`, which has read it.
+    """
+    listed = plan_of(path, catalog.model(asked.model)).get("pools")
+    groups = {str(pool["name"]): pool["fleet"][0] for pool in listed} if isinstance(listed, list) else {}
+    return {name: group["carrying_replica_count"] for name, group in groups.items()}
 
 
 def _settings(pool: Mapping[str, object]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from tokenfleet import catalog, contract, planner, simulator, workload
 from tokenfleet.app.compose import Teller, demand_of
 from tokenfleet.app.drill import Drilled, DrillOptions, contract_at, must_be_of, must_fit
 from tokenfleet.app.named_bought import NamedWay, buy_named, refuse_unplannable
-from tokenfleet.app.named_counts import as_planned
+from tokenfleet.app.named_counts import as_planned, carrying_counts
 from tokenfleet.app.plan_question import question_of
 from tokenfleet.app.pool_sizes import resolved_pools
 from tokenfleet.app.pools_question import pool_system
@@ -84,7 +84,11 @@ def _planned(asked: Scenario, path: Path, teller: Teller) -> _Standing:
     system = pool_system(chosen, text)
     candidates = tuple(each.replica for each in system.named)
     question = question_of(chosen, catalog.model(chosen.model), candidates=candidates, prices=())
-    pools = (planner.DrilledPool(name=each.name, fleet=each.fleet, beside=each.beside) for each in system.named)
+    carrying = carrying_counts(asked, path)
+    pools = (
+        planner.DrilledPool(name=each.name, fleet=each.fleet, carrying_count=carrying[each.name], beside=each.beside)
+        for each in system.named
+    )
     return _Standing(
         asked=chosen,
         traffic=Traffic(text, workload.peak_window(system.trace)),
@@ -102,7 +106,13 @@ def _sized(asked: Scenario, teller: Teller) -> tuple[_Standing | None, tuple[str
         return None, tuple(reason.text for reason in bought.reasons)
     fleets = system.fleets(spare=True)
     pools = (
-        planner.DrilledPool(name=each.name, fleet=fleets[each.name], beside=each.beside) for each in trials.system.named
+        planner.DrilledPool(
+            name=each.name,
+            fleet=fleets[each.name],
+            carrying_count=part.sized.carrying_count,
+            beside=each.beside,
+        )
+        for each, part in zip(trials.system.named, system.parts, strict=True)
     )
     return _Standing(asked=trials.asked, traffic=bought.traffic, question=bought.question, pools=tuple(pools)), ()
 

@@ -20,8 +20,10 @@ from tokenfleet.domain.model import ModelArchitecture
 from tokenfleet.domain.plan import Does, Plan
 from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.stages import Handover, Pools
+from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
+from tokenfleet.planner.housing import rooms_of
 
 _ONE_FLEET_ONLY: Final = ("autoscaling", "ladder", "events")
 
@@ -63,6 +65,17 @@ class PlannedPools:
     does: dict[str, Does]
     takes: dict[str, Takes | None]
     handover: Handover | None
+    carrying: dict[str, int]
+    """Replicas that the plan counts on whatever is lost."""
+
+    def zones_of(self, losses: Redundancy) -> dict[str, tuple[Zone, ...]]:
+        """The zones as each pool has them while all stand there, as in their plan; else each has them to itself."""
+        groups = [fleet.groups[0] for fleet in self.fleets.values()]
+        counts = tuple(group.replica_count for group in groups)
+        left = [self.carrying[name] for name in self.fleets]
+        rooms = rooms_of([group.replica for group in groups], counts, losses, left)
+        known = [losses.zones] * len(groups) if rooms is None else [room.zones for room in rooms]
+        return dict(zip(self.fleets, known, strict=True))
 
     def stages(self, trace: Trace) -> Pools:
         """All pools, for these requests."""
@@ -111,6 +124,7 @@ def pools_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path) -> P
         fleets=fleets,
         does={pool.name: pool.does for pool in pools},
         takes={pool.name: None if pool.takes is None else Takes(**dict(pool.takes)) for pool in pools},
+        carrying={pool.name: _carrying(pool, where) for pool, where in zip(pools, places, strict=True)},
         handover=_handover(document.get("handover"), fleets[pools[0].name], model, f"{path}: handover"),
     )
 
@@ -123,6 +137,7 @@ def pools_bought(plan: Plan) -> PlannedPools:
         does={pool.name: pool.does for pool in plan.pools},
         takes={pool.name: pool.takes for pool in plan.pools},
         handover=plan.handover,
+        carrying={pool.name: sum(sized.carrying_count for sized in pool.plan.fleets) for pool in plan.pools},
     )
 
 
@@ -146,6 +161,14 @@ def planned_system(asked: Scenario, trace: Trace, path: Path) -> PoolSystem:
     check_lanes(asked, named)
     lanes, batch = in_lanes(asked, trace)
     return PoolSystem(trace=lanes, pools=found.stages(trace), named=named, notes=notes, windows={}, batch=batch)
+
+
+def _carrying(pool: _Pool, where: str) -> int:
+    count = pool.fleet[0].get("carrying_replica_count")
+    if not isinstance(count, int):
+        what = "does not say how many replicas carry the demand"
+        raise BadInput.at(f"{where}.fleet[0].carrying_replica_count", what, "give a plan.json of tokenfleet plan")
+    return count
 
 
 def _checked(model: type[_Kind], values: object, where: str) -> _Kind:

@@ -28,6 +28,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.domain.trace import Trace, Workload
+from tokenfleet.planner.housing import Lodger, lacking, limits_for, limits_said, rooms_for
 
 Block = tuple[str, Sequence[str]]
 _CAP_FACTOR: Final = 64
@@ -259,7 +260,7 @@ def _weights(system: PoolSystem, prices: Sequence[GpuPrice | None]) -> tuple[flo
 def _sized(found: Counted, counts: Counts, losses: Redundancy) -> tuple[SizedPool, ...]:
     trials = found.trials
     run, system = trials.run(counts), trials.system
-    spare = _spare(system.named, counts, losses)
+    spare = _spare(system.named, counts, _weights(system, found.prices), losses)
     return tuple(
         SizedPool(
             named=replace(named, fleet=of_count(named.fleet, count + spare[named.name])),
@@ -282,29 +283,34 @@ def _sized(found: Counted, counts: Counts, losses: Redundancy) -> tuple[SizedPoo
     )
 
 
-def _spare(pools: Sequence[NamedPool], counts: Counts, losses: Redundancy) -> dict[str, int]:
+def _spare(pools: Sequence[NamedPool], counts: Counts, weights: Sequence[float], losses: Redundancy) -> dict[str, int]:
     """Spare replicas of every pool by its name; a pool beside another has those of the other.
 
     Raises:
         BadInput: no number of replicas survives what may be lost, or the zones have no room for all pools.
     """
-    found: dict[str, int] = {}
-    for named, count in zip(pools, counts, strict=True):
-        if named.beside is None:
-            spare = planner.spare_surviving(losses, named.replica, count)
-            if spare is None:
-                what = f"no number of replicas of {named.name} leaves {count} of them after what may be lost"
-                short = planner.too_few_zones(losses)
-                what += "" if short is None else f": {short.text.rstrip('.')}"
-                raise BadInput.at("redundancy", what, "name more zones, give them more room, or ask for less")
-            found[named.name] = spare
-    own = [(named, count) for named, count in zip(pools, counts, strict=True) if named.beside is None]
-    no_room = planner.crowding(((named.replica, count + found[named.name]) for named, count in own), losses)
-    if no_room:
-        raise BadInput.at(
-            "redundancy", f"the pools have no room: {no_room}", "give zones or quota more room, or ask for less"
-        )
+    own = [
+        (named.name, count, Lodger(replica=named.replica, left_count=count, usd_per_hour=usd))
+        for named, count, usd in zip(pools, counts, weights, strict=True)
+        if named.beside is None
+    ]
+    lodgers = [lodger for _, _, lodger in own]
+    rooms = rooms_for(lodgers, losses)
+    if rooms is None:
+        raise _no_room(pools, lodgers, losses)
+    found = {name: room.count - count for (name, count, _), room in zip(own, rooms, strict=True)}
     return found | {named.name: found[named.beside] for named in pools if named.beside is not None}
+
+
+def _no_room(pools: Sequence[NamedPool], lodgers: Sequence[Lodger], losses: Redundancy) -> BadInput:
+    """Where in the scenario the room ends, and what would do."""
+    short = planner.too_few_zones(losses)
+    if short is not None:
+        return BadInput.at("zones", short.text.rstrip("."), short.relax)
+    limits = limits_for(lodgers, losses)
+    where = "gpu_quota" if list(limits) == [""] else "zones"
+    who = "the pools have" if len(pools) > 1 else f"{pools[0].name} has"
+    return BadInput.at(where, f"{who} no room: {lacking(limits, losses)}", f"{limits_said(limits)}, or less redundancy")
 
 
 # ---- faces

@@ -44,6 +44,8 @@ class NamedPool:
     """Share of the rate they sustain that its carrying replicas may take at the peak; ``None``: all of it."""
     scaling: AutoscalingSpec | None = None
     """How its replicas are scaled; its fleet then has as many as there may ever be."""
+    left_count: int | None = None
+    """Replicas that its plan counts on whatever is lost; ``None``: it is of no plan."""
 
     @property
     def keeps_kv(self) -> bool:

@@ -1,5 +1,6 @@
 """What is around each pool of a simulation: events, scaling, and a bound of the queue, made anew for each replay."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -10,6 +11,7 @@ from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_rollout import NUMBERED, change_of, ready_after, rollout_in
 from tokenfleet.app.scaling_question import cold_start_of, policy_of, setting_of
 from tokenfleet.app.scenario_types import Scenario
+from tokenfleet.app.standing import in_its_zones
 from tokenfleet.app.world_question import admission_of, clients_of, gives_up
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.trace import Trace
@@ -39,8 +41,15 @@ class PoolWorlds:
         except BadInput as error:
             raise BadInput(in_pool(problem, pool) for problem in error.problems) from None
 
+    @property
+    def _here(self) -> Mapping[str, Scenario]:
+        """The scenario as each pool has it."""
+        if any(event.what != "rollout" for event in self.asked.events):
+            return in_its_zones(self.asked, self.named)
+        return {each.name: self.asked for each in self.named}
+
     def _around(self, pool: NamedPool, calls: Trace) -> World | None:
-        asked, name = self.asked, pool.name
+        asked, name = self._here[pool.name], pool.name
         if pool.scaling is not None:
             setting = setting_of(asked, pool.scaling, pool.fleet, calls, name)
             setting = replace(setting, admission=admission_before(asked, pool))

@@ -9,7 +9,7 @@ from tokenfleet.app.pools_doors import gates_of, without_gates
 from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.pools_lanes import with_lane
 from tokenfleet.app.pools_question import PoolSystem, pool_system
-from tokenfleet.app.pools_run import promised, who_waits
+from tokenfleet.app.pools_run import SystemOf, promised, who_waits
 from tokenfleet.app.pools_world import PoolWorlds, admission_before, check_pool_events, in_pool
 from tokenfleet.app.scaling_compare import present_slo, ways_of
 from tokenfleet.app.scaling_pools import ScaledPool, ScaledPools, most_of
@@ -28,7 +28,7 @@ from tokenfleet.planner.scaling import Longs, ScalingSetting, Way, compare_scali
 from tokenfleet.planner.systems import in_its_place
 
 
-def compared_named(asked: Scenario, text: Trace, teller: Teller) -> ScaledPools:
+def compared_named(asked: Scenario, text: Trace, teller: Teller, system_of: SystemOf = pool_system) -> ScaledPools:
     """Compares ways to scale each pool with ``autoscaling``, then replays the best of each together.
 
     While one pool is looked at, the others that are scaled have all the replicas that they may have; those that are
@@ -38,13 +38,14 @@ def compared_named(asked: Scenario, text: Trace, teller: Teller) -> ScaledPools:
         asked: A scenario with ``pools``, some of them with ``autoscaling``.
         text: Its demand, text alone.
         teller: Told what is being done.
+        system_of: The pools, from the scenario and its demand; those that the scenario names unless given.
 
     Raises:
         BadInput: no pool is scaled, a policy cannot work, or something is around the pools with which ways are not
             compared.
     """
     _refuse(asked)
-    system = pool_system(asked, text)
+    system = system_of(asked, text)
     check_pool_events(asked, system.named)
     has_doors = any(gates_of(system.pools))
     line = Line(asked, replace(system, pools=without_gates(system.pools)))

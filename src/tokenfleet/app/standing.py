@@ -5,11 +5,13 @@ from difflib import get_close_matches
 from itertools import count, islice
 
 from tokenfleet import simulator
+from tokenfleet.app.pools_fleet import NamedPool
 from tokenfleet.app.scenario_types import Scenario
 from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.records import dataclass
+from tokenfleet.planner.housing import Room, rooms_of
 from tokenfleet.planner.placement import placed
 
 
@@ -44,6 +46,49 @@ def nodes_of(asked: Scenario, fleet: Fleet) -> tuple[Node, ...]:
             nodes.append(Node(zone=node.zone, replicas=mine))
         first += group.replica_count
     return tuple(nodes)
+
+
+def in_its_zones(asked: Scenario, named: Sequence[NamedPool]) -> dict[str, Scenario]:
+    """The scenario as each pool has it: with no more GPUs of each zone than all pools leave it there.
+
+    Args:
+        asked: A scenario with ``pools``.
+        named: Its pools. Those beside others stand where these do; those that are scaled, which seldom have all their
+            replicas at once, each on its own.
+
+    Returns:
+        By the name of each pool: ``asked`` itself where each on its own leaves room for the others.
+
+    Raises:
+        BadInput: the zones have no room for all pools.
+    """
+    own = [each for each in named if each.beside is None and each.scaling is None]
+    counts = tuple(_usual_count(asked, each) for each in own)
+    left = [each.left_count for each in own if each.left_count is not None]
+    rooms = rooms_of([each.replica for each in own], counts, asked.losses, left if len(left) == len(own) else None)
+    if rooms is None:
+        said = " and ".join(f"{count} replicas of {each.name}" for each, count in zip(own, counts, strict=True))
+        raise BadInput.at("zones", f"no room for {said} at once", "raise gpu_limit, or name another zone")
+    found = dict.fromkeys((each.name for each in named), asked)
+    found |= {each.name: _with_zones(asked, each, room) for each, room in zip(own, rooms, strict=True)}
+    return {each.name: found[each.beside or each.name] for each in named}
+
+
+def _usual_count(asked: Scenario, pool: NamedPool) -> int:
+    """Replicas of a pool, those of a new version aside."""
+    count = sum(group.replica_count for group in pool.fleet.groups)
+    return count // 2 if any((each.what, each.pool) == ("rollout", pool.name) for each in asked.events) else count
+
+
+def _with_zones(asked: Scenario, pool: NamedPool, room: Room) -> Scenario:
+    """A new version has as much room again, where the old one stands."""
+    if room.zones == asked.losses.zones:
+        return asked
+    sizes = [group.replica.deployment.layout.gpu_count * group.replica_count for group in pool.fleet.groups]
+    of_old = room.count * pool.replica.deployment.layout.gpu_count
+    limits = {zone.name: (zone.gpu_limit_count or 0) * max(sizes) // of_old for zone in room.zones}
+    zones = (zone.model_copy(update={"gpu_limit": limits.get(zone.name, zone.gpu_limit)}) for zone in asked.zones)
+    return asked.model_copy(update={"zones": list(zones)})
 
 
 def _dealt(sizes: dict[str, int], first: int) -> dict[str, list[int]]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tokenfleet.planner.packing import PackedNode, Packing, Pool, Quota, Shelf, ZoneLoss, pack, pack_all
     from tokenfleet.planner.packing_choice import Option, nodes_usd_per_hour, pack_together, shelves_of
     from tokenfleet.planner.packing_conflict import Conflict, TooFewGpus, conflict
-    from tokenfleet.planner.placement import crowding
     from tokenfleet.planner.pool_counts import cheapest_counts, least_count, plenty_of
     from tokenfleet.planner.pooled import plan
     from tokenfleet.planner.pools_drilling import DrilledPool, drills_of_pools
@@ -109,7 +108,6 @@ _HOME = {
     "cheapest": "answer",
     "cheapest_counts": "pool_counts",
     "conflict": "packing_conflict",
-    "crowding": "placement",
     "described_gpus": "buying",
     "drills": "drilling",
     "drills_of_pools": "pools_drilling",
@@ -214,7 +212,6 @@ __all__ = [
     "cheapest",
     "cheapest_counts",
     "conflict",
-    "crowding",
     "described_gpus",
     "drills",
     "drills_of_pools",

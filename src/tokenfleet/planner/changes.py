@@ -12,6 +12,7 @@ from tokenfleet.domain.slo import DAY_S, Deadline, Slo, clock
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import words
 from tokenfleet.planner.floors import CUT_PROMPTS, holds_too_few, pool_tokens, shapes, takes_too_few
+from tokenfleet.planner.housing import limits_said
 from tokenfleet.planner.placement import usable_zones
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.redundancy import asked, limits_wanted, zones_wanted
@@ -74,7 +75,7 @@ def obstacles(case: Case, *, of_losses: bool = True) -> tuple[Obstacle, ...]:
     found = (
         _unpriced(case.question),
         _unjudged(case),
-        *(_unsurvivable(case.question) if of_losses else ()),
+        *(_unsurvivable(case) if of_losses else ()),
         _too_long(case),
         _uncut(case),
         *_cut_offs(case.question.slo),
@@ -133,15 +134,17 @@ def _unjudged(case: Case) -> Obstacle:
     return (plain(f"leave {' and '.join(names)} out of the promise", made),)
 
 
-def _unsurvivable(question: PlanQuestion) -> list[Obstacle]:
-    wanted = asked(question)
+def _unsurvivable(case: Case) -> list[Obstacle]:
+    question, wanted = case.question, asked(case.question)
     made: list[Obstacle] = []
     lame = wanted.zone_count >= len(usable_zones(wanted))
+    limits = (wanted.gpu_quota_count, *(zone.gpu_limit_count for zone in wanted.zones))
+    is_limited = any(limit is not None for limit in limits)
     if lame:
         needed = wanted.zone_count + 1
-        made.append((_redundancy(zones_wanted(wanted), lambda now: _able(now, needed)),))
-    limits = (wanted.gpu_quota_count, *(zone.gpu_limit_count for zone in wanted.zones))
-    if not lame and any(limit is not None for limit in limits):
+        able = _redundancy(zones_wanted(wanted), lambda now: _able(now, needed))
+        made.append((able, _and_roomier(able, case)) if is_limited else (able,))
+    elif is_limited:
         made.append((_roomier(question),))
     if wanted.zone_count:
         made.append((_redundancy("redundancy: {zones: none}", lambda now: replace(now, zone_count=0)),))
@@ -175,12 +178,19 @@ def _roomier(question: PlanQuestion) -> Change:
     return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made, "more room", widens=True)
 
 
+def _and_roomier(change: Change, case: Case) -> Change:
+    """A change of what is to survive, and the room that it takes then."""
+    room = _roomier(change.made(case).question)
+
+    def said(sized: Sized) -> str:
+        return " and ".join(each for each in (change.said(sized), room.said(sized)) if each)
+
+    return Change(said, lambda now: room.made(change.made(now)), f"{change.trying} and {room.trying}", widens=True)
+
+
 def room_for(sized: Sized, question: PlanQuestion) -> str:
     """``gpu_limit: 2 in zone b and gpu_quota: 8``: what zones and quota must hold for the fleet to fit."""
-    limits = limits_wanted(question, sized.replica, sized.carrying_count)
-    return " and ".join(
-        f"gpu_limit: {limit} in zone {name}" if name else f"gpu_quota: {limit}" for name, limit in limits.items()
-    )
+    return limits_said(limits_wanted(question, sized.replica, sized.carrying_count))
 
 
 def _too_long(case: Case) -> Obstacle:

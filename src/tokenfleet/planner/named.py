@@ -11,14 +11,16 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.replica import ReplicaPhysics
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.planner.assumed import few_requests
+from tokenfleet.planner.housing import no_room
+from tokenfleet.planner.lodging import in_zones, lodgers
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.redundancy import cannot_survive, spare_replicas
+from tokenfleet.planner.redundancy import asked, cannot_survive, spare_replicas
 from tokenfleet.planner.relax import reached
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.systems import Proof, SizedPool, System, Way, crowded
+from tokenfleet.planner.systems import Proof, SizedPool, System, Way, housed_in
 from tokenfleet.planner.together import Planned, Together
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.verdict import UNSEEN, Verdict
@@ -59,11 +61,11 @@ def system_of_named(
     if reasons:
         return None, tuple(reasons)
     system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
-    no_room = crowded([part.sized for part in system.parts], question)
-    if no_room:
-        mend = "a higher gpu_quota or gpu_limit, or less redundancy"
-        return None, (Reason(kind="redundancy", text=f"The pools have no room: {no_room}.", relax=mend),)
-    return system, ()
+    found = housed_in(system, question)
+    if found is None:
+        why, mend = no_room(lodgers((part.sized for part in system.own), question), asked(question))
+        return None, (Reason(kind="redundancy", text=f"The pools have no room: {why}.", relax=mend),)
+    return found[0], ()
 
 
 def plan_of_named(
@@ -94,7 +96,11 @@ def plan_of_named(
     if whole is None:
         raise ValueError("counts that were sized on the whole demand break the promise on it")
     reporter = Reporter(progress)
-    begun = [together.started(partial(_planned, part, system, traffic, run, degraded, reporter)) for part in parts]
+    found = housed_in(system, question)
+    if found is None:
+        raise ValueError("pools are planned that have no room")
+    here = [replace(part, question=in_zones(part.question, found[1][part.name])) for part in parts]
+    begun = [together.started(partial(_planned, part, system, traffic, run, degraded, reporter)) for part in here]
     planned = Planned(tuple(each() for each in begun), None, system.way)
     return together.plan(_bare(question, traffic), planned, degraded, whole)
 

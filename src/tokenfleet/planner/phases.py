@@ -3,11 +3,12 @@
 from tokenfleet.domain.apart import Apart, ApartPool
 from tokenfleet.domain.plan import Does, PlannedPool, PlanQuestion, Sized
 from tokenfleet.domain.stages import Handover
+from tokenfleet.planner.lodging import in_zones
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.quotes import quote
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.systems import SizedPool, System
+from tokenfleet.planner.systems import SizedPool, System, housed_in
 from tokenfleet.planner.traffic import Traffic
 from tokenfleet.planner.within import Within
 from tokenfleet.simulator.splitting import DECODE, PREFILL
@@ -31,7 +32,9 @@ def phase_pools(
     does: dict[str, Does] = {PREFILL: "prefills", DECODE: "decodes"}
     replays = Replays.of(question, replay)
     parts = (SizedPool(name, None, sized_phase(question, pool), replays.router) for name, pool in pools.items())
-    system = System(tuple(parts), handover)
+    alone = System(tuple(parts), handover)
+    # What has no room is not bought.
+    system, zones = housed_in(alone, question) or (alone, dict.fromkeys(pools, question.redundancy.zones))
     run = system.replayed(replays, traffic, spare=False)
     verdict = system.verdict(replays, traffic, run)
     return tuple(
@@ -41,7 +44,9 @@ def phase_pools(
             does=does[name],
             takes=None,
             request_fraction=1.0,
-            plan=Within(question, traffic, system, name, replay, run, verdict).planned(does[name], reporter),
+            plan=Within(in_zones(question, zones[name]), traffic, system, name, replay, run, verdict).planned(
+                does[name], reporter
+            ),
         )
         for name in pools
     )

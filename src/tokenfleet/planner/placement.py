@@ -1,6 +1,6 @@
 """Where replicas stand, and what the worst loss leaves of them: arithmetic of nodes and zones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tokenfleet import catalog
@@ -15,7 +15,7 @@ ANYWHERE = Zone(name="")
 
 
 @dataclass(frozen=True, slots=True)
-class _Footprint:
+class Footprint:
     """All of a replica that matters to where it stands."""
 
     gpu_count: int
@@ -23,8 +23,9 @@ class _Footprint:
     """See :func:`node_room`."""
 
 
-def _footprint(replica: ReplicaPhysics) -> _Footprint:
-    return _Footprint(replica.deployment.layout.gpu_count, node_room(replica))
+def footprint(replica: ReplicaPhysics) -> Footprint:
+    """That of a replica."""
+    return Footprint(replica.deployment.layout.gpu_count, node_room(replica))
 
 
 def node_room(replica: ReplicaPhysics) -> int:
@@ -77,20 +78,25 @@ def placed(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) 
     Returns:
         ``None`` when the zones have no room for so many, or they are more than the quota.
     """
-    return _placed(replica_count, _footprint(replica), redundancy)
+    return _placed(replica_count, footprint(replica), redundancy)
 
 
-def _placed(replica_count: int, each: _Footprint, redundancy: Redundancy) -> Placement | None:
+def _placed(replica_count: int, each: Footprint, redundancy: Redundancy) -> Placement | None:
     if not _within_quota(replica_count, each, redundancy):
         return None
-    zones = usable_zones(redundancy)
-    counts = _spread(replica_count, [_room(zone, each) for zone in zones])
-    if counts is None:
-        return None
+    counts = _spread(replica_count, [_room(zone, each) for zone in usable_zones(redundancy)])
+    return None if counts is None else standing(counts, each, redundancy)
+
+
+def standing(counts: Sequence[int], each: Footprint, redundancy: Redundancy) -> Placement:
+    """So many replicas in each of :func:`usable_zones`, evenly on as few nodes as hold them.
+
+    Where a node may be lost, nodes are filled only as far as its loss takes no more than the others asked for.
+    """
     per_node = _replicas_per_node(counts, each.per_node_count, redundancy)
     nodes = [
         PlacedNode(zone=zone.name, replica_count=held)
-        for zone, count in zip(zones, counts, strict=True)
+        for zone, count in zip(usable_zones(redundancy), counts, strict=True)
         for held in _evenly(count, -(-count // per_node))
     ]
     return Placement(nodes=tuple(nodes), replicas_per_node_count=per_node)
@@ -98,32 +104,12 @@ def _placed(replica_count: int, each: _Footprint, redundancy: Redundancy) -> Pla
 
 def within_quota(replica_count: int, replica: ReplicaPhysics, redundancy: Redundancy) -> bool:
     """Whether so many replicas take no more GPUs than may be held."""
-    return _within_quota(replica_count, _footprint(replica), redundancy)
+    return _within_quota(replica_count, footprint(replica), redundancy)
 
 
-def _within_quota(replica_count: int, each: _Footprint, redundancy: Redundancy) -> bool:
+def _within_quota(replica_count: int, each: Footprint, redundancy: Redundancy) -> bool:
     quota = redundancy.gpu_quota_count
     return quota is None or replica_count * each.gpu_count <= quota
-
-
-def crowding(fleets: Iterable[tuple[ReplicaPhysics, int]], redundancy: Redundancy) -> str:
-    """Why zones or quota have no room for all fleets at once, each of which has room alone; empty where they have.
-
-    Args:
-        fleets: Replicas of one kind and their count, for each that has GPUs of its own.
-        redundancy: Zones and quota, with every loss asked for.
-    """
-    kinds = [(_footprint(replica), count) for replica, count in fleets]
-    quota = redundancy.gpu_quota_count
-    total = sum(each.gpu_count * count for each, count in kinds)
-    if quota is not None and total > quota:
-        return f"they take {total} GPUs, and the quota is {quota}"
-    placements = [(each.gpu_count, _placed(count, each, redundancy)) for each, count in kinds]
-    for zone in redundancy.zones:
-        gpus = sum(each * place.by_zone.get(zone.name, 0) for each, place in placements if place is not None)
-        if zone.gpu_limit_count is not None and gpus > zone.gpu_limit_count:
-            return f"they take {gpus} GPUs of zone {zone.name}, which has {zone.gpu_limit_count}"
-    return ""
 
 
 def survivors(placement: Placement, kind: LossKind, count: int, zones: Sequence[Zone] = ()) -> int:
@@ -150,11 +136,11 @@ def fewest_replicas(carrying_count: int, replica: ReplicaPhysics, redundancy: Re
     Returns:
         ``None`` when no number does: too few zones stand alone, or they have no room.
     """
-    return _fewest(carrying_count, _footprint(replica), redundancy)
+    return _fewest(carrying_count, footprint(replica), redundancy)
 
 
 @lru_cache(maxsize=4096)
-def _fewest(carrying_count: int, each: _Footprint, redundancy: Redundancy) -> int | None:
+def _fewest(carrying_count: int, each: Footprint, redundancy: Redundancy) -> int | None:
     """A search asks this of hundreds of replicas that take as much room as others do."""
     usable = usable_zones(redundancy)
     if redundancy.zone_count >= len(usable):
@@ -181,7 +167,7 @@ def _fewest(carrying_count: int, each: _Footprint, redundancy: Redundancy) -> in
     return None if found is None else max(found, carrying_count)
 
 
-def _room(zone: Zone, each: _Footprint) -> int | None:
+def _room(zone: Zone, each: Footprint) -> int | None:
     return None if zone.gpu_limit_count is None else zone.gpu_limit_count // each.gpu_count
 
 

@@ -13,18 +13,20 @@ from tokenfleet import workload
 from tokenfleet.domain.apart import Apart
 from tokenfleet.domain.plan import Plan, PlannedPool, PlanQuestion, SplitTrial
 from tokenfleet.domain.records import dataclass
+from tokenfleet.domain.survival import Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
 from tokenfleet.planner import joint
 from tokenfleet.planner.answer import one_fleet
 from tokenfleet.planner.disaggregated import handover_of
+from tokenfleet.planner.lodging import crowded, housed, in_zones
 from tokenfleet.planner.phases import phase_pools
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.quotes import costs_less
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import question_to
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.systems import crowded, requests_of_pool
+from tokenfleet.planner.systems import requests_of_pool
 from tokenfleet.planner.together import Planned, Together
 from tokenfleet.planner.traffic import Traffic
 
@@ -100,23 +102,29 @@ class Buyer:
         return _Offer(f"Pools by {trial.by} ({trial.named})", usd, partial(self._side_by_side, trial))
 
     def _side_by_side(self, trial: SplitTrial) -> Planned:
-        """Each pool planned in full, on its own requests."""
-        pools = []
-        for name, pool in zip(_names(trial), trial.pools, strict=True):
-            mine = requests_of_pool(self._traffic.trace, pool.takes)
-            pools.append(
-                PlannedPool(
-                    name=name,
-                    who=pool.name,
-                    does="answers",
-                    takes=pool.takes,
-                    request_fraction=pool.request_fraction,
-                    plan=one_fleet(
-                        question_to(self._question, mine), mine, progress=self._progress, replay=self._replay
-                    ),
-                )
+        """Each pool planned in full, on its own requests; again in its zones where all of them have to share these."""
+        zones = self._question.redundancy.zones
+        pools = [self._beside(trial, at, zones) for at in range(len(trial.pools))]
+        found = housed([joint.of_one_kind(pool) for pool in pools], self._question)
+        rooms = [zones] * len(pools) if found is None else [room for _, room in found]
+        return Planned(
+            tuple(
+                pool if room == zones else self._beside(trial, at, room)
+                for at, (pool, room) in enumerate(zip(pools, rooms, strict=True))
             )
-        return Planned(tuple(pools))
+        )
+
+    def _beside(self, trial: SplitTrial, at: int, zones: tuple[Zone, ...]) -> PlannedPool:
+        pool, question = trial.pools[at], in_zones(self._question, zones)
+        mine = requests_of_pool(self._traffic.trace, pool.takes)
+        return PlannedPool(
+            name=_names(trial)[at],
+            who=pool.name,
+            does="answers",
+            takes=pool.takes,
+            request_fraction=pool.request_fraction,
+            plan=one_fleet(question_to(question, mine), mine, progress=self._progress, replay=self._replay),
+        )
 
     def _phases(self, found: Apart) -> Planned:
         if self._asked.apart is None:
@@ -128,9 +136,14 @@ class Buyer:
 
     def _why_not(self, planned: Planned) -> str:
         """What a person asked for that these pools do not keep; empty where they keep all."""
+        if not all(pool.plan.fleets for pool in planned.pools):
+            return "in zones that they share not each of them keeps what is asked"
         no_room = crowded([part.sized for part in planned.system.parts], self._question)
         if no_room:
             return no_room
+        usd, usual_usd = planned.system.price_usd_per_hour, self._one.price_usd_per_hour
+        if usual_usd is not None and not costs_less(usd, usual_usd):
+            return f"with all that is asked they cost ${usd:.2f}/h"
         factor, cap = joint.load_factor(planned.pools), self._question.utilization_cap_fraction
         if cap is not None and (factor is None or factor * cap < 1.0 - _ROUNDING):
             return "they would be fuller than the utilization cap allows"

@@ -39,6 +39,7 @@ from tokenfleet.planner.drilling import (
     with_burst,
     worse_of,
 )
+from tokenfleet.planner.housing import rooms_of
 from tokenfleet.planner.moment import (
     CLIENTS,
     fullest_s,
@@ -69,6 +70,8 @@ class DrilledPool:
     name: str
     fleet: Fleet
     """Equal replicas, carrying and spare."""
+    carrying_count: int
+    """Those that are not spare."""
     beside: str | None = None
     """The pool on whose GPUs it stands."""
 
@@ -197,13 +200,7 @@ def drills_of_pools(
         progress: Told which one is under way.
     """
     part = stretch(traffic, MOST_REQUESTS)
-    wanted = asked(question)
-    placements = {}
-    for pool in pools:
-        if pool.beside is None:
-            replica = pool.fleet.groups[0].replica
-            # Where the zones have no room the pool stands in one place.
-            placements[pool.name] = placed(pool.count, replica, wanted) or anywhere(pool.count, replica, question)
+    placements = _placements(question, [pool for pool in pools if pool.beside is None])
     ground = _Ground(question, plan, _Demand(part, way), tuple(pools), Replays.of(question), placements)
     reporter = Reporter(progress)
     found: list[Drill] = []
@@ -211,6 +208,19 @@ def drills_of_pools(
         reporter.say("drills", name, index / len(plan.names))
         found += _drilled(ground, name)
     return tuple(found)
+
+
+def _placements(question: PlanQuestion, pools: Sequence[DrilledPool]) -> dict[str, Placement]:
+    """Where pools with GPUs of their own stand, as their plan has it."""
+    replicas, wanted = [pool.fleet.groups[0].replica for pool in pools], asked(question)
+    counts, carrying = tuple(pool.count for pool in pools), [pool.carrying_count for pool in pools]
+    rooms = rooms_of(replicas, counts, wanted, carrying) or [None] * len(pools)
+    found = {}
+    for pool, replica, room in zip(pools, replicas, rooms, strict=True):
+        here = wanted if room is None else replace(wanted, zones=room.zones)
+        # Where the zones have no room the pool stands in one place.
+        found[pool.name] = placed(pool.count, replica, here) or anywhere(pool.count, replica, question)
+    return found
 
 
 def _drilled(ground: _Ground, name: DrillName) -> Iterator[Drill]:

@@ -14,6 +14,7 @@ from tokenfleet.domain.plan import PlanQuestion, Sized
 from tokenfleet.domain.records import dataclass
 from tokenfleet.planner.capped import at_cap
 from tokenfleet.planner.curve import curve_of
+from tokenfleet.planner.lodging import crowded
 from tokenfleet.planner.pool_counts import Counts, cheapest_between, least_counts, plenty_of
 from tokenfleet.planner.progress import Reporter
 from tokenfleet.planner.redundancy import spare_replicas
@@ -27,7 +28,7 @@ from tokenfleet.planner.sensitivity import (
     probability,
     without_cache,
 )
-from tokenfleet.planner.systems import System, crowded
+from tokenfleet.planner.systems import System, housed_in
 from tokenfleet.planner.traffic import Traffic, at_load
 from tokenfleet.planner.verdict import Verdict
 
@@ -288,28 +289,19 @@ class PoolsOutlook:
         Returns:
             ``None`` where no spare survives what is asked for, or zones or quota have no room for all at once.
         """
-        found = self._with_spare(counts)
-        return None if found is None or crowded(found, self._question) else found
+        found = housed_in(self._bare(counts), self._question)
+        return None if found is None else tuple(part.sized for part in found[0].parts)
 
     def no_room(self, counts: Counts) -> str:
         """Why nobody can buy so many of each."""
         for part, count in zip(self._system.own, counts, strict=True):
             if spare_replicas(self._question, part.sized.replica, count) is None:
                 return f"no number of replicas of {part.name} leaves {count} of them after what may be lost"
-        found = self._with_spare(counts)
-        return "" if found is None else crowded(found, self._question)
+        return crowded((part.sized for part in self._bare(counts).own), self._question)
 
-    def _with_spare(self, counts: Counts) -> tuple[Sized, ...] | None:
-        made: dict[str, Sized] = {}
-        for part, count in zip(self._system.own, counts, strict=True):
-            spare = spare_replicas(self._question, part.sized.replica, count)
-            if spare is None:
-                return None
-            made[part.name] = replace(part.sized, carrying_count=count, spare_count=spare)
-        hosts = ((part.sized, made[part.host]) for part in self._system.parts)
-        return tuple(
-            replace(sized, carrying_count=host.carrying_count, spare_count=host.spare_count) for sized, host in hosts
-        )
+    def _bare(self, counts: Counts) -> System:
+        """So many of each, none of them spare."""
+        return self._system.with_counts(counts).with_kinds(lambda sized: replace(sized, spare_count=0))
 
     def _first_token_is_sure(self, counts: Counts) -> bool:
         """Whether first tokens keep their promise at the end of their own interval, which replicas do not narrow."""

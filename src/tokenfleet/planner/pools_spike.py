@@ -13,6 +13,7 @@ from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.world import Happening, World
 from tokenfleet.planner.answer import cheapest
 from tokenfleet.planner.letting_go import LetGo, let_go, without_added
+from tokenfleet.planner.lodging import crowded, housed
 from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
@@ -173,8 +174,16 @@ class _Work:
         return self.system.handover is not None or self.system.way is not None
 
     def sized(self) -> list[_Found]:
-        """Each pool side by side for its own part of the event."""
-        return [self._sized(part) for part in self.system.parts]
+        """Each pool side by side for its own part of the event; all of them at once."""
+        found = [self._sized(part) for part in self.system.parts]
+        fleets = [sized for sized, _ in found if sized is not None]
+        if len(fleets) < len(found):
+            return found
+        here = housed(fleets, self.question)
+        if here is None:
+            text = f"The pools have no room at once: {crowded(fleets, self.question)}."
+            return [(None, (Reason(kind="redundancy", text=text),))] * len(found)
+        return [(sized, ()) for sized, _ in here]
 
     def _sized(self, part: SizedPool) -> _Found:
         mine = requests_of_pool(self.traffic.trace, part.takes)

@@ -13,12 +13,13 @@ from tokenfleet.domain.run import RunRecord, requests_of
 from tokenfleet.domain.slo import Slo, SloResult
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.planner.answer import cheapest
+from tokenfleet.planner.lodging import crowded, housed
 from tokenfleet.planner.pool_counts import Counts, cheapest_counts
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.redundancy import spare_replicas
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import promised_to, question_to
-from tokenfleet.planner.systems import System, crowded, members_of, system_of
+from tokenfleet.planner.systems import System, members_of, system_of
 from tokenfleet.planner.tiering import (
     MOST_REQUESTS,
     MOST_TIMES,
@@ -226,24 +227,29 @@ class _Together:
         counts = cheapest_counts(enough, start, usd, cap_factor=MOST_TIMES)
         if counts is None:
             return _Seen(None, *seen[max(seen)])
-        return self._within(_Seen(self._bought(system, counts), *seen[counts]))
+        return self._within(_Seen(tuple(part.sized for part in system.with_counts(counts).parts), *seen[counts]))
 
     def _within(self, found: _Seen) -> _Seen:
-        """The same where zones and quota have room for all pools; else why nobody can buy them."""
+        """The same with spare replicas where zones and quota have room for all pools; else why nobody can buy them."""
         if found.bought is None:
-            return found if found.no_room else replace(found, no_room=_NOTHING_LEFT)
-        no_room = crowded(found.bought, self.question)
-        return replace(found, bought=None, no_room=f"The pools have no room: {no_room}.") if no_room else found
+            return found
+        fleets = [replace(each, spare_count=0) for each in found.bought]
+        hosts = self._hosts(len(fleets))
+        own = {at: fleets[at] for at in hosts}
+        here = housed(list(own.values()), self.question)
+        if here is None:
+            no_room = f"The pools have no room: {crowded(own.values(), self.question)}."
+            lost = (spare_replicas(self.question, each.replica, each.carrying_count) for each in own.values())
+            return replace(found, bought=None, no_room=_NOTHING_LEFT if None in lost else no_room)
+        spare = {at: sized.spare_count for at, (sized, _) in zip(own, here, strict=True)}
+        bought = (replace(each, spare_count=spare[host]) for each, host in zip(fleets, hosts, strict=True))
+        return replace(found, bought=tuple(bought))
 
-    def _bought(self, system: System, counts: Counts) -> tuple[Sized, ...] | None:
-        spare: dict[str, int] = {}
-        carrying = system.with_counts(counts)
-        for part in carrying.own:
-            count = spare_replicas(self.question, part.sized.replica, part.sized.carrying_count)
-            if count is None:
-                return None
-            spare[part.name] = count
-        return tuple(replace(part.sized, spare_count=spare[part.host]) for part in carrying.parts)
+    def _hosts(self, count: int) -> list[int]:
+        """Of so many fleets, one or several of each pool in turn, the one on whose GPUs each stands."""
+        names = [part.name for part in self.system.parts]
+        mine = [names.index(part.host) for part in self.system.parts]
+        return [at - at % len(mine) + mine[at % len(mine)] for at in range(count)]
 
     def _own(self, premium: _Seen, others: _Seen) -> TierOption:
         both = None if premium.bought is None or others.bought is None else (*premium.bought, *others.bought)

@@ -14,7 +14,7 @@ from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.splits import split_trials
 from tokenfleet.planner.spread import Replay
-from tokenfleet.planner.systems import SizedPool, System, crowded
+from tokenfleet.planner.systems import SizedPool, System, housed_in
 from tokenfleet.planner.traffic import Traffic, stretch
 from tokenfleet.planner.work import SEARCH_REQUESTS
 from tokenfleet.simulator.splitting import DECODE, PREFILL
@@ -72,11 +72,13 @@ def priced_pools(
         if trial.pools
     ]
     found += _apart(question, traffic, replays, Reporter(progress))
-    for names, system in sorted(found, key=lambda each: each[1].price_usd_per_hour):
+    rooms = ((names, housed_in(system, asked)) for names, system in found)
+    roomy = [(names, room[0]) for names, room in rooms if room is not None]
+    for names, system in sorted(roomy, key=lambda each: each[1].price_usd_per_hour):
         if one is not None and system.price_usd_per_hour >= one.price_usd_per_hour:
             return None
         verdict = system.judged(replays, traffic)
-        if verdict.kept and not crowded([part.sized for part in system.parts], asked):
+        if verdict.kept:
             return PricedPools(names=names, system=system, slo=verdict.peak)
     return None
 

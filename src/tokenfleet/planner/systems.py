@@ -1,6 +1,6 @@
 """The pools of a plan as one system, replayed together: what users see of all of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -16,13 +16,13 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.run import RunRecord, Turmoil, requests_of
 from tokenfleet.domain.slo import Slo
 from tokenfleet.domain.stages import Call, Gate, Handover, Pools, StagedRun
+from tokenfleet.domain.survival import Zone
 from tokenfleet.domain.trace import Bools, Trace, rows_of
 from tokenfleet.domain.ways import Takes
 from tokenfleet.domain.world import World
 from tokenfleet.planner.early import Hopeless
-from tokenfleet.planner.placement import crowding
+from tokenfleet.planner.lodging import housed
 from tokenfleet.planner.recalling import Recall, anew
-from tokenfleet.planner.redundancy import asked
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.spread import Recalling, Replay, recall_of, unkept
 from tokenfleet.planner.traffic import Traffic
@@ -348,9 +348,19 @@ def _part(pool: PlannedPool) -> SizedPool:
     return SizedPool(pool.name, pool.takes, sized, fleet.router)
 
 
-def crowded(fleets: Iterable[Sized], question: PlanQuestion) -> str:
-    """Why zones or quota have no room for the fleets of all pools at once, each of which has room alone; or empty."""
-    return crowding(((each.replica, each.replica_count) for each in fleets if each.beside is None), asked(question))
+def housed_in(system: System, question: PlanQuestion) -> tuple[System, dict[str, tuple[Zone, ...]]] | None:
+    """The pools with their spare replicas, all of them in the zones that there are, and these as each of them has them.
+
+    Returns:
+        ``None`` where zones or quota have no room for all of them; see :func:`tokenfleet.planner.lodging.housed`.
+    """
+    found = housed([part.sized for part in system.own], question)
+    if found is None:
+        return None
+    known = dict(zip((part.name for part in system.own), found, strict=True))
+    spare = {name: sized.spare_count for name, (sized, _) in known.items()}
+    fleets = [replace(part.sized, spare_count=spare[part.host]) for part in system.parts]
+    return system.with_fleets(fleets), {part.name: known[part.host][1] for part in system.parts}
 
 
 @dataclass(frozen=True, slots=True)

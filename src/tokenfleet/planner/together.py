@@ -13,6 +13,7 @@ from tokenfleet.domain.stages import Handover, StagedRun
 from tokenfleet.planner import joint
 from tokenfleet.planner.assumed import few_requests, is_about_sure
 from tokenfleet.planner.curve import odd_loads
+from tokenfleet.planner.lodging import in_zones
 from tokenfleet.planner.money import billed_span_s, invoices, tenant_invoice
 from tokenfleet.planner.pools_outlook import PoolsOutlook
 from tokenfleet.planner.progress import Progress, Reporter
@@ -182,13 +183,18 @@ class Together:
         span_s = billed_span_s(self._question, self._traffic, list(works.values()))
         span_s = max(span_s, *(cost.work_span_s([works[name], *others]) for name, others in beside.items()))
         billed = []
+        zones = self._question.redundancy.zones
         for pool in planned.pools:
             bill = None
             if joint.of_one_kind(pool).beside is None:
                 bill = joint.pool_bill(pool, works[pool.name], span_s, beside[pool.name])
             shares = bill is None or bool(beside[pool.name])
             rate_per_s = pool.plan.saturated_rate_per_s or _rate_per_s(run, pool, full[pool.name], shares=shares)
-            plan = replace(pool.plan, bill=bill, invoice=None, invoices=(), saturated_rate_per_s=rate_per_s)
+            # What a pool was dealt of the zones, its placement says.
+            question = in_zones(pool.plan.question, zones)
+            plan = replace(
+                pool.plan, question=question, bill=bill, invoice=None, invoices=(), saturated_rate_per_s=rate_per_s
+            )
             billed.append(replace(pool, plan=plan))
         return tuple(billed), span_s
 

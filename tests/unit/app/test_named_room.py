@@ -38,10 +38,13 @@ def test_sizes_have_no_room_where_the_plan_has_none(capsys, tmp_path) -> None:
     said = " ".join(err.split())
     assert (code, out) == (2, "")
     assert (
-        f"it.yaml:8: redundancy: the pools have no room: they take {half} GPUs of zone a, which has {half - 1}" in said
+        f"it.yaml:7: zones: the pools have no room: they take {half} GPUs of zone a, which has {half - 1}, and "
+        f"{half} GPUs of zone b, which has {half - 1}; gpu_limit: {half} in zone a and gpu_limit: {half} in zone b"
+        in said
     )
     code, out, _ = answered(capsys, tmp_path, half - 1, "plan", "-o", str(tmp_path / "plan"))
     assert f"they take {half} GPUs of zone a, which has {half - 1}" in " ".join(out.split())
+    assert f"gpu_limit: {half} in zone a and gpu_limit: {half} in zone b" in " ".join(out.split())
     assert answered(capsys, tmp_path, half, "size")[0] == 0
 
 
@@ -58,12 +61,63 @@ def test_a_quota_holds_for_all_pools_together(capsys, tmp_path) -> None:
     few = f"they take {total} GPUs, and the quota is {total - 1}"
     code, _, err = asked("size", quota=total - 1)
     assert code == 2
-    assert f"{few}; give zones or quota more room" in " ".join(err.split())
+    assert f"gpu_quota: the pools have no room: {few}; gpu_quota: {total}, or" in " ".join(err.split())
     out = tmp_path / "plan"
     assert few in " ".join(asked("plan", "-o", str(out), quota=total - 1)[1].split())
     asked("plan", "-o", str(out), quota=total)
     plan = json.loads((out / "plan.json").read_text())
     assert [pool["obtainable"]["allowed_gpu_count"] for pool in plan["pools"]] == [total, total]
+
+
+UNEVEN = """\
+name: uneven
+workload: {lengths: {input: 900:2500, output: 60:120}, mean_rate: 8, duration: 60s}
+model: meta-llama/Llama-3.1-8B-Instruct
+slo: {ttft_p95: 1s}
+gpus: l40s
+precision: fp8
+zones: [{name: a, gpu_limit: 4}, {name: b, gpu_limit: 2}, {name: c, gpu_limit: 2}]
+redundancy: {zones: n+1}
+events: []
+pools:
+  small: {tensor_parallel: 2, takes: {input_up_to: 500}}
+  main: {tensor_parallel: 2, max_batched_tokens: 2048}
+"""
+"""Two pools of two replicas, each of two GPUs: each on its own stands in a and b, and b has room for one."""
+
+
+def test_pools_stand_in_uneven_zones_all_at_once_and_where_the_plan_says(capsys, tmp_path) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(UNEVEN)
+    code, out, _ = ended(capsys, "size", path, "--json", "--quiet")
+    assert (code, json.loads(out)["gpu_count"]) == (0, 8)
+    code, out, _ = ended(capsys, "plan", path, "-o", str(tmp_path / "plan"), "--json", "--quiet", "--no-cache")
+    pools = json.loads(out)["pools"]
+    stand = {pool["name"]: [node["zone"] for node in pool["placement"]["nodes"]] for pool in pools}
+    assert stand == {"small": ["a", "b"], "main": ["a", "c"]}
+    for pool in pools:
+        (lost,) = [case for case in pool["redundancy"] if case["kind"] == "zone"]
+        assert (lost["serving_replica_count"], lost["kept"]) == (1, True)
+        assert pool["obtainable"]["allowed_gpu_count"] == 8
+    drills = ("drill", path, "--plan", str(tmp_path / "plan"), "--only", "zone", "--json", "--quiet")
+    (drill,) = json.loads(ended(capsys, *drills)[1])["drills"]
+    # Zone a holds one replica of each.
+    assert drill["passed"]
+    assert drill["how"].startswith("1 replica of small, 1 replica of main and ")
+
+
+@pytest.mark.parametrize(("pool", "zone", "other"), [("small", "b", "c"), ("main", "c", "b")])
+def test_a_simulated_zone_holds_the_replicas_that_a_plan_puts_there(capsys, tmp_path, pool, zone, other) -> None:
+    path = tmp_path / "it.yaml"
+    counts = UNEVEN.replace("tensor_parallel: 2,", "tensor_parallel: 2, replicas: 2,")
+
+    def simulated(where: str) -> tuple[int, str, str]:
+        path.write_text(counts.replace("events: []", f"events: [{{at: 5s, what: fail, zone: {where}, pool: {pool}}}]"))
+        return ended(capsys, "simulate", path, "-o", str(tmp_path / f"at-{where}"), "--json", "--quiet")
+
+    assert simulated("a")[0] == simulated(zone)[0] == 0
+    code, _, err = simulated(other)
+    assert (code, f'no replica stands in a zone called "{other}"' in " ".join(err.split())) == (2, True)
 
 
 @pytest.mark.parametrize("limit", [3, 1000])

@@ -1,6 +1,7 @@
 """``tokenfleet scaling``: ways to scale, compared by replay."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,12 +97,14 @@ def _tell_named(
     page: "tuple[Path, Path | None]",
 ) -> int:
     """The same for every pool that the scenario names and scales."""
-    from tokenfleet.app.named_counts import as_planned
+    from tokenfleet.app.named_counts import as_planned, system_as_planned
+    from tokenfleet.app.pools_question import pool_system
     from tokenfleet.app.scaling_named import compared_named
 
     _refuse_options(options, "does not go with the scenario's pools")
     named = asked if planned is None else as_planned(asked, planned)
-    return _told(face, asked, teller, page, planned, lambda trace: compared_named(named, trace, teller))
+    system_of = pool_system if planned is None else partial(system_as_planned, path=planned)
+    return _told(face, asked, teller, page, planned, lambda trace: compared_named(named, trace, teller, system_of))
 
 
 def _tell_pools(

@@ -75,7 +75,7 @@ def command(
     from tokenfleet import catalog
     from tokenfleet.app.cli.progress import shown
     from tokenfleet.app.compose import must_generate
-    from tokenfleet.app.named_counts import as_planned
+    from tokenfleet.app.named_counts import as_planned, system_as_planned
     from tokenfleet.app.planned_pools import has_pools, planned_system
     from tokenfleet.app.report import render_timeline
     from tokenfleet.app.scenario import lines_of, load_scenario, placed
@@ -91,8 +91,10 @@ def command(
     target = folder if folder is not None else Path(f"{asked.name}-simulation")
     check_target(target)
     if asked.pools is not None:
-        named = asked if planned is None else as_planned(asked, planned)
-        return _pools(face, named, scenario, target, how, options)
+        if planned is None:
+            return _pools(face, asked, scenario, target, how, options)
+        named, system_of = as_planned(asked, planned), partial(system_as_planned, path=planned)
+        return _pools(face, named, scenario, target, how, options, system_of)
     if planned is not None and has_pools(planned, catalog.model(asked.model)):
         return _pools(face, asked, scenario, target, how, options, partial(planned_system, path=planned))
     with shown(face) as teller, placed(lines_of(scenario)):
@@ -135,7 +137,7 @@ def _pools(
     extra = [OPTIONS.get(key, f"--{key}") for key, value in fleet_options.items() if value is not None]
     extra += ["--as-logged"] if how.as_logged else []
     if extra:
-        whose = "the scenario's pools" if system_of is None else "the pools of the plan"
+        whose = "the scenario's pools" if asked.pools is not None else "the pools of the plan"
         raise BadInput(Problem(each, f"does not go with {whose}", "leave it out") for each in extra)
     with shown(face) as teller, placed(lines_of(scenario)):
         run = simulate_pools(asked, how, teller, system_of or pool_system)
