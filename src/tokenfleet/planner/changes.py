@@ -143,11 +143,12 @@ def _unsurvivable(case: Case) -> list[Obstacle]:
     if lame:
         needed = wanted.zone_count + 1
         able = _redundancy(zones_wanted(wanted), lambda now: _able(now, needed))
-        made.append((able, _and_roomier(able, case)) if is_limited else (able,))
+        made.append(_in_room(able, case, is_limited=is_limited))
     elif is_limited:
         made.append((_roomier(question),))
     if wanted.zone_count:
-        made.append((_redundancy("redundancy: {zones: none}", lambda now: replace(now, zone_count=0)),))
+        none = _redundancy("redundancy: {zones: none}", lambda now: replace(now, zone_count=0))
+        made.append(_in_room(none, case, is_limited=lame and is_limited))
     if wanted.ride_through:
         quiet = "redundancy: {ride_through: false}"
         made.append((_redundancy(quiet, lambda now: replace(now, ride_through=False)),))
@@ -176,6 +177,11 @@ def _roomier(question: PlanQuestion) -> Change:
         return replace(now, zones=zones, gpu_quota_count=None)
 
     return Change(lambda sized: room_for(sized, question), _redundancy("", endless).made, "more room", widens=True)
+
+
+def _in_room(change: Change, case: Case, *, is_limited: bool) -> Obstacle:
+    """A change of what is to survive, and with the room that it takes where that is limited too."""
+    return (change, _and_roomier(change, case)) if is_limited else (change,)
 
 
 def _and_roomier(change: Change, case: Case) -> Change:

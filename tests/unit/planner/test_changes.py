@@ -49,6 +49,19 @@ def test_a_missing_price_and_too_few_zones_are_mended_together():
     assert offers(replace(lost, redundancy=Redundancy()), toy.trace()) == ["give your own price for h100_sxm"]
 
 
+def test_room_is_offered_beside_weights_where_zones_hold_too_little_of_both():
+    tight = tuple(replace(zone, gpu_limit_count=1) for zone in LAME)
+    asked = replace(question(), redundancy=Redundancy(zone_count=1, zones=tight))
+    able, none = offers(asked, toy.trace(rate=60.0))
+    assert able.startswith("weights and ingress in 2 zones and gpu_limit: ")
+    assert none.startswith("redundancy: {zones: none} and gpu_limit: ")
+    limit = int(able.split("gpu_limit: ")[1].split(" ")[0])
+    for count in (limit, limit - 1):
+        wide = tuple(replace(zone, weights=True, gpu_limit_count=count) for zone in LAME)
+        made = plan(replace(asked, redundancy=Redundancy(zone_count=1, zones=wide)), toy.trace(rate=60.0))
+        assert (made.chosen is not None) == (count == limit)
+
+
 def test_a_promise_is_loosened_beside_what_else_stands_in_the_way():
     asked = replace(question(promise=toy.slo(ttft=0.015)), redundancy=Redundancy(zone_count=1, zones=LAME))
     both, *_ = offers(asked, toy.trace())
