@@ -1,6 +1,6 @@
 """Pools that somebody named, whose counts were sized, as a plan: spare replicas, losses, what binds, price, outlook."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from tokenfleet.planner.lodging import in_zones, lodgers
 from tokenfleet.planner.progress import Progress, Reporter
 from tokenfleet.planner.promises import contradictions
 from tokenfleet.planner.quotes import quote
-from tokenfleet.planner.redundancy import asked, cannot_survive, spare_replicas
+from tokenfleet.planner.redundancy import asked, too_few_zones
 from tokenfleet.planner.relax import reached
 from tokenfleet.planner.replays import Replays
 from tokenfleet.planner.spread import Replay
@@ -57,15 +57,16 @@ def system_of_named(
         parts: The pools, in the order of their stages.
         way: How requests go through them.
     """
-    sized, reasons = _sized(parts)
-    if reasons:
-        return None, tuple(reasons)
-    system = System(tuple(SizedPool(part.name, None, sized[part.name], part.router) for part in parts), None, way)
+    alone = (SizedPool(part.name, None, _with_price(part), part.router) for part in parts)
+    system = System(tuple(alone), None, way)
     found = housed_in(system, question)
-    if found is None:
-        why, mend = no_room(lodgers((part.sized for part in system.own), question), asked(question))
-        return None, (Reason(kind="redundancy", text=f"The pools have no room: {why}.", relax=mend),)
-    return found[0], ()
+    if found is not None:
+        return found[0], ()
+    short = too_few_zones(asked(question))
+    if short is not None:
+        return None, (short,)
+    why, mend = no_room(lodgers((part.sized for part in system.own), question), asked(question))
+    return None, (Reason(kind="redundancy", text=f"The pools have no room: {why}.", relax=mend),)
 
 
 def plan_of_named(
@@ -141,33 +142,15 @@ def _planned(
     )
 
 
-def _sized(parts: Sequence[NamedPart]) -> tuple[Mapping[str, Sized], list[Reason]]:
-    """Every pool with its spare replicas; or why it has none."""
-    own = {part.name: part for part in parts if part.beside is None}
-    spare: dict[str, int] = {}
-    reasons = []
-    for name, part in own.items():
-        count = spare_replicas(part.question, part.replica, part.carrying_count)
-        if count is None:
-            why = cannot_survive(part.question, part.replica)
-            text = "has no room for its spare replicas." if why is None else why.text
-            mend = "a higher gpu_quota or gpu_limit, or less redundancy" if why is None else why.relax
-            reasons.append(Reason(kind="redundancy", text=f"{name}: {text}", relax=mend))
-        else:
-            spare[name] = count
-    if reasons:
-        return {}, reasons
-    return {part.name: _with_price(part, spare[part.beside or part.name]) for part in parts}, []
-
-
-def _with_price(part: NamedPart, spare_count: int) -> Sized:
+def _with_price(part: NamedPart) -> Sized:
+    """Those that carry, without spare ones."""
     known = quote(part.question.prices, part.replica.deployment.gpu)
     if known is None:
         raise ValueError(f"no price of {part.replica.deployment.gpu} is known, and {part.name} is planned on it")
     return Sized(
         replica=part.replica,
         carrying_count=part.carrying_count,
-        spare_count=spare_count,
+        spare_count=0,
         price=known.price,
         price_low_usd_per_gpu_hour=known.low_usd_per_gpu_hour,
         price_high_usd_per_gpu_hour=known.high_usd_per_gpu_hour,
