@@ -195,4 +195,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Load a rule when it is first asked for."""
     if name not in _HOME:
         raise AttributeError(f"module 'tokenfleet.control' has no attribute '{name}'")
-    return getattr(import_module(f"tokenfleet.control.{_HOME[name]}"), name)
+    found = getattr(import_module(f"tokenfleet.control.{_HOME[name]}"), name)
+    globals()[name] = found  # some names are asked for thousands of times
+    return found

@@ -130,4 +130,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Load a part of the physics when it is first asked for."""
     if name not in _HOME:
         raise AttributeError(f"module 'tokenfleet.performance' has no attribute '{name}'")
-    return getattr(import_module(f"tokenfleet.performance.{_HOME[name]}"), name)
+    found = getattr(import_module(f"tokenfleet.performance.{_HOME[name]}"), name)
+    globals()[name] = found  # some names are asked for thousands of times
+    return found
