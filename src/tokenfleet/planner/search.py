@@ -324,8 +324,12 @@ class Search:
             return None
         count = below_near_misses(lambda count: verdict(count).excess, border)
         self._note_anomalies(candidate, count, verdicts)
-        sized = self._sized(candidate, count, verdicts[count])
-        answer = Answer(candidate, sized, verdicts[count], self._spare_share(candidate, count))
+        return self.answered(candidate, count, verdicts[count])
+
+    def answered(self, candidate: Candidate, count: int, verdict: Verdict) -> Answer:
+        """Keeps the answer that so many carry."""
+        sized = self._sized(candidate, count, verdict)
+        answer = Answer(candidate, sized, verdict, self._spare_share(candidate, count))
         self.found.answers.append(answer)
         self.found.answers.sort(key=lambda one: one.rank)
         best = self.found.answers[0].sized

@@ -9,11 +9,16 @@ from tokenfleet.planner import words
 from tokenfleet.planner.candidates import Candidate, family
 from tokenfleet.planner.counting import MOST_TIMES
 from tokenfleet.planner.progress import Reporter
+from tokenfleet.planner.prompts import AFFINE
+from tokenfleet.planner.redundancy import asked, spare_surviving
 from tokenfleet.planner.replays import Replays, with_step_factor
 from tokenfleet.planner.riding import riding_count
 from tokenfleet.planner.screen import screen
 from tokenfleet.planner.search import Answer, Found, Search
 from tokenfleet.planner.traffic import Traffic
+
+_JUST_ABOVE = 3
+"""So many counts beyond the planned one are asked, where the most that is worth asking says nothing of fewer."""
 
 
 def slow_fleet(
@@ -39,6 +44,9 @@ def slow_fleet(
     ceiling = MOST_TIMES * chosen.sized.price_usd_per_hour
     search = Search(replays, traffic, question, silent, ceiling_usd_per_hour=ceiling)
     answers = search.over(screened.candidates).answers
+    own = [one for one in screened.candidates if one.replica.deployment == chosen.sized.replica.deployment]
+    if not answers and own and _spreads_hits(traffic, question, own[0]):
+        _ask_just_above(search, question, own[0], chosen.sized.carrying_count)
     if not answers:
         return None, False
     best = answers[0].sized
@@ -48,6 +56,22 @@ def slow_fleet(
     best = replace(best, spare_count=total - best.carrying_count)
     replica = kin[words.settled(best.replica.deployment)]
     return replace(best, replica=replica), _first_token_is_sure(replays, traffic, replica, best.carrying_count)
+
+
+def _spreads_hits(traffic: Traffic, question: PlanQuestion, candidate: Candidate) -> bool:
+    """Whether each replica more finds less in its prefix cache: far more of them may keep less than a few more."""
+    caches = candidate.replica.deployment.engine.prefix_caching and traffic.trace.prefix_node is not None
+    return caches and question.router not in AFFINE
+
+
+def _ask_just_above(search: Search, question: PlanQuestion, candidate: Candidate, count: int) -> None:
+    for more in range(count + 1, count + 1 + _JUST_ABOVE):
+        if spare_surviving(asked(question), candidate.replica, more * question.stands_for_count) is None:
+            return
+        verdict = search.replay(candidate, more)
+        if verdict.kept:
+            search.answered(candidate, more, verdict)
+            return
 
 
 def prefer_sure(
