@@ -28,7 +28,7 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.slo import SloResult
 from tokenfleet.domain.survival import Redundancy
 from tokenfleet.domain.trace import Trace, Workload
-from tokenfleet.planner.housing import Lodger, lacking, limits_for, limits_said, rooms_for
+from tokenfleet.planner.housing import Lodger, no_room, rooms_for
 
 Block = tuple[str, Sequence[str]]
 _CAP_FACTOR: Final = 64
@@ -307,10 +307,10 @@ def _no_room(pools: Sequence[NamedPool], lodgers: Sequence[Lodger], losses: Redu
     short = planner.too_few_zones(losses)
     if short is not None:
         return BadInput.at("zones", short.text.rstrip("."), short.relax)
-    limits = limits_for(lodgers, losses)
-    where = "gpu_quota" if list(limits) == [""] else "zones"
+    why, mend = no_room(lodgers, losses)
+    where = "gpu_quota" if mend.startswith("gpu_quota") else "zones"
     who = "the pools have" if len(pools) > 1 else f"{pools[0].name} has"
-    return BadInput.at(where, f"{who} no room: {lacking(limits, losses)}", f"{limits_said(limits)}, or less redundancy")
+    return BadInput.at(where, f"{who} no room: {why}", f"{mend}, or less redundancy")
 
 
 # ---- faces

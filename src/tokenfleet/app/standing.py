@@ -68,7 +68,7 @@ def in_its_zones(asked: Scenario, named: Sequence[NamedPool]) -> dict[str, Scena
     rooms = rooms_of([each.replica for each in own], counts, asked.losses, left if len(left) == len(own) else None)
     if rooms is None:
         said = " and ".join(f"{count} replicas of {each.name}" for each, count in zip(own, counts, strict=True))
-        raise BadInput.at("zones", f"no room for {said} at once", "raise gpu_limit, or name another zone")
+        raise BadInput.at("zones", f"no room is found for {said} at once", "raise gpu_limit, or name another zone")
     found = dict.fromkeys((each.name for each in named), asked)
     found |= {each.name: _with_zones(asked, each, room) for each, room in zip(own, rooms, strict=True)}
     return {each.name: found[each.beside or each.name] for each in named}

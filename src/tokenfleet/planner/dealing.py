@@ -16,9 +16,11 @@ _MOST_STEPS = 20_000
 
 @dataclass(slots=True)
 class Patience:
-    """Steps that a search may still take; where it takes more no answer is known, and it is taken to have none."""
+    """Steps that a search may still take; where it takes more it is stopped, without an answer."""
 
     step_count: int = _MOST_STEPS
+    is_lost: bool = False
+    """Whether the search was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class _Deal:
         """
         self._patience.step_count -= 1
         if self._patience.step_count < 0:
+            self._patience.is_lost = True
             return False
         # What may be had beyond the rooms of zones may fill them up to whole replicas.
         sizes = {1} if beyond else {lot.gpu_count for lot in self._lots[at:]}

@@ -27,7 +27,7 @@ from tokenfleet.planner.placement import (
 )
 
 _MOST_TRIED = 2_000
-"""Counts of all pools that are tried; where none of so many has room, none is taken to have."""
+"""Counts of all pools that are tried; where none of so many has room, none is taken to have, and that is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,14 @@ def rooms_for(lodgers: Sequence[Lodger], redundancy: Redundancy) -> tuple[Room, 
 
     Returns:
         With the zones as they are where each pool on its own leaves room for the others; ``None`` where no counts have
-        room.
+        room, or none were found to have before the search stopped: :func:`gave_up` tells which.
     """
     replicas, least = [each.replica for each in lodgers], _fewest(lodgers, redundancy)
     if least is None:
         return None
     if _spread(replicas, least, redundancy) is not None:
         return tuple(Room(count=count, zones=redundancy.zones) for count in least)
-    ways = _cheapest(lodgers, least, redundancy)
+    ways = _cheapest(lodgers, least, redundancy, Patience())
     if ways is None:
         return None
     spread = _spread(replicas, tuple(map(sum, ways)), redundancy)
@@ -105,38 +105,72 @@ def rooms_of(
 
 
 def limits_for(lodgers: Sequence[Lodger], redundancy: Redundancy) -> dict[str, int]:
-    """GPUs that zones, and the quota, would have to allow for pools that have no room: as few more as will do.
+    """GPUs that zones, and the quota, would have to allow for pools that have no room: as few more as are found to do.
 
     Returns:
         By the name of each zone that has too few, and under ``""`` where the quota allows too few; empty where no
         limits help.
     """
-    replicas, quota = [each.replica for each in lodgers], redundancy.gpu_quota_count
-    unpaid = replace(redundancy, gpu_quota_count=None)
-    endless = replace(unpaid, zones=tuple(replace(zone, gpu_limit_count=None) for zone in redundancy.zones))
+    replicas = [each.replica for each in lodgers]
+    endless = _unpaid(redundancy, {zone.name: None for zone in redundancy.zones})
     least = _fewest(lodgers, endless)
     alone = None if least is None else _alone(replicas, least, endless)
     if least is None or alone is None:
         return {}
+    found = _with_fewest_more(lodgers, least, alone, redundancy)
+    limits = {} if found is None else _limits(replicas, found, redundancy)
+    # Spread on its own each has room with the most of them.
+    does = bool(limits) and rooms_for(lodgers, _widened(redundancy, limits)) is not None
+    return limits if does else _limits(replicas, alone, redundancy)
+
+
+def _with_fewest_more(
+    lodgers: Sequence[Lodger], least: Counts, alone: Sequence[Counts], redundancy: Redundancy
+) -> tuple[Counts, ...] | None:
+    """Where all stand with the fewest GPUs beyond what zones have, and of these ways that with the fewest GPUs."""
+    replicas, unpaid = [each.replica for each in lodgers], _unpaid(redundancy, {})
+    by_gpus = [replace(each, usd_per_hour=float(each.replica.deployment.layout.gpu_count)) for each in lodgers]
 
     @cache
     def with_more(gpu_count: int) -> tuple[Counts, ...] | None:
-        return _cheapest(lodgers, least, unpaid, beyond_gpu_count=gpu_count)
+        return _cheapest(by_gpus, least, unpaid, Patience(), beyond_gpu_count=gpu_count)
 
-    over = _over(replicas, alone, unpaid)
-    most = sum(taken - limit for taken, limit in over.values())
+    most = sum(taken - limit for taken, limit in _over(replicas, alone, unpaid).values())
     more = smallest_enough(lambda count: with_more(count - 1) is not None, 1, most + 1)
-    # Spread on its own each has room with the most of them.
-    found = (None if more is None else with_more(more - 1)) or alone
-    limits = {name: taken for name, (taken, _) in _over(replicas, found, unpaid).items()}
-    total = sum(_taken(replicas, found))
+    return None if more is None else with_more(more - 1)
+
+
+def _unpaid(redundancy: Redundancy, limits: Mapping[str, int | None]) -> Redundancy:
+    """Without a quota, and with other limits of some zones."""
+    zones = (replace(zone, gpu_limit_count=limits.get(zone.name, zone.gpu_limit_count)) for zone in redundancy.zones)
+    return replace(redundancy, zones=tuple(zones), gpu_quota_count=None)
+
+
+def _widened(redundancy: Redundancy, limits: Mapping[str, int]) -> Redundancy:
+    """With what :func:`limits_for` says that zones and quota must allow."""
+    return replace(_unpaid(redundancy, limits), gpu_quota_count=limits.get("", redundancy.gpu_quota_count))
+
+
+def _limits(replicas: Sequence[ReplicaPhysics], ways: Sequence[Counts], redundancy: Redundancy) -> dict[str, int]:
+    """What zones and quota must allow for that and do not."""
+    limits = {name: taken for name, (taken, _) in _over(replicas, ways, redundancy).items()}
+    total, quota = sum(_taken(replicas, ways)), redundancy.gpu_quota_count
     return limits if quota is None or total <= quota else {**limits, "": total}
 
 
 def no_room(lodgers: Sequence[Lodger], redundancy: Redundancy) -> tuple[str, str]:
     """Why zones or quota have no room for all pools, and the limits that would do, in words: see :func:`limits_for`."""
-    limits = limits_for(lodgers, redundancy)
-    return lacking(limits, redundancy), limits_said(limits)
+    limits, why = limits_for(lodgers, redundancy), ""
+    if gave_up(lodgers, redundancy):
+        why = "none was found before the search stopped, so that there may be some; placed as is known to do, "
+    return why + lacking(limits, redundancy), limits_said(limits)
+
+
+def gave_up(lodgers: Sequence[Lodger], redundancy: Redundancy) -> bool:
+    """Whether :func:`rooms_for` stopped before it had seen all: that it found no room is then not certain."""
+    least, patience = _fewest(lodgers, redundancy), Patience()
+    found = None if least is None else _cheapest(lodgers, least, redundancy, patience)
+    return found is None and patience.is_lost
 
 
 def lacking(limits: Mapping[str, int], redundancy: Redundancy) -> str:
@@ -242,7 +276,7 @@ def _dealt(
 
 
 def _cheapest(
-    lodgers: Sequence[Lodger], least: Counts, redundancy: Redundancy, *, beyond_gpu_count: int = 0
+    lodgers: Sequence[Lodger], least: Counts, redundancy: Redundancy, patience: Patience, *, beyond_gpu_count: int = 0
 ) -> tuple[Counts, ...] | None:
     """The cheapest counts, from the least ones on, with which all pools have room at once."""
     replicas, lefts = [each.replica for each in lodgers], [each.left_count for each in lodgers]
@@ -256,8 +290,7 @@ def _cheapest(
         return None
     held = inf if None in known else sum(gpus or 0 for gpus in known) + beyond_gpu_count
     quota = inf if redundancy.gpu_quota_count is None else redundancy.gpu_quota_count
-    patience = Patience()
-    tried = _in_order_of_price(lodgers, least, most, min(held, quota))
+    tried = _in_order_of_price(lodgers, least, most, min(held, quota), patience)
     ways = (_dealt(replicas, counts, lefts, redundancy, patience, beyond_gpu_count) for counts in tried)
     return next((way for way in ways if way is not None), None)
 
@@ -270,9 +303,9 @@ def _most(lodger: Lodger, redundancy: Redundancy) -> int:
 
 
 def _in_order_of_price(
-    lodgers: Sequence[Lodger], least: Counts, most: Sequence[int], held_gpu_count: float
+    lodgers: Sequence[Lodger], least: Counts, most: Sequence[int], held_gpu_count: float, patience: Patience
 ) -> Iterator[Counts]:
-    """Counts from the least to the most ones that so many GPUs hold, cheaper ones first."""
+    """Counts from the least to the most ones that so many GPUs hold, cheaper ones first, while there is patience."""
     sizes = [each.replica.deployment.layout.gpu_count for each in lodgers]
     waiting: list[tuple[float, Counts]] = []
     known: set[Counts] = set()
@@ -285,9 +318,12 @@ def _in_order_of_price(
             heapq.heappush(waiting, (usd, counts))
 
     wait_for(least)
-    for _ in range(_MOST_TRIED):
-        if not waiting:
+    tried_count = 0
+    while waiting and not patience.is_lost:
+        if tried_count == _MOST_TRIED:
+            patience.is_lost = True
             return
+        tried_count += 1
         _, counts = heapq.heappop(waiting)
         yield counts
         for index, count in enumerate(counts):

@@ -8,7 +8,9 @@ from itertools import product
 import pytest
 
 from tokenfleet.domain.survival import Redundancy, Zone
-from tokenfleet.planner.housing import Lodger, limits_for, no_room, rooms_for, rooms_of
+from tokenfleet.planner import housing
+from tokenfleet.planner.dealing import Patience
+from tokenfleet.planner.housing import Lodger, gave_up, limits_for, no_room, rooms_for, rooms_of
 from tokenfleet.planner.placement import (
     LOSSES,
     fewest_replicas,
@@ -197,3 +199,42 @@ def test_counts_that_nobody_planned_stand_where_losses_leave_most_of_all() -> No
     lodgers = [pool(2, 1), pool(2, 1)]
     assert stands(lodgers, rooms, uneven) == [(1, 1, 0), (1, 0, 1)]
     assert rooms_of(kinds, (3, 2), uneven) is None
+
+
+def test_the_quota_that_would_do_is_the_smallest_and_not_that_of_the_cheapest_replicas() -> None:
+    few = Redundancy(zone_count=1, zones=zones(a=1, b=5, c=4), gpu_quota_count=8)
+    # One GPU more of a, or of c and with it one more of the large replicas, which cost next to nothing.
+    lodgers = [pool(2, 2, usd=0.1), pool(1, 2, usd=8.0)]
+    assert limits_for(lodgers, few) == {"a": 2, "": 10}
+    assert limits_for(lodgers, replace(few, gpu_quota_count=10)) == {"a": 2}
+
+
+def test_limits_that_are_said_to_do_let_the_pools_in() -> None:
+    odd = Redundancy(node_count=1, replicas_per_node_count=3, zones=zones(a=2, b=15, c=0))
+    lodgers = [pool(1, 3, usd=2.0), pool(4, 2, usd=2.0)]
+    limits = limits_for(lodgers, odd)
+    wider = tuple(replace(zone, gpu_limit_count=limits.get(zone.name, zone.gpu_limit_count)) for zone in odd.zones)
+    assert rooms_for(lodgers, odd) is None
+    assert rooms_for(lodgers, replace(odd, zones=wider)) is not None
+
+
+@pytest.mark.parametrize("stop", ["steps", "counts"])
+def test_a_search_that_was_stopped_is_said_to_be(monkeypatch, stop) -> None:
+    uneven = Redundancy(zone_count=1, zones=zones(a=4, b=4, c=1))
+    lodgers = [pool(1, 2, usd=2.0), pool(1, 2)]
+    assert rooms_for(lodgers, uneven) is not None
+    if stop == "steps":
+        monkeypatch.setattr(housing, "Patience", lambda: Patience(step_count=3))
+    else:
+        monkeypatch.setattr(housing, "_MOST_TRIED", 1)
+    assert rooms_for(lodgers, uneven) is None
+    assert gave_up(lodgers, uneven)
+    why, mend = no_room(lodgers, uneven)
+    assert why == (
+        "none was found before the search stopped, so that there may be some; placed as is known to do, "
+        "they take 2 GPUs of zone c, which has 1"
+    )
+    assert mend == "gpu_limit: 2 in zone c"
+    full = Redundancy(zones=zones(a=1))
+    assert rooms_for(lodgers, full) is None
+    assert not gave_up(lodgers, full)
