@@ -1,6 +1,6 @@
 """The pools that a plan bought, out of its document: for whoever replays or drills them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from tokenfleet.domain.stages import Handover, Pools
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.domain.trace import Trace
 from tokenfleet.domain.ways import Takes
-from tokenfleet.planner.housing import rooms_of
+from tokenfleet.planner.housing import rooms_at, rooms_of
 
 _ONE_FLEET_ONLY: Final = ("autoscaling", "ladder", "events")
 
@@ -40,6 +40,19 @@ class _Taken(BaseModel):
     priority: int | None
 
 
+class _Node(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    zone: str
+    replica_count: int
+
+
+class _Placement(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    nodes: list[_Node]
+
+
 class _Pool(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -47,6 +60,7 @@ class _Pool(BaseModel):
     does: Does
     takes: _Taken | None
     fleet: list[dict[str, object]]
+    placement: _Placement | None = None
 
 
 class _Handover(BaseModel):
@@ -67,13 +81,18 @@ class PlannedPools:
     handover: Handover | None
     carrying: dict[str, int]
     """Replicas that the plan counts on whatever is lost."""
+    stand: dict[str, dict[str, int]]
+    """Replicas of each pool in each zone, by its name; none where the plan does not say."""
 
     def zones_of(self, losses: Redundancy) -> dict[str, tuple[Zone, ...]]:
         """The zones as each pool has them while all stand there, as in their plan; else each has them to itself."""
         groups = [fleet.groups[0] for fleet in self.fleets.values()]
         counts = tuple(group.replica_count for group in groups)
         left = [self.carrying[name] for name in self.fleets]
-        rooms = rooms_of([group.replica for group in groups], counts, losses, left)
+        replicas = [group.replica for group in groups]
+        # The plan may have been left with more than carry, and dealt the zones accordingly.
+        there = rooms_at(replicas, [self.stand[name] for name in self.fleets], losses)
+        rooms = there or rooms_of(replicas, counts, losses, left)
         known = [losses.zones] * len(groups) if rooms is None else [room.zones for room in rooms]
         return dict(zip(self.fleets, known, strict=True))
 
@@ -125,6 +144,7 @@ def pools_of_plan(scenario: Scenario, model: ModelArchitecture, path: Path) -> P
         does={pool.name: pool.does for pool in pools},
         takes={pool.name: None if pool.takes is None else Takes(**dict(pool.takes)) for pool in pools},
         carrying={pool.name: _carrying(pool, where) for pool, where in zip(pools, places, strict=True)},
+        stand={pool.name: {} if pool.placement is None else _by_zone(pool.placement.nodes) for pool in pools},
         handover=_handover(document.get("handover"), fleets[pools[0].name], model, f"{path}: handover"),
     )
 
@@ -137,6 +157,7 @@ def pools_bought(plan: Plan) -> PlannedPools:
         does={pool.name: pool.does for pool in plan.pools},
         takes={pool.name: pool.takes for pool in plan.pools},
         handover=plan.handover,
+        stand={pool.name: {} if pool.plan.placement is None else pool.plan.placement.by_zone for pool in plan.pools},
         carrying={pool.name: sum(sized.carrying_count for sized in pool.plan.fleets) for pool in plan.pools},
     )
 
@@ -154,7 +175,15 @@ def planned_system(asked: Scenario, trace: Trace, path: Path) -> PoolSystem:
     model = catalog.model(asked.model)
     found = pools_of_plan(asked, model, path)
     named = tuple(
-        NamedPool(name=name, model=model, fleet=fleet, does=found.does[name], behind=name)
+        NamedPool(
+            name=name,
+            model=model,
+            fleet=fleet,
+            does=found.does[name],
+            behind=name,
+            left_count=found.carrying[name],
+            stands=found.stand[name],
+        )
         for name, fleet in found.fleets.items()
     )
     notes = () if found.handover is None else (about_handover(named[0].name, found.handover),)
@@ -169,6 +198,13 @@ def _carrying(pool: _Pool, where: str) -> int:
         what = "does not say how many replicas carry the demand"
         raise BadInput.at(f"{where}.fleet[0].carrying_replica_count", what, "give a plan.json of tokenfleet plan")
     return count
+
+
+def _by_zone(nodes: Sequence[_Node]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in nodes:
+        found[node.zone] = found.get(node.zone, 0) + node.replica_count
+    return found
 
 
 def _checked(model: type[_Kind], values: object, where: str) -> _Kind:

@@ -1,6 +1,6 @@
 """The fleet of one pool, from what a scenario says about it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -46,6 +46,8 @@ class NamedPool:
     """How its replicas are scaled; its fleet then has as many as there may ever be."""
     left_count: int | None = None
     """Replicas that its plan counts on whatever is lost; ``None``: it is of no plan."""
+    stands: Mapping[str, int] | None = None
+    """Its replicas in each zone, by the name of it, as its plan has them; ``None``: it does not say."""
 
     @property
     def keeps_kv(self) -> bool:

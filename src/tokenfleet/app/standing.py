@@ -11,7 +11,7 @@ from tokenfleet.app.world_types import EventSpec
 from tokenfleet.domain.errors import BadInput, Problem
 from tokenfleet.domain.fleet import Fleet
 from tokenfleet.domain.records import dataclass
-from tokenfleet.planner.housing import Room, rooms_of
+from tokenfleet.planner.housing import Room, rooms_at, rooms_of
 from tokenfleet.planner.placement import placed
 
 
@@ -65,7 +65,9 @@ def in_its_zones(asked: Scenario, named: Sequence[NamedPool]) -> dict[str, Scena
     own = [each for each in named if each.beside is None and each.scaling is None]
     counts = tuple(_usual_count(asked, each) for each in own)
     left = [each.left_count for each in own if each.left_count is not None]
-    rooms = rooms_of([each.replica for each in own], counts, asked.losses, left if len(left) == len(own) else None)
+    replicas, stand = [each.replica for each in own], [each.stands for each in own if each.stands is not None]
+    rooms = rooms_at(replicas, stand, asked.losses) if own and len(stand) == len(own) else None
+    rooms = rooms or rooms_of(replicas, counts, asked.losses, left if len(left) == len(own) else None)
     if rooms is None:
         said = " and ".join(f"{count} replicas of {each.name}" for each, count in zip(own, counts, strict=True))
         raise BadInput.at("zones", f"no room is found for {said} at once", "raise gpu_limit, or name another zone")

@@ -104,6 +104,31 @@ def rooms_of(
     return None if found is None else _rooms(replicas, found, redundancy)
 
 
+def rooms_at(
+    replicas: Sequence[ReplicaPhysics], stand: Sequence[Mapping[str, int]], redundancy: Redundancy
+) -> tuple[Room, ...] | None:
+    """The same for pools of which it is known where they stand.
+
+    Args:
+        replicas: Of each pool with GPUs of its own.
+        stand: How many of each are in each zone, by its name.
+        redundancy: Zones, quota, and every loss asked for.
+
+    Returns:
+        ``None`` where they cannot stand there: zones are called otherwise, or they or the quota hold too few.
+    """
+    names = [zone.name for zone in usable_zones(redundancy)]
+    ways = [tuple(counts.get(name, 0) for name in names) for counts in stand]
+    counts, quota = tuple(map(sum, ways)), redundancy.gpu_quota_count
+    if not all(counts) or counts != tuple(sum(each.values()) for each in stand):
+        return None
+    if _spread(replicas, counts, redundancy) == tuple(ways):
+        return tuple(Room(count=count, zones=redundancy.zones) for count in counts)
+    if _over(replicas, ways, redundancy) or (quota is not None and sum(_taken(replicas, ways)) > quota):
+        return None
+    return _rooms(replicas, ways, redundancy)
+
+
 def limits_for(lodgers: Sequence[Lodger], redundancy: Redundancy) -> dict[str, int]:
     """GPUs that zones, and the quota, would have to allow for pools that have no room: as few more as are found to do.
 

@@ -10,7 +10,7 @@ import pytest
 from tokenfleet.domain.survival import Redundancy, Zone
 from tokenfleet.planner import housing
 from tokenfleet.planner.dealing import Patience
-from tokenfleet.planner.housing import Lodger, gave_up, limits_for, no_room, rooms_for, rooms_of
+from tokenfleet.planner.housing import Lodger, gave_up, limits_for, no_room, rooms_at, rooms_for, rooms_of
 from tokenfleet.planner.placement import (
     LOSSES,
     fewest_replicas,
@@ -238,3 +238,19 @@ def test_a_search_that_was_stopped_is_said_to_be(monkeypatch, stop) -> None:
     full = Redundancy(zones=zones(a=1))
     assert rooms_for(lodgers, full) is None
     assert not gave_up(lodgers, full)
+
+
+def test_pools_of_which_it_is_known_where_they_stand_stay_there() -> None:
+    uneven = Redundancy(zone_count=1, zones=zones(a=4, b=2, c=2))
+    lodgers = [pool(2, 1), pool(2, 1)]
+    kinds = [each.replica for each in lodgers]
+    other = [{"a": 1, "c": 1}, {"a": 1, "b": 1}]
+    assert stands(lodgers, rooms_for(lodgers, uneven), uneven) == [(1, 1, 0), (1, 0, 1)]
+    assert stands(lodgers, rooms_at(kinds, other, uneven), uneven) == [(1, 0, 1), (1, 1, 0)]
+    # As each alone is spread: the zones are as they were.
+    wide = replace(uneven, zones=zones(a=4, b=4, c=2))
+    assert [room.zones for room in rooms_at(kinds, [{"a": 1, "b": 1}] * 2, wide)] == [wide.zones] * 2
+    # Zones of another name, too small ones, and a quota that holds less.
+    assert rooms_at(kinds, [{"a": 1, "d": 1}, {"a": 1, "b": 1}], uneven) is None
+    assert rooms_at(kinds, [{"a": 1, "b": 1}] * 2, uneven) is None
+    assert rooms_at(kinds, other, replace(uneven, gpu_quota_count=7)) is None
