@@ -113,6 +113,16 @@ def test_why_names_what_binds_and_who_lost(page):
     )
 
 
+def test_of_many_limits_those_that_no_load_reached_are_folded(plan, workload, resolved):
+    reached, next_one, far = plan.limits
+    many = [dataclasses.replace(far, pool=f"pool {number}") for number in range(9)]
+    late = dataclasses.replace(next_one, pool="late")
+    made = dataclasses.replace(plan, limits=(reached, next_one, *many[:4], late, *many[4:]))
+    page = Page(render_report(made, workload, resolved, command=COMMAND))
+    in_order(page.text, "late: KV memory", "9 limits further away than any load tried", "pool 0: ", "pool 8: ")
+    assert "further away than any load tried" not in Page(render_report(plan, workload, resolved, command=COMMAND)).text
+
+
 def test_a_runner_up_of_the_same_price_says_what_decided(plan, workload, resolved):
     alike = dataclasses.replace(plan, runners_up=(plan.chosen,))
     text = Page(render_report(alike, workload, resolved, command=COMMAND)).text

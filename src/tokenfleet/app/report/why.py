@@ -15,6 +15,9 @@ from tokenfleet.domain.records import dataclass
 from tokenfleet.domain.rough import Rough
 from tokenfleet.planner import why_it_lost
 
+_MOST_LIMITS = 8
+"""So many are shown whether a load reached them or not: those of one fleet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
@@ -59,6 +62,8 @@ class Why:
     pools: Table | None
     """One row for each pool, of a plan of several."""
     bars: tuple[Bar, ...]
+    further: tuple[Bar, ...]
+    """Of many limits those that nobody reached, which a person opens."""
     memories: tuple[Memory, ...]
     """Of each kind of replica that is bought."""
     runner_up: str
@@ -73,10 +78,12 @@ class Why:
 
 def explain(plan: Plan, peak_per_s: float) -> Why:
     """Why this is the answer; ``peak_per_s`` are the requests of the judged peak."""
+    shown, further = _in_sight(plan.limits)
     return Why(
         sentence=" ".join((_binding_sentence(plan.limits), *_fullness(plan))),
         pools=pools_table(plan),
-        bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(plan.limits)),
+        bars=tuple(_bar(use, place, peak_per_s) for place, use in enumerate(shown)),
+        further=tuple(_bar(use, len(shown) + place, peak_per_s) for place, use in enumerate(further)),
         memories=tuple(_memories(plan)),
         runner_up="" if plan.stages else _runner_up(plan.fleets, plan.runners_up, len(plan.outpriced)),
         others=_others(plan) if plan.runners_up else None,
@@ -152,6 +159,14 @@ def _binding_sentence(limits: tuple[LimitUse, ...]) -> str:
         text += f"; next is {_limit_name(limits[1]).lower().replace('kv', 'KV')}{whose}, at "
         text += _runs_out(limits[1])
     return text + "."
+
+
+def _in_sight(limits: tuple[LimitUse, ...]) -> tuple[tuple[LimitUse, ...], tuple[LimitUse, ...]]:
+    """Of many limits, as several pools have, those that some load reached; and the others."""
+    if len(limits) <= _MOST_LIMITS:
+        return limits, ()
+    shown = tuple(use for place, use in enumerate(limits) if place < 2 or not use.at_least)
+    return shown, tuple(use for use in limits[2:] if use.at_least)
 
 
 def _runs_out(use: LimitUse) -> str:
