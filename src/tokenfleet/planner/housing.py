@@ -5,7 +5,6 @@ pools together, in the cheapest counts that leave of each what the losses asked 
 are from then on the zones that it has: whatever is asked of it, its replicas stand there.
 """
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -25,6 +24,7 @@ from tokenfleet.planner.placement import (
     survivors,
     usable_zones,
 )
+from tokenfleet.planner.pool_counts import by_price
 
 _MOST_TRIED = 2_000
 """Counts of all pools that are tried; where none of so many has room, none is taken to have, and that is said."""
@@ -332,25 +332,14 @@ def _in_order_of_price(
 ) -> Iterator[Counts]:
     """Counts from the least to the most ones that so many GPUs hold, cheaper ones first, while there is patience."""
     sizes = [each.replica.deployment.layout.gpu_count for each in lodgers]
-    waiting: list[tuple[float, Counts]] = []
-    known: set[Counts] = set()
 
-    def wait_for(counts: Counts) -> None:
+    def may_be(counts: Counts) -> bool:
         held = sum(size * count for size, count in zip(sizes, counts, strict=True)) <= held_gpu_count
-        if held and counts not in known:
-            known.add(counts)
-            usd = sum(count * each.usd_per_hour for count, each in zip(counts, lodgers, strict=True))
-            heapq.heappush(waiting, (usd, counts))
+        return held and all(count <= much for count, much in zip(counts, most, strict=True))
 
-    wait_for(least)
-    tried_count = 0
-    while waiting and not patience.is_lost:
-        if tried_count == _MOST_TRIED:
-            patience.is_lost = True
+    usd = tuple(each.usd_per_hour for each in lodgers)
+    for tried_count, counts in enumerate(by_price(least, usd, may_be)):
+        patience.is_lost |= tried_count == _MOST_TRIED
+        if patience.is_lost:
             return
-        tried_count += 1
-        _, counts = heapq.heappop(waiting)
         yield counts
-        for index, count in enumerate(counts):
-            if count < most[index]:
-                wait_for((*counts[:index], count + 1, *counts[index + 1 :]))

@@ -9,6 +9,7 @@ be cheaper.
 
 import heapq
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from tokenfleet.planner.counting import smallest_enough
@@ -122,14 +123,19 @@ def even_fewer(enough: Enough, counts: Counts) -> Counts:
 
 
 def in_order_of_price(least: Counts, usd: tuple[float, ...]) -> Iterator[Counts]:
-    """Counts from the least ones on, cheaper ones first."""
-    waiting, known = [_entry(least, usd)], {least}
-    for _ in range(_MOST_STEPS):
+    """Counts from the least ones on, cheaper ones first; as many as are worth a replay each."""
+    return islice(by_price(least, usd, lambda _: True), _MOST_STEPS)
+
+
+def by_price(least: Counts, usd: tuple[float, ...], may_be: Callable[[Counts], bool]) -> Iterator[Counts]:
+    """Counts from the least ones on, cheaper ones first, without any beyond those that may not be."""
+    waiting, known = [_entry(least, usd)] if may_be(least) else [], {least}
+    while waiting:
         _, counts = heapq.heappop(waiting)
         yield counts
         for index in range(len(counts)):
             further = (*counts[:index], counts[index] + 1, *counts[index + 1 :])
-            if further not in known:
+            if further not in known and may_be(further):
                 known.add(further)
                 heapq.heappush(waiting, _entry(further, usd))
 
